@@ -1,6 +1,6 @@
 """Measures the accuracy of predictors on unseen networks: every kind, every split, three seeds, in one table.
 
-It fits to notebooks/data/05-labels.nc, which `labels.py` and `profiles.py` measured. It resumes after any interruption:
+It fits to notebooks/data/labels.nc, which `labels.py` and `profiles.py` measured. It resumes after any interruption:
 results are saved in the folder, in one of its own for each content of a file of labels. Two processes with
 different splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the
 number of networks, and a guess of it with ten times as many.
@@ -22,7 +22,7 @@ from ngbkit import figures, predictor
 from ngbkit.files import hash_file
 from ngbkit.predictor.scoring import scores
 
-LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "05-labels.nc"
+LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "labels.nc"
 KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
 
 

@@ -4,7 +4,7 @@ Nothing is measured: the trials that the guide of a run chooses are taken from t
 compared with the others. Two references are the same number of random trials, and the one compiler that is best most
 often in the whole sweep, which is unknown beforehand.
 
-The number of trials chosen at once and the factor of the intervals were tuned on 03-blocks.nc, whose figures are better
+The number of trials chosen at once and the factor of the intervals were tuned on blocks.nc, whose figures are better
 for it. Nothing was tuned on the sweep of the paper's networks and blocks:
 
     python bench/budget.py notebooks/data/paper.nc --together
@@ -28,7 +28,7 @@ from ngbkit.predictor.forecast.imputation import Key, build_key
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
-STORED = (DATA / "03-blocks.nc",)
+STORED = (DATA / "blocks.nc",)
 #: A regret below this is within the noise of a run.
 TOLERANCE = 0.02
 

@@ -86,7 +86,7 @@ def measure_gate(folder: Path, share: float, repeats: int) -> dict[str, Any]:
     direct, began = time_directly(before, after), time.monotonic()
     sweep = build_gate_sweep(str(before), str(after), compilers=COMPILERS, repeats=repeats, min_rounds=30)
     gate = judge_sides(sweep.run(), 0.0)
-    columns = ["compiler", "slowdown", "low", "high", "rounds", "settled", "verdict", "reason"]
+    columns = ["compiler", "slowdown", "low", "high", "rounds", "conclusive", "verdict", "reason"]
     trials = gate.trials[[name for name in columns if name in gate.trials]].to_dict("records")
     return {"share": share, "seconds": time.monotonic() - began, "direct": direct, "repeats": repeats, "trials": trials}
 
@@ -119,25 +119,25 @@ def read(path: Path) -> list[dict[str, Any]]:
 def judge_record(record: dict[str, Any], margin: float) -> list[str]:
     """The verdicts of a stored gate at another margin."""
     columns = {name: [trial[name] for trial in record["trials"]] for name in ("slowdown", "low", "high", "rounds")}
-    settled = [trial["settled"] for trial in record["trials"]]
-    return judge(**columns, level=LEVEL, settled=settled, margin=margin).tolist()
+    conclusive = [trial["conclusive"] for trial in record["trials"]]
+    return judge(**columns, level=LEVEL, conclusive=conclusive, margin=margin).tolist()
 
 
 def report(path: Path) -> None:
     """Print how many gates alarm, by planted share and margin."""
     records = read(path)
     names = [f"alarms at {margin:.0%}" for margin in MARGINS]
-    print("  ".join(["planted", "measured", "directly", "gates", "s a gate", *names, "unsettled at 2%"]))
+    print("  ".join(["planted", "measured", "directly", "gates", "s a gate", *names, "inconclusive at 2%"]))
     for share in sorted({record["share"] for record in records}):
         gates = [record for record in records if record["share"] == share]
         slowdown = np.median([trial["slowdown"] for gate in gates for trial in gate["trials"]]) - 1
         direct = np.median([gate["direct"] for gate in gates]) - 1
         alarms = [sum("slower" in judge_record(gate, margin) for gate in gates) for margin in MARGINS]
         seconds = np.mean([gate["seconds"] for gate in gates])
-        unsettled = sum("not settled" in judge_record(gate, 0.02) for gate in gates)
+        inconclusive = sum("not conclusive" in judge_record(gate, 0.02) for gate in gates)
         counts = "  ".join(f"{count:>12}" for count in alarms)
         line = f"{share:>7.1%}  {slowdown:>8.2%}  {direct:>8.2%}  {len(gates):>5}  {seconds:>8.1f}  {counts}"
-        print(f"{line}  {unsettled:>15}")
+        print(f"{line}  {inconclusive:>15}")
 
 
 def main() -> None:

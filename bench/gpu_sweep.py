@@ -106,7 +106,7 @@ def collect(state: Path, into: Path) -> None:
     for part in parts.values():
         # Packages are in the environment of the dataset; a traceback is for whoever mends it.
         part.get("data", {}).pop("packages", None)
-    checks = into / "10-gpu.json"
+    checks = into / "gpu.json"
     # Another machine may have run other parts.
     earlier = json.loads(checks.read_text()) if checks.exists() else {}
     checks.write_text(json.dumps(dict(sorted({**earlier, **parts}.items())), indent=1) + "\n")

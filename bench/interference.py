@@ -1,4 +1,4 @@
-"""Measures how well `ngbkit.hardware.conditions.InterferenceMonitor` detects disturbed turns, and its cost.
+"""Measures how well `ngbkit.hardware.conditions.InterferenceMonitor` detects contended turns, and its cost.
 
     python bench/interference.py [seconds]
 
@@ -171,7 +171,7 @@ def report(kind: str, case: Case, turns: Sequence[Turn], cost: float) -> None:
     if not turns:
         print(f"{prefix}  (the machine was never quiet)", flush=True)
         return
-    marked = sum(interference.disturbed for interference, _ in turns) / len(turns)
+    marked = sum(interference.contended for interference, _ in turns) / len(turns)
     values = [[getattr(interference, name) for interference, _ in turns] for name in SHARES]
     shares = "".join(
         f"{compute_quantile(column, 0.5):14.1%} {compute_quantile(column, 0.95):6.1%}" for column in values

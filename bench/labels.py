@@ -1,7 +1,7 @@
 """Measures the examples that predictors are fitted to: generated and rewritten networks on this machine's runtimes.
 
 Run it on a quiet machine; it resumes after any interruption. It measures as many parts as fit into its minutes, and
-writes notebooks/data/05-labels.nc: seconds and graphs, without weights. Two cores need some two hours for 120 networks
+writes notebooks/data/labels.nc: seconds and graphs, without weights. Two cores need some two hours for 120 networks
 in three turns: 5 s for a network, 20 s for the variants of one, 26 s for its operators, 70 s for the slow compilers.
 
     plain       cells, stacks and networks of timm, on ONNX Runtime and OpenVINO
@@ -48,7 +48,7 @@ from ngbkit.workloads import counts, onnx, timm
 from ngbkit.workloads.base import Source, Workload
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "notebooks" / "data" / "05-labels.nc"
+OUT = ROOT / "notebooks" / "data" / "labels.nc"
 FAST, SLOW = ["onnxruntime", "openvino"], ["inductor", "tvm"]
 SETTINGS: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0, "timeout_s": 300.0, "together": True}
 #: The limits of a useful network: more work takes too long per call.

@@ -6,7 +6,7 @@
 
 Compiled networks take turns of many calls, every one of them timed, and in between each is called a hundred times in a
 row, as most benchmarks do. From the turns every shorter design is replayed: so many untimed calls at the beginning, so
-many samples, so many rounds. The truth is the speed-up of settled calls over the whole recording.
+many samples, so many rounds. The truth is the speed-up of conclusive calls over the whole recording.
 
 The error of a design is that of its estimate; 1.96 times the root mean square is the half width of an interval that
 covers. Errors fall with the square root of the time, so the time to a half width of `HALF_WIDTH` follows. A replayed
@@ -79,7 +79,7 @@ def record_group(workload: Workload, state: Path, seconds: float, seed: int) -> 
     sweep = Sweep(workload, COMPILERS, repeats=REPEATS, seed=seed)
     order = random.Random(seed)
     with load_workers(sweep, state) as workers:
-        yield {"settled": {worker.trial.compiler: worker.settled_call_s for worker in workers}}
+        yield {"conclusive": {worker.trial.compiler: worker.steady_call_s for worker in workers}}
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             turns = [order.sample(list(workers), len(workers)) for _ in range(ROUNDS)]
@@ -91,18 +91,18 @@ def time_turn(worker: Worker, samples: int) -> dict[str, Any]:
     """Time a turn from its first call on."""
     began = time.monotonic()
     start = len(worker._latency_s)
-    _, disturbed = worker._time_piece(0, samples, choose_block_size(worker.settled_call_s), 0)
+    _, contended = worker._time_piece(0, samples, choose_block_size(worker.steady_call_s), 0)
     latency_s = [round(float(value), 8) for value in worker._latency_s[start:]]
     # The worker keeps all that it measured, and a recording is long.
-    for samples_so_far in (worker._latency_s, worker._rounds, worker._disturbed):
+    for samples_so_far in (worker._latency_s, worker._rounds, worker._contended):
         del samples_so_far[:]
     return {
         "compiler": worker.trial.compiler,
         "at": round(began, 4),
         "wall_s": round(time.monotonic() - began, 6),
-        "block": choose_block_size(worker.settled_call_s),
+        "block": choose_block_size(worker.steady_call_s),
         "latency_s": latency_s,
-        "disturbed": bool(disturbed),
+        "contended": bool(contended),
     }
 
 
@@ -114,23 +114,23 @@ class Recording:
     # Seconds a call: (rounds, compilers, samples of a turn), and (sequential measurements, compilers, repeats).
     turns: np.ndarray
     sequential: np.ndarray
-    # Calls of a sample, by compiler; and the duration of a settled call.
+    # Calls of a sample, by compiler; and the duration of a conclusive call.
     block: np.ndarray
-    settled_s: np.ndarray
+    steady_s: np.ndarray
     # Of a turn beyond its calls, the median.
     overhead_s: float
-    disturbed: float
+    contended: float
 
     @property
     def truth(self) -> np.ndarray:
-        """The logarithms of the speed-ups of settled calls over the whole recording, (compilers - 1)."""
-        settled = np.median(self.turns[:, :, TURN // 3 :], axis=-1)
-        return np.median(np.log(settled[:, :1] / settled[:, 1:]), axis=0)
+        """The logarithms of the speed-ups of conclusive calls over the whole recording, (compilers - 1)."""
+        conclusive = np.median(self.turns[:, :, TURN // 3 :], axis=-1)
+        return np.median(np.log(conclusive[:, :1] / conclusive[:, 1:]), axis=0)
 
     @property
     def settling(self) -> np.ndarray:
         """The samples that ngbkit would not time at the beginning of a turn, (compilers)."""
-        calls = np.array([rounds.count_settling_calls(call_s) for call_s in self.settled_s])
+        calls = np.array([rounds.count_settling_calls(call_s) for call_s in self.steady_s])
         return np.maximum(1, np.round(calls / self.block)).astype(int)
 
     def compute_logs(self, settling: np.ndarray, samples: int, span: slice) -> np.ndarray:
@@ -176,9 +176,9 @@ def repeat_turns(samples: int, settles: bool = True, settling: int | None = None
 
 def adapt_turns(recording: Recording, first: int) -> Outcome | None:
     """Take turns as ngbkit does: of as many samples as the noise so far asks for."""
-    starts, fastest_s = recording.settling, float(recording.settled_s.min())
-    untimed_s = (starts * recording.block * recording.settled_s).sum() + recording.overhead_s * len(starts)
-    settling = float(untimed_s / (recording.block * recording.settled_s).sum())
+    starts, fastest_s = recording.settling, float(recording.steady_s.min())
+    untimed_s = (starts * recording.block * recording.steady_s).sum() + recording.overhead_s * len(starts)
+    settling = float(untimed_s / (recording.block * recording.steady_s).sum())
     parts: list[tuple[int, slice]] = []
 
     def choose() -> int:
@@ -211,7 +211,7 @@ DESIGNS: dict[str, Design] = {
     SINGLE: repeat_turns(1, settles=False),
     NOW: adapt_turns,
     **{f"{samples} a turn": repeat_turns(samples) for samples in (1, 2, 3, 4, 6, 8)},
-    **{f"{samples} a turn, unsettled": repeat_turns(samples, settles=False) for samples in (2, 4, 8, 12)},
+    **{f"{samples} a turn, inconclusive": repeat_turns(samples, settles=False) for samples in (2, 4, 8, 12)},
 }
 
 
@@ -219,7 +219,7 @@ def load(folder: Path) -> Iterator[Recording]:
     """Load every finished recording of a folder."""
     for file in sorted(folder.glob("*.jsonl")):
         head, *rows = map(json.loads, file.read_text().splitlines())
-        places = {name: index for index, name in enumerate(head["settled"])}
+        places = {name: index for index, name in enumerate(head["conclusive"])}
         turns = [turn for row in rows for turn in row.get("turns", ())]
         passes = [row["sequential"] for row in rows if "sequential" in row]
         for group in (*turns, *passes):
@@ -231,9 +231,9 @@ def load(folder: Path) -> Iterator[Recording]:
             turns=np.array([[turn["latency_s"] for turn in group] for group in turns]),
             sequential=np.array([[turn["latency_s"] for turn in group] for group in passes]),
             block=np.array([turn["block"] for turn in turns[0]]),
-            settled_s=np.array(list(head["settled"].values())),
+            steady_s=np.array(list(head["conclusive"].values())),
             overhead_s=float(np.median(extra)),
-            disturbed=float(np.mean([turn["disturbed"] for turn in every])),
+            contended=float(np.mean([turn["contended"] for turn in every])),
         )
 
 
@@ -359,15 +359,15 @@ def report(folder: Path, as_json: bool) -> None:
 def profile(folder: Path) -> None:
     """Print how much slower the first samples of a turn are than its last ones, and how alike they are."""
     for recording in load(folder):
-        settled = np.median(recording.turns[:, :, TURN // 2 :], axis=-1, keepdims=True)
-        ratios = np.median(recording.turns / settled, axis=0)
+        conclusive = np.median(recording.turns[:, :, TURN // 2 :], axis=-1, keepdims=True)
+        ratios = np.median(recording.turns / conclusive, axis=0)
         for index, name in enumerate(COMPILERS):
             logs = np.log(recording.turns[:, index, TURN // 4 :])
             logs -= np.median(logs)
             correlations = [np.corrcoef(logs[:, :-lag].ravel(), logs[:, lag:].ravel())[0, 1] for lag in (1, 2, 4, 8)]
             print(
-                f"{recording.network:12s} {name:12s} {1e3 * recording.settled_s[index]:6.2f} ms a call, samples of "
-                f"{recording.block[index]} over settled:",
+                f"{recording.network:12s} {name:12s} {1e3 * recording.steady_s[index]:6.2f} ms a call, samples of "
+                f"{recording.block[index]} over conclusive:",
                 *(f"{value:.3f}" for value in ratios[index, : TURN // 2]),
                 "| correlation at a distance of 1, 2, 4, 8:",
                 *(f"{value:.2f}" for value in correlations),

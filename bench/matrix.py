@@ -1,7 +1,7 @@
 """Measures every compiler on every network: the paper's fifteen, both blocks, and three published ONNX files.
 
 Run it on a quiet machine; it takes hours, and resumes after any interruption. It writes
-notebooks/data/04-compilers.nc, which notebooks/04-compilers.ipynb reads.
+notebooks/data/compilers.nc, which notebooks/gallery-compilers.ipynb reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ngbkit import Sweep, blocks, paper, registry, workloads
 from ngbkit.dataset.storage import save
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "notebooks" / "data" / "04-compilers.nc"
+OUT = ROOT / "notebooks" / "data" / "compilers.nc"
 #: The five of the fifteen with the fewest parameters.
 SMALLEST = ("resnet18", "efficientnet_b3", "efficientnet_b4", "deit3_small_patch16_224", "resnet50")
 UNTUNED = "tvm"

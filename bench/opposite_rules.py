@@ -1,6 +1,6 @@
 """Rules that make no network cheaper: for labels of rewritten networks, and as traps of cost models.
 
-Each of the 18 networks of notebook 05 that was surely faster was so without them.
+Each of the 18 networks of the gallery on portability that was surely faster was so without them.
 """
 
 from __future__ import annotations

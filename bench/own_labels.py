@@ -1,6 +1,6 @@
-"""Writes the table and the networks of notebook 14: measured cells of NAS-Bench-201, as a table from elsewhere.
+"""Writes the table and the networks of the gallery on labels: cells of NAS-Bench-201, as a table from elsewhere.
 
-The latencies are those of ``notebooks/data/05-labels.nc``, with the errors of their means over several runs. The files
+The latencies are those of ``notebooks/data/labels.nc``, with the errors of their means over several runs. The files
 have the operators and shapes that ran, and constants in place of weights, so that fifty networks fit in a repository:
 ``python bench/own_labels.py``.
 """
@@ -21,7 +21,7 @@ from ngbkit import predictor
 from ngbkit.predictor.network_graphs import export_network
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
-NETWORKS = DATA / "14-networks"
+NETWORKS = DATA / "networks"
 COLUMN = ("cpu", "onnxruntime")
 FAMILY = "nasbench"
 MOST = 60
@@ -29,7 +29,7 @@ MOST = 60
 
 def main() -> None:
     """Write a file per network, and a row per file."""
-    labels = predictor.load_examples(DATA / "05-labels.nc")
+    labels = predictor.load_examples(DATA / "labels.nc")
     column = labels.runtimes.index(COLUMN)
     assert labels.errors is not None
     usable = np.isfinite(labels.seconds[:, column]) & np.isfinite(labels.errors[:, column])
@@ -47,7 +47,7 @@ def main() -> None:
         assert digest == labels.graphs[index].digest, labels.names[index]
         error = 100 * float(np.expm1(labels.errors[index, column]))
         rows.append([f"{NETWORKS.name}/{file.name}", f"{1e3 * labels.seconds[index, column]:.4f}", f"{error:.1f}"])
-    with (DATA / "14-labels.csv").open("w", newline="", encoding="utf-8") as stream:
+    with (DATA / "labels.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["file", "milliseconds", "error_percent"])
         writer.writerows(rows)

@@ -1,7 +1,7 @@
 """Repeats the paper's evaluation on this machine: its fifteen networks and both blocks, at up to six batch sizes.
 
 Run it on a quiet machine; it takes about three hours, resumes after any interruption, and writes the results so far to
-notebooks/data/paper.nc, which notebooks/paper.ipynb reads. The smallest network of each family is measured at all
+notebooks/data/paper.nc, which notebooks/03-paper.ipynb reads. The smallest network of each family is measured at all
 batch sizes, the larger ones at fewer. ``--only conv,mha`` measures these parts alone, and puts them in the place of
 what the file has of them.
 
@@ -12,7 +12,7 @@ each family and of both blocks: some minutes each, and kept for the next time.
 ``--larger`` adds the ten larger networks at batch sizes 8 to 32 in notebooks/data/paper-larger.nc: it measures for
 ``--minutes`` the trials that tell most about the fastest compiler, and predicts the others, from these and from
 notebooks/data/paper.nc, which has the same networks at smaller batch sizes. Repeat it to measure more. ``--rest`` then
-measures the others, and again what other work disturbed, in notebooks/data/paper-larger-measured.nc: it shows whether
+measures the others, and again what other work contended, in notebooks/data/paper-larger-measured.nc: it shows whether
 the predictions were right.
 """
 
@@ -30,7 +30,7 @@ from ngbkit import Sweep, blocks, paper
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data, save
-from ngbkit.sweep.records import UNSETTLED
+from ngbkit.sweep.records import INCONCLUSIVE
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
@@ -103,7 +103,7 @@ def main() -> None:
         if args.only:
             parser.error("the larger networks have no parts: leave out --only.")
         guidance: dict[str, Any] = {"budget": 60 * args.minutes, "earlier": OUT}
-        guidance = guidance if args.larger else {"retry": [UNSETTLED]}
+        guidance = guidance if args.larger else {"retry": [INCONCLUSIVE]}
         run = go_on("larger", build_larger_sweep(), args.folder / "larger", **guidance)
         out = LARGER_OUT if args.larger else REST_OUT
         save(run.dataset(), out, overwrite=True)

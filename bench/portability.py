@@ -2,7 +2,7 @@
 
 Run it on a quiet machine, after `labels.py`; it resumes after any interruption, and measures a network again that lacks
 a cost model or a tool. Other tools (the extra `simplifiers`) are rows of the same table; one that is not installed is a
-row without a number. It writes notebooks/data/05-portability.nc, and prints its summary.
+row without a number. It writes notebooks/data/portability.nc, and prints its summary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=40, help="samples per candidate (default: 40)")
     parser.add_argument("--minutes", type=float, default=120.0, help="time budget for new networks (default: 120)")
     parser.add_argument("--networks", nargs="+", help="measure these only (default: all)")
-    parser.add_argument("--out", type=Path, default=DATA / "05-portability.nc", help="file of the combined results")
+    parser.add_argument("--out", type=Path, default=DATA / "portability.nc", help="file of the combined results")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * args.minutes
@@ -90,7 +90,7 @@ def load_costs(folder: Path) -> dict[str, Cost]:
     for title, kind in KINDS.items():
         file = folder / f"{kind}.safetensors"
         if not file.exists():
-            predictor.fit(predictor.load_examples(DATA / "05-labels.nc"), kind).save(file)
+            predictor.fit(predictor.load_examples(DATA / "labels.nc"), kind).save(file)
         fitted = predictor.load(file)
         costs_by_name |= {f"{title}, {runtime}": costs.predicted(fitted, runtime) for runtime in RUNTIMES}
     return costs_by_name

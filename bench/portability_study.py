@@ -79,7 +79,7 @@ def study(
         model per runtime is measurement itself, for which both choices are the same. Each of the `simplifiers` has a
         label too: ``speedup`` is that of its model, ``guarded`` that of its model where it is significantly faster and
         else of the original, and ``problem`` the reason why it has no model. Along ``network`` are the means of
-        ``disturbed`` and ``steal_percent`` of its trials, as in the dataset of a run.
+        ``contended`` and ``steal_percent`` of its trials, as in the dataset of a run.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def compute_mean(values: np.ndarray) -> tuple[float, float]:
 
 _FIRST = {"speedup": "speedup", "low": "low", "high": "high"}
 _GUARDED = {"guarded": "speedup", "guarded_low": "low", "guarded_high": "high"}
-_CONDITIONS = ("disturbed", "steal_percent")
+_CONDITIONS = ("contended", "steal_percent")
 _SAME = Outcome(speedup=1.0, low=1.0, high=1.0)
 _WRONG = Outcome(problem="wrong result")
 
@@ -205,7 +205,7 @@ class _Results:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Study:
     """The candidates of each cost model, the models of other tools by name, the results on each runtime, and what
-    disturbed these.
+    contended these.
     """
 
     candidates: Mapping[str, Sequence[Candidate]]
@@ -265,7 +265,7 @@ def _study_network(
 
 
 def compute_conditions(data: xr.Dataset) -> dict[str, float]:
-    """Return what disturbed the trials of a dataset, in the mean; nothing where the device reports nothing."""
+    """Return what contended the trials of a dataset, in the mean; nothing where the device reports nothing."""
     means = {name: float(data[name].mean()) for name in _CONDITIONS if name in data}
     return {name: value for name, value in means.items() if np.isfinite(value)}
 

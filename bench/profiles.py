@@ -4,11 +4,11 @@
 executes for them, each in its place. This command exports more networks of the same generators, profiles all of them
 and the rewritten networks among the labels in several turns at different times, and writes
 
-    notebooks/data/05-labels-onnxruntime.nc  the labels with the operators that ONNX Runtime executes and their seconds
-    notebooks/data/05-labels-openvino.nc     and with those of OpenVINO
+    notebooks/data/labels-onnxruntime.nc  the labels with the operators that ONNX Runtime executes and their seconds
+    notebooks/data/labels-openvino.nc     and with those of OpenVINO
 
 Run it on a quiet machine; it resumes after any interruption. Two cores need 2 s to export a network, and 0.8 s a turn
-to profile it. A network that is not in notebooks/data/05-labels.nc has the latencies of the turns, without the profiler
+to profile it. A network that is not in notebooks/data/labels.nc has the latencies of the turns, without the profiler
 and without the drift between both measurements. They are noisier than those of runs, and good enough to learn from.
 """
 
@@ -35,7 +35,7 @@ from ngbkit.workloads import timm
 from ngbkit.workloads.paper import find_family
 
 ROOT = Path(__file__).parents[1]
-LABELS = ROOT / "notebooks" / "data" / "05-labels.nc"
+LABELS = ROOT / "notebooks" / "data" / "labels.nc"
 MANIFEST, MEASURED = "networks.json", "turn"
 
 

@@ -3,7 +3,7 @@
 ``.venv/bin/python bench/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
 its output is reproducible. `ngbkit.device.timing.intervals` cites it. ``… stopping.py groups`` measures real races, on
 a quiet machine for seven minutes: two copies of a block that both lose against OpenVINO, 100 times. ``… stopping.py
-busy`` measures `--precision` beside a busy process, where all rounds are disturbed and no group ends before its limit
+busy`` measures `--precision` beside a busy process, where all rounds are contended and no group ends before its limit
 of time: 100 groups, in 35 minutes. ``… busy RUN`` reports on such a run again, also one that was stopped.
 """
 
@@ -192,7 +192,7 @@ def print_busy(run_id: str | None = None) -> None:
 def _print_coverage(estimate: Noise) -> None:
     print(f"coverage           {estimate.coverage:7.1%} ({estimate.coverage_low:.1%} to {estimate.coverage_high:.1%})")
     print(f"by rounds alone    {estimate.coverage_within:7.1%}")
-    print(f"disturbed samples  {estimate.disturbed_share:7.1%}")
+    print(f"contended samples  {estimate.contended_share:7.1%}")
 
 
 if __name__ == "__main__":

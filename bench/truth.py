@@ -6,7 +6,7 @@
 Each group of compilers stays loaded while every kind of interference is planted. Seconds with the plant, in which the
 speed-ups to be judged are measured, alternate with quiet seconds, in which their truth is. A reported speed-up is wrong
 if it differs from the truth beyond the 95 % intervals of both, their half widths added in quadrature; the row "nothing"
-says how often chance alone makes one wrong. "rounds alone" is of as many rounds as planned, disturbed or not, with
+says how often chance alone makes one wrong. "rounds alone" is of as many rounds as planned, contended or not, with
 intervals over rounds; "wrong" is as ngbkit reports it on this machine. On a virtual machine its intervals allow for
 what the host does within hours, which cancels here, where the truth is seconds away: "wrong, without the host" leaves
 this allowance out. The time is that of the rounds with the plant over that of the row "nothing". Needs root for some
@@ -127,7 +127,7 @@ def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_rou
         "workers": {
             worker.trial.compiler: {
                 field: [round(float(value), 7) for value in getattr(worker, f"_{field}")[start:]]
-                for field in ("latency_s", "rounds", "disturbed")
+                for field in ("latency_s", "rounds", "contended")
             }
             for worker, start in zip(workers, starts, strict=True)
         },
@@ -152,10 +152,10 @@ def summarize(folder: Path) -> list[dict[str, Any]]:
             "speed-ups": len(cells[name]),
             "wrong, rounds alone": sum(cell.before.wrong for cell in cells[name]),
             "error, rounds alone": compute_error([cell.before for cell in cells[name]]),
-            "wrong, without the host": sum(cell.alone.wrong and cell.alone.settled for cell in cells[name]),
-            "wrong": sum(cell.after.wrong and cell.after.settled for cell in cells[name]),
-            "unsettled": sum(not cell.after.settled for cell in cells[name]),
-            "error": compute_error([cell.after for cell in cells[name] if cell.after.settled]),
+            "wrong, without the host": sum(cell.alone.wrong and cell.alone.conclusive for cell in cells[name]),
+            "wrong": sum(cell.after.wrong and cell.after.conclusive for cell in cells[name]),
+            "inconclusive": sum(not cell.after.conclusive for cell in cells[name]),
+            "error": compute_error([cell.after for cell in cells[name] if cell.after.conclusive]),
             "time": statistics.median(times[name]) / usual,
         }
         for name, plant in PLANTS.items()
@@ -171,7 +171,7 @@ def report(folder: Path, as_json: bool) -> None:
         return
     frame = pd.DataFrame(rows)
     print(frame.to_string(index=False, float_format="%.3f"))
-    count, total = int(frame["wrong"].sum()), int(frame["speed-ups"].sum() - frame["unsettled"].sum())
+    count, total = int(frame["wrong"].sum()), int(frame["speed-ups"].sum() - frame["inconclusive"].sum())
     share, low, high = estimate_share(count, total)
     print(f"wrong and not marked: {count} of {total}, {share:.1%} ({low:.1%} to {high:.1%})")
 
@@ -182,7 +182,7 @@ class Judged:
 
     error: float
     wrong: bool
-    settled: bool
+    conclusive: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,11 +222,11 @@ def select(samples: Mapping[str, list[float]], kind: str, first: int, plan: Sequ
         is_planned = number < first + len(plan) and position < plan[number - first]
         if is_truth == (kind == "truth") and (kind != "before" or is_planned):
             indices.append(index)
-    marked = [place for place, index in enumerate(indices) if samples["disturbed"][index] and kind != "before"]
+    marked = [place for place, index in enumerate(indices) if samples["contended"][index] and kind != "before"]
     return {
         "latency_s": tuple(samples["latency_s"][index] for index in indices),
         "rounds": tuple(int(samples["rounds"][index]) for index in indices),
-        "disturbed_samples": tuple(marked),
+        "contended_samples": tuple(marked),
     }
 
 
@@ -265,7 +265,7 @@ def compute_plain_speedups(samples: Mapping[str, Mapping[str, Any]]) -> dict[str
             "speedup": math.exp(statistics.median(logs)),
             "ci_low": low,
             "ci_high": high,
-            "settled": True,
+            "conclusive": True,
         }
     return result
 
@@ -275,7 +275,7 @@ def judge_one(reported: Any, truth: Any) -> Judged:
     ends = ("ci_low", "ci_high") if error > 0 else ("ci_high", "ci_low")
     sides = [math.log(float(side[name] / side["speedup"])) for side, name in zip((reported, truth), ends, strict=True)]
     # Without an interval nothing is said, and nothing is wrong.
-    return Judged(error=error, wrong=abs(error) > math.hypot(*sides), settled=bool(reported["settled"]))
+    return Judged(error=error, wrong=abs(error) > math.hypot(*sides), conclusive=bool(reported["conclusive"]))
 
 
 def compute_error(estimates: Sequence[Judged]) -> float:

@@ -116,7 +116,7 @@ def _observed(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _impatient() -> Iterator[None]:
-    """Repeat no disturbed turn: beside other tests nearly all are."""
+    """Repeat no contended turn: beside other tests nearly all are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(options.PATIENCE, "0")
         yield

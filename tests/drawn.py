@@ -97,7 +97,7 @@ def build_test(rate: float, valid: bool) -> LoadTest:
         completed_per_s=rate,
         calls=500,
         busy=0.5,
-        disturbed=False,
+        contended=False,
         loadgen="6.0.17",
     )
 

@@ -22,7 +22,7 @@ from scenes import MEASURING_MS, Rectangle, Save, Scene, add_networks, crop_bott
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "notebooks" / "screens"
-STORED = "03-blocks.nc"
+STORED = "blocks.nc"
 DEVICES = '[core0]\nlaunch = "local"\ncores = "0"\n\n[core1]\nlaunch = "local"\ncores = "1"\n'
 _CHART = ".vega-embed svg.marks"
 # A palette takes a quarter of the size of full colour, and text and flat colours look the same.

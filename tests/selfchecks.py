@@ -22,7 +22,7 @@ NOISE = Noise(
     coverage_low=0.91,
     coverage_high=0.973,
     coverage_within=0.9,
-    disturbed_share=float("nan"),
+    contended_share=float("nan"),
 )
 
 

@@ -110,7 +110,7 @@ def test_resume_measures_what_is_asked_for_again(
     assert ["ok", "failed"] == statuses
 
 
-def test_a_settled_run_is_not_measured_again(
+def test_a_conclusive_run_is_not_measured_again(
     new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message says so; --settle excludes --retry and --budget."""
@@ -119,7 +119,7 @@ def test_a_settled_run_is_not_measured_again(
     capsys.readouterr()
 
     assert cli.OK == cli.main(["resume", run.id, "--settle"])
-    assert "ngbkit: Nothing is unsettled" in capsys.readouterr().err
+    assert "ngbkit: Nothing is inconclusive" in capsys.readouterr().err
     for other in (["--retry", "failed"], ["--budget", "50%"]):
         assert cli.INVALID == cli.main(["resume", run.id, "--settle", *other])
         assert f"{other[0]} measure different trials" in capsys.readouterr().err
@@ -162,7 +162,7 @@ def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.Cap
         content["groups"],
         content["samples"],
         content["run"],
-        content["disturbed"],
+        content["contended"],
     )
     assert f"{content['smallest_speedup']:.4f}" in measured[1].out
 

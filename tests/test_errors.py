@@ -57,9 +57,9 @@ def test_the_nearest_name_ignores_case() -> None:
         ("ngbkit runs --failures 2030", "%ngruns --failures 2030", "!ngbkit runs --failures 2030"),
         ("ngbkit resume 2030", "%ngruns --resume 2030", "ngbkit.resume('2030')"),
         (
-            "ngbkit resume 2030 --retry unsettled",
-            "%ngruns --resume 2030 --retry unsettled",
-            "!ngbkit resume 2030 --retry unsettled",
+            "ngbkit resume 2030 --retry inconclusive",
+            "%ngruns --resume 2030 --retry inconclusive",
+            "!ngbkit resume 2030 --retry inconclusive",
         ),
         ("ngbkit run", "%ngbench", "ngbkit.Sweep(…).run()"),
         ("ngbkit devices init", "%ngdevices init", "!ngbkit devices init"),

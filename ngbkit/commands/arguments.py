@@ -62,8 +62,8 @@ RUN = argument("--resume ID", "resume this run: its id, or the beginning of it",
 RESUME: tuple[Argument, ...] = (
     argument(
         "--retry STATUSES",
-        "measure trials of these statuses again, such as timeout,crashed; unsettled for groups that other work "
-        "disturbed",
+        "measure trials of these statuses again, such as timeout,crashed; inconclusive for groups that other work "
+        "contended",
         action="append",
         completes="status",
     ),

@@ -15,7 +15,7 @@ def choose(call: Call) -> Answer:
 
     args = call.args
     data = call.read(args.source)
-    keywords = {name: getattr(args, name) for name in ("probability", "per", "disturbed")}
+    keywords = {name: getattr(args, name) for name in ("probability", "per", "contended")}
     choices = deadlines.choose(data, args.deadline, args.quantile, **keywords)
     if args.figure:
         from ngbkit import figures
@@ -40,7 +40,7 @@ COMMAND = Command(
             default=0.0,
         ),
         argument("--per network|all", "one choice for each network, or one of all"),
-        argument("--disturbed", "count samples that other work disturbed, too"),
+        argument("--contended", "count samples that other work contended, too"),
         argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png or .pdf"),
     ),
     run=choose,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FAIL_ON = argument(
     "--fail-on CAUSES",
     "exit with 1 if a trial is slower by more than the margin and beyond chance, or no longer runs: slower; also if "
-    "one is not settled: slower,unsettled",
+    "one is not conclusive: slower,inconclusive",
 )
 MARGIN = argument("--margin SHARE", "the slowdown that is accepted, with --fail-on (default: 1%%)")
 MARKDOWN = argument("--markdown", "print Markdown, such as for a summary of GitHub Actions")
@@ -58,10 +58,11 @@ def answer_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ())
     passes, outcome = gate.passes(fail_on), gate.describe_outcome(fail_on)
     for warning in gate.warnings:
         print_progress(f"ngbkit: warning: {warning}")
-    if passes and gate.count("not settled"):
+    if passes and gate.count("not conclusive"):
         print_progress(
-            f"ngbkit: warning: {gate.count('not settled')} of {len(gate.trials)} trials are not settled: they may be "
-            "slower by more than the margin or not. More repeats settle more; --fail-on slower,unsettled fails on them."
+            f"ngbkit: warning: {gate.count('not conclusive')} of {len(gate.trials)} trials are not conclusive: they "
+            "may be slower by more than the margin or not. More repeats settle more; --fail-on slower,inconclusive "
+            "fails on them."
         )
     facts = {"notes": list(notes), "passes": passes, "unjudged": gate.list_unjudged_compilers()}
     answer = Answer(json={**gate.to_json(), **facts}, text=str(gate), rows=gate.rows, code=OK if passes else FAILED)

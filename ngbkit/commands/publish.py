@@ -35,7 +35,7 @@ COMMAND = Command(
         argument("--missing", "measure and record the sweeps without a recording"),
         argument(
             "--parameter NOTEBOOK.NAME=VALUE",
-            "a value for a name in the notebook's cell tagged `parameters`: 03-figures.networks=4; once a name",
+            "a value for a name in the notebook's cell tagged `parameters`: gallery-figures.networks=4; once a name",
             action="append",
         ),
     ),
@@ -57,7 +57,7 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
         notebook, dot, variable = name.rpartition(".")
         if not (equals and dot and variable.isidentifier()):
             raise UsageError(
-                f"invalid --parameter: got {text!r}; expected NOTEBOOK.NAME=VALUE, such as 03-figures.networks=4."
+                f"invalid --parameter: got {text!r}; expected NOTEBOOK.NAME=VALUE, such as gallery-figures.networks=4."
             )
         parameters.setdefault(notebook, {})[variable] = _parse_value(value)
     measure = {"re_run": "always", "missing": "missing"}.get(chosen[0] if chosen else "", "never")

@@ -45,7 +45,7 @@ $name and {name} insert variables, also those of a function; a list of networks 
 the dataset is the value of the magic, for a function to assign. Ctrl-C stops the run, and its measurements
 remain.
 """
-_RESULTS = ("compiler", "latency", "low", "high", "measured", "lead", "settled")
+_RESULTS = ("compiler", "latency", "low", "high", "measured", "lead", "conclusive")
 
 
 def run(call: Call) -> Answer | None:

@@ -292,12 +292,12 @@ class Compiler:
         UnknownNameError, UsageError
             An unknown option, or an invalid value.
         """
-        settled: dict[str, Scalar] = {name: option.default for name, option in self.options.items()}
+        resolved: dict[str, Scalar] = {name: option.default for name, option in self.options.items()}
         for name, value in options.items():
             if name not in self._list_options():
                 raise UnknownNameError(f"option of {self.name}", name, self._list_options())
-            settled[name] = self._check_value(name, value)
-        return settled
+            resolved[name] = self._check_value(name, value)
+        return resolved
 
     def _list_options(self) -> Mapping[str, Option]:
         return {**self.options, **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}

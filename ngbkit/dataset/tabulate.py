@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.dataset.disturbance import compute_medians
+from ngbkit.dataset.contention import compute_medians
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep.journal import Entry
 from ngbkit.sweep.records import Measurement, Record
-from ngbkit.sweep.settling import find_settled
+from ngbkit.sweep.settling import find_conclusive
 from ngbkit.sweep.variables import FACTS, FIELDS, NO_ROUND
 
 # The digits of a trial's id whose number a float holds exactly.
@@ -28,8 +28,8 @@ def from_record(record: Record) -> Entry:
 def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: int) -> dict[str, np.ndarray]:
     """Every variable as a column over all trials, each trial at its position; of two records the later counts.
 
-    `latency`, `round` and `disturbed` have shape ``(trials, samples)`` with at least `repeats` samples, all others
-    ``(trials,)``; `median` is the median latency in seconds, of undisturbed samples where there are enough of them.
+    `latency`, `round` and `contended` have shape ``(trials, samples)`` with at least `repeats` samples, all others
+    ``(trials,)``; `median` is the median latency in seconds, of uncontended samples where there are enough of them.
     """
     records, samples, rounds = _unzip(entries)
     strays = [record.trial_id for record in records if record.trial_id not in positions]
@@ -40,7 +40,7 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
         )
     indices = np.array([positions[record.trial_id] for record in records], dtype=np.intp)
     latency, numbers = _pad(records, samples, rounds, repeats)
-    disturbed = _find_disturbed(records, numbers)
+    contended = _find_contended(records, numbers)
 
     def scatter(values: np.ndarray, fill: Any) -> np.ndarray:
         return _scatter(values, indices, len(positions), fill)
@@ -48,8 +48,8 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
     columns = {
         "latency": scatter(latency, np.nan),
         "round": scatter(numbers, NO_ROUND),
-        "disturbed": scatter(disturbed, 0),
-        "median": scatter(compute_medians(_select_samples(latency, numbers, disturbed > 0)), np.nan),
+        "contended": scatter(contended, 0),
+        "median": scatter(compute_medians(_select_samples(latency, numbers, contended > 0)), np.nan),
     }
     for variable in FIELDS:
         columns[variable.name] = scatter(_read_field(records, variable.fills), np.nan)
@@ -73,7 +73,7 @@ def to_anchor_columns(
     return {
         f"{prefix}_latency": _scatter(latency, indices, shape[0], np.nan),
         f"{prefix}_round": _scatter(numbers, indices, shape[0], NO_ROUND),
-        f"{prefix}_disturbed": _scatter(_find_disturbed(records, numbers), indices, shape[0], 0),
+        f"{prefix}_contended": _scatter(_find_contended(records, numbers), indices, shape[0], 0),
     }
 
 
@@ -128,9 +128,9 @@ def _pad(
     return latency, numbers
 
 
-def _select_samples(latency: np.ndarray, rounds: np.ndarray, disturbed: np.ndarray) -> np.ndarray:
-    """Leave out the disturbed samples of settled trials, as every metric does."""
-    dropped = disturbed & find_settled(rounds, disturbed)[:, None]
+def _select_samples(latency: np.ndarray, rounds: np.ndarray, contended: np.ndarray) -> np.ndarray:
+    """Leave out the contended samples of conclusive trials, as every metric does."""
+    dropped = contended & find_conclusive(rounds, contended)[:, None]
     return np.where(dropped, np.nan, latency)
 
 
@@ -149,14 +149,14 @@ def _to_floats(values: Iterable[Any]) -> np.ndarray:
     return np.array([value if isinstance(value, (int, float)) else None for value in values], dtype=float)
 
 
-def _find_disturbed(records: Sequence[Record], rounds: np.ndarray) -> np.ndarray:
-    """1 where a sample was disturbed, of the shape of `rounds`."""
-    disturbed = np.zeros(rounds.shape, dtype=np.int8)
+def _find_contended(records: Sequence[Record], rounds: np.ndarray) -> np.ndarray:
+    """1 where a sample was contended, of the shape of `rounds`."""
+    contended = np.zeros(rounds.shape, dtype=np.int8)
     for index, record in enumerate(records):
         if isinstance(record, Measurement):
-            samples = [sample for sample in record.disturbed_samples if sample < rounds.shape[1]]
-            disturbed[index, samples] = 1
-    return disturbed
+            samples = [sample for sample in record.contended_samples if sample < rounds.shape[1]]
+            contended[index, samples] = 1
+    return contended
 
 
 def _divide_rmse(rmse: np.ndarray, baseline: np.ndarray) -> np.ndarray:

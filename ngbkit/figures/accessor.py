@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
-from ngbkit.dataset import disturbance, schema
+from ngbkit.dataset import contention, schema
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.environments import environments
 from ngbkit.dataset.long_form import list_factors
@@ -134,9 +134,9 @@ class Metrics:
     mean = to_method(_map_nodes(mean), "_data")
     roofline = to_method(_map_nodes(roofline), "_data")
     sel = to_method(select, "_data")
-    settled = to_method(_map_nodes(disturbance.settled), "_data")
+    conclusive = to_method(_map_nodes(contention.conclusive), "_data")
     summary = to_method(_map_nodes(trials.summary), "_data")
-    undisturbed = to_method(_map_nodes(disturbance.undisturbed), "_data")
+    uncontended = to_method(_map_nodes(contention.uncontended), "_data")
 
     def table(self, figure: str = "speedup", *, by: Groups | None = None, **select: Any) -> Table:
         """A metric or a variable with a row per network and batch size and a column per compiler, with its intervals.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import select_samples
+from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
-from ngbkit.metrics.conclusions import describe_disturbance
+from ngbkit.metrics.conclusions import describe_contention
 from ngbkit.metrics.drift import describe_drift
-from ngbkit.metrics.unchecked import count_unchecked, explain_unsettled
+from ngbkit.metrics.unchecked import count_unchecked, explain_inconclusive
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.sweep.trials import BASELINE
 
@@ -87,14 +87,14 @@ def describe_open(frame: pd.DataFrame) -> list[str]:
 
 
 def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
-    """What disturbed the run, and the number of marks that are not settled and of those that were not checked."""
-    state = describe_disturbance(data)
-    count = int((~frame["settled"].astype(bool) & (frame["status"] == "ok")).sum()) if "settled" in frame else 0
-    reason = explain_unsettled(data, plural=True) if count else ""
+    """What contended the run, and the number of marks that are not conclusive and of those that were not checked."""
+    state = describe_contention(data)
+    count = int((~frame["conclusive"].astype(bool) & (frame["status"] == "ok")).sum()) if "conclusive" in frame else 0
+    reason = explain_inconclusive(data, plural=True) if count else ""
     # A grid of statuses has no marks.
     look = " (drawn hollow or pale)" if "value" not in frame or frame["value"].notna().any() else ""
-    unsettled = [f"{count} trials are not settled{look}, since {reason}"] if count else []
-    return [*([state] if state else []), *unsettled, *count_unchecked(frame, look)]
+    inconclusive = [f"{count} trials are not conclusive{look}, since {reason}"] if count else []
+    return [*([state] if state else []), *inconclusive, *count_unchecked(frame, look)]
 
 
 def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:

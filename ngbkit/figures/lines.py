@@ -91,7 +91,7 @@ def draw_panel(spec: Lines, look: marks.Look, width: float) -> alt.LayerChart:
 def _select_columns(spec: Lines, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns that layers draw, with the place of each failed trial."""
     names = ["network", "compiler", spec.x, "value", "low", "high", "status", "error"]
-    names += [] if frame["settled"].all() else ["settled"]
+    names += [] if frame["conclusive"].all() else ["conclusive"]
     names += ["samples"] if "samples" in frame and len(frame) <= DENSE else []
     columns: pd.DataFrame = frame[names].assign(place=_stack_failures(frame, spec.by, spec.x))
     return columns
@@ -114,7 +114,7 @@ def _build_layers(
 ) -> list[alt.Chart]:
     import altair as alt
 
-    is_settled = "settled" not in frame or bool(frame["settled"].all())
+    is_conclusive = "conclusive" not in frame or bool(frame["conclusive"].all())
 
     x = _build_x(spec, frame)
     scale = _build_scale(spec, frame)
@@ -145,7 +145,7 @@ def _build_layers(
         layers.append(line.encode(y, look.encode_dash()))
     if not dense:
         layers += [points.encode(y, tooltip=tooltip) for points in marks.draw_points(measured, frame, size=34, **shift)]
-    elif not is_settled:
+    elif not is_conclusive:
         _, hollow = marks.draw_points(measured, frame, size=34)
         layers.append(hollow.encode(y, tooltip=tooltip))
     failed = base.mark_point(filled=True, size=50, opacity=1)

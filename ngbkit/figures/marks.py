@@ -117,14 +117,16 @@ class Look:
 def draw_points(
     base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: float = 1.0, **options: Any
 ) -> list[alt.Chart]:
-    """Draw a mark for each row, a circle unless `base` encodes a shape, hollow where it is not settled.
+    """Draw a mark for each row, a circle unless `base` encodes a shape, hollow where it is not conclusive.
 
-    `frame` and `base` have the column ``settled`` unless all rows are.
+    `frame` and `base` have the column ``conclusive`` unless all rows are.
     """
-    if "settled" not in frame or frame["settled"].all():
+    if "conclusive" not in frame or frame["conclusive"].all():
         return [base.mark_point(filled=True, size=size, opacity=opacity, **options)]
-    hollow = base.transform_filter("!datum.settled").mark_point(size=size, opacity=1, fill=theme.BACKGROUND, **options)
-    filled = base.transform_filter("datum.settled").mark_point(filled=True, size=size, opacity=opacity, **options)
+    hollow = base.transform_filter("!datum.conclusive").mark_point(
+        size=size, opacity=1, fill=theme.BACKGROUND, **options
+    )
+    filled = base.transform_filter("datum.conclusive").mark_point(filled=True, size=size, opacity=opacity, **options)
     return [filled, hollow]
 
 
@@ -159,9 +161,9 @@ def draw_titles(panel: str, titles: Iterable[str], width: float, *, lines: int =
     return cast("alt.Chart", title)
 
 
-def drop_settled(frame: pd.DataFrame) -> pd.DataFrame:
-    """Drop the column ``settled`` where all rows are, since `draw_points` then has no use for it."""
-    return frame.drop(columns="settled") if frame["settled"].all() else frame
+def drop_conclusive(frame: pd.DataFrame) -> pd.DataFrame:
+    """Drop the column ``conclusive`` where all rows are, since `draw_points` then has no use for it."""
+    return frame.drop(columns="conclusive") if frame["conclusive"].all() else frame
 
 
 def build_name_axis(names: Iterable[str], limit: float, **options: Any) -> alt.Axis:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.disturbance import find_unchecked
+from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import LABELS, Select, select_rows
 from ngbkit.dataset.storage import Data
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = Callable[[xr.Dataset], xr.Dataset]
-"""Computes what a figure draws of a node: ``value``, and optionally ``low``, ``high`` and ``settled``."""
+"""Computes what a figure draws of a node: ``value``, and optionally ``low``, ``high`` and ``conclusive``."""
 
 
 def wrap_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | None) -> Values:
@@ -34,7 +34,7 @@ def wrap_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | No
         result = metric(node, ci=ci if has_samples else None)
         if isinstance(result, xr.DataArray):
             return xr.Dataset({"value": result})
-        columns = {"ci_low": "low", "ci_high": "high", "settled": "settled"}
+        columns = {"ci_low": "low", "ci_high": "high", "conclusive": "conclusive"}
         return result.rename({name: columns.get(str(name), "value") for name in result.data_vars})
 
     return compute
@@ -56,8 +56,8 @@ def build_rows(data: Data, values: Values, select: Select, *, axes: Collection[s
 
     The columns are ``network`` (the workload with its factors but those in `axes`, and its device if there are
     several), ``workload``, the factors, ``device``, ``compiler``, ``batch_size``, ``value``, ``low``, ``high``,
-    ``settled``, ``status``, ``error``, ``samples`` (their number), and ``parameters`` if the dataset has them. Labels
-    are selected after the values are computed, so that their reference need not be selected.
+    ``conclusive``, ``status``, ``error``, ``samples`` (their number), and ``parameters`` if the dataset has them.
+    Labels are selected after the values are computed, so that their reference need not be selected.
     """
     import pandas as pd
 
@@ -182,8 +182,8 @@ _MOST_COLUMNS, _USUAL_COLUMNS = 6, 5
 def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
     missing = xr.full_like(values["value"], np.nan, dtype=float)
     trials = values.assign({name: missing for name in ("low", "high") if name not in values})
-    is_settled = trials.get("settled", xr.ones_like(missing, dtype=bool))
-    trials = trials.assign(settled=is_settled & ~find_unchecked(node))
+    is_conclusive = trials.get("conclusive", xr.ones_like(missing, dtype=bool))
+    trials = trials.assign(conclusive=is_conclusive & ~find_unchecked(node))
     trials = trials.assign(status=node["status"], error=node["error"], samples=_count_samples(node))
     return to_frame(trials.reset_coords("parameters") if "parameters" in trials.coords else trials)
 

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import find_undisturbed, settled
+from ngbkit.dataset.contention import conclusive, find_uncontended
 from ngbkit.dataset.long_form import list_labels, list_trial_dims
 from ngbkit.dataset.selection import Select
 from ngbkit.dataset.storage import Data
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def _count_samples(node: xr.Dataset) -> xr.Dataset:
-    """The number of samples of each trial, and whether it is settled and undisturbed: `ngbkit.figures.rows.Values`."""
+    """Count the samples of each trial, and mark conclusive and uncontended ones, as `ngbkit.figures.rows.Values`."""
     if "latency" not in node or not node["latency"].notnull().any():
         raise MetricError("this figure draws samples, which this dataset lacks. Use the dataset of the run.")
     count = node["latency"].notnull().sum("repeat")
-    return xr.Dataset({"value": count, "settled": settled(node), "undisturbed": find_undisturbed(node)})
+    return xr.Dataset({"value": count, "conclusive": conclusive(node), "uncontended": find_uncontended(node)})
 
 
 def build_panels(data: Data, select: Select) -> tuple[pd.DataFrame, list[str]]:
@@ -43,7 +43,7 @@ def extract_samples(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
     """The samples of `trials`, one per row, in measured order.
 
     The columns are ``trial`` (its label in the index of `trials`), ``panel``, ``compiler``, ``ms``, ``round``,
-    ``disturbed``, and ``used``, whether estimates use it.
+    ``contended``, and ``used``, whether estimates use it.
     """
     import pandas as pd
 
@@ -56,10 +56,10 @@ def extract_samples(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
         columns = {
             "ms": latency * 1e3,
             "round": trial["round"].values if "round" in trial else np.arange(len(latency)),
-            "disturbed": trial["disturbed"].values > 0 if "disturbed" in trial else np.zeros(len(latency), dtype=bool),
+            "contended": trial["contended"].values > 0 if "contended" in trial else np.zeros(len(latency), dtype=bool),
         }
         samples = pd.DataFrame({name: values[present] for name, values in columns.items()})
-        samples["used"] = ~samples["disturbed"] | (not row["undisturbed"])
+        samples["used"] = ~samples["contended"] | (not row["uncontended"])
         frames.append(samples.assign(trial=key, panel=row["panel"], compiler=row["compiler"]))
     return pd.concat(frames, ignore_index=True)
 

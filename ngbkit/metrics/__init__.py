@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ngbkit import registry
-from ngbkit.dataset.disturbance import settled, undisturbed
+from ngbkit.dataset.contention import conclusive, uncontended
 from ngbkit.metrics.means import mean
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.published import beside_paper
@@ -33,9 +33,9 @@ __all__ = [
     "ranking",
     "reversals",
     "roofline",
-    "settled",
+    "conclusive",
     "summary",
-    "undisturbed",
+    "uncontended",
     "why",
     "winners",
     *registry.list_names(registry.METRICS),

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import find_unchecked
+from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
@@ -22,7 +22,7 @@ from ngbkit.sweep.records import MEASURED, OPEN
 if TYPE_CHECKING:
     import pandas as pd
 
-VALUES = ("value", "low", "high", "settled", "rounds", "reason", "unchecked", "contract")
+VALUES = ("value", "low", "high", "conclusive", "rounds", "reason", "unchecked", "contract")
 
 
 def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
@@ -36,7 +36,7 @@ def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
         except MetricError as error:
             problem = error
             continue
-        columns = {"value": metric.name, "low": "ci_low", "high": "ci_high", "settled": "settled"}
+        columns = {"value": metric.name, "low": "ci_low", "high": "ci_high", "conclusive": "conclusive"}
         variables = {column: result[name] for column, name in columns.items()}
         variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
         variables["unchecked"] = node["error"].where(find_unchecked(node), "")

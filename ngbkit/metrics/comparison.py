@@ -48,8 +48,8 @@ class Comparison:
     trials
         One row per trial that both runs measured: its labels in the first run; ``first`` and ``second`` with the ends
         of their intervals, ``change`` (the second over the first) with its own, and ``is``: ``"higher"``, ``"lower"``,
-        or ``"same"`` if the intervals cannot distinguish them; and ``settled``, false where either run had too few
-        undisturbed rounds, or was not checked.
+        or ``"same"`` if the intervals cannot distinguish them; and ``conclusive``, false where either run had too few
+        uncontended rounds, or was not checked.
     winners
         One row per group: the fastest compiler of each run that both checked, and ``another``, true if the first run's
         winner surely lost its lead.
@@ -91,13 +91,13 @@ class Comparison:
 
     @property
     def judged(self) -> pd.DataFrame:
-        """The trials that can be judged: settled in both runs, with an interval in each."""
+        """The trials that can be judged: conclusive in both runs, with an interval in each."""
         trials = self._bounded
-        return trials[trials["settled"].astype(bool)]
+        return trials[trials["conclusive"].astype(bool)]
 
     @property
-    def unsettled(self) -> int:
-        """The number of trials with intervals that are not settled in either run."""
+    def inconclusive(self) -> int:
+        """The number of trials with intervals that are not conclusive in either run."""
         return len(self._bounded) - len(self.judged)
 
     def on_device(self, label: str) -> Comparison:
@@ -110,14 +110,14 @@ class Comparison:
 
     @property
     def share(self) -> str:
-        """How many settled values differ beyond their intervals, beside how many chance alone makes differ."""
+        """How many conclusive values differ beyond their intervals, beside how many chance alone makes differ."""
         judged = self.judged
         changed = int((judged["is"] != "same").sum())
         line = (
-            f"{changed} of {len(judged)} settled values of {self.metric} differ beyond their {LEVEL:.0%} intervals; "
+            f"{changed} of {len(judged)} conclusive values of {self.metric} differ beyond their {LEVEL:.0%} intervals; "
             f"chance alone makes about {(1 - LEVEL) * len(judged):.2g} differ"
         )
-        return f"{line}; {self.unsettled} more are not settled" if self.unsettled else line
+        return f"{line}; {self.inconclusive} more are not conclusive" if self.inconclusive else line
 
     @property
     def _bounded(self) -> pd.DataFrame:
@@ -159,7 +159,7 @@ class Comparison:
             drift = self.drift_sd * NormalDist().inv_cdf((1 + LEVEL) / 2)
             half = np.hypot(np.log(values["high"] / values["low"]) / 2, drift)
             values |= {"low": values["slowdown"] * np.exp(-half), "high": values["slowdown"] * np.exp(half)}
-        values |= {"rounds": trials["rounds"], "settled": trials["settled"].astype(bool)}
+        values |= {"rounds": trials["rounds"], "conclusive": trials["conclusive"].astype(bool)}
         verdicts = judge(**values, level=LEVEL, margin=share)
         judged = trials[self.keys].assign(
             before=trials["first"], after=trials["second"], **values, verdict=verdicts, reason=self._list_reasons()
@@ -311,12 +311,12 @@ def _compute_changes(joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
     names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
     trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})
-    settled = joined["settled_first"].astype(bool) & joined["settled_second"].astype(bool)
+    conclusive = joined["conclusive_first"].astype(bool) & joined["conclusive_second"].astype(bool)
     rounds = joined[["rounds_first", "rounds_second"]].min(axis=1)
-    columns = {"change": change, "change_low": low, "change_high": high, "settled": settled, "rounds": rounds}
+    columns = {"change": change, "change_low": low, "change_high": high, "conclusive": conclusive, "rounds": rounds}
     trials = trials.assign(**columns, **{"is": verdicts})
     numbers = [f"{column}{end}" for column in ("first", "second", "change") for end in ("", "_low", "_high")]
-    changes: pd.DataFrame = trials[[*keys, *numbers, "rounds", "settled", "is"]]
+    changes: pd.DataFrame = trials[[*keys, *numbers, "rounds", "conclusive", "is"]]
     return changes
 
 

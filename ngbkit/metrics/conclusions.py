@@ -1,4 +1,4 @@
-"""What disturbed a run, and its conclusions, in sentences: what is settled, what is fastest, and what to do."""
+"""What contended a run, and its conclusions, in sentences: what is conclusive, what is fastest, and what to do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.contention import find_uncontended
 from ngbkit.dataset.dataset_hash import ALTERED
-from ngbkit.dataset.disturbance import find_undisturbed
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
@@ -24,19 +24,19 @@ from ngbkit.metrics.rankings.ranking import ranking
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.metrics.trial_names import join_names, name_group, name_network, name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
-from ngbkit.sweep.records import MEASURED, NOT_CHECKED, UNSETTLED
+from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
 
-#: Below this share of disturbed samples a machine was quiet: some are always marked.
+#: Below this share of contended samples a machine was quiet: some are always marked.
 QUIET = 0.1
 
 
-def describe_disturbance(data: Data) -> str:
-    """Describe in a phrase whether a file was altered, and how far other work disturbed its run; empty if neither.
+def describe_contention(data: Data) -> str:
+    """Describe in a phrase whether a file was altered, and how far other work contended its run; empty if neither.
 
     Tables and figures have it, so that their numbers never appear without it.
     """
     altered = "altered: the file is not what ngbkit saved" if data.attrs.get(ALTERED) else ""
-    return "; ".join(filter(None, [altered, _describe_disturbed_samples(data), _describe_start(data)]))
+    return "; ".join(filter(None, [altered, _describe_contended_samples(data), _describe_start(data)]))
 
 
 def _describe_start(data: Data) -> str:
@@ -47,10 +47,10 @@ def _describe_start(data: Data) -> str:
     return f"other work used {', and '.join(busy)} when it began" if busy else ""
 
 
-def _describe_disturbed_samples(data: Data) -> str:
-    parts = [node for node in nodes(data).values() if {"disturbed", "latency"} <= set(node.variables)]
+def _describe_contended_samples(data: Data) -> str:
+    parts = [node for node in nodes(data).values() if {"contended", "latency"} <= set(node.variables)]
     total = sum(int(node["latency"].notnull().sum()) for node in parts)
-    share = sum(int((node["disturbed"] > 0).where(node["latency"].notnull()).sum()) for node in parts) / max(total, 1)
+    share = sum(int((node["contended"] > 0).where(node["latency"].notnull()).sum()) for node in parts) / max(total, 1)
     if share < QUIET:
         return ""
     causes = [
@@ -59,7 +59,7 @@ def _describe_disturbed_samples(data: Data) -> str:
         if (percent := _average(parts, name)) >= 1
     ]
     reason = f": of the cores, {' and '.join(causes)}" if causes else ""
-    return f"{100 * share:.0f} % of the samples were disturbed{reason}"
+    return f"{100 * share:.0f} % of the samples were contended{reason}"
 
 
 def conclude(data: Data) -> list[str]:
@@ -73,23 +73,23 @@ def conclude(data: Data) -> list[str]:
     Returns
     -------
     list of str
-        The trials that were not checked, and those that too few undisturbed rounds leave unsettled, if there are any;
-        where several compilers were measured, the fastest of each group where it is sure, the ties, and what would
-        settle them; where several networks were, the fastest of each device and batch size, or that it is not settled;
-        and what intervals allow for on a virtual machine.
+        The trials that were not checked, and those that too few uncontended rounds leave inconclusive, if there are
+        any; where several compilers were measured, the fastest of each group where it is sure, the ties, and what would
+        settle them; where several networks were, the fastest of each device and batch size, or that it is not
+        conclusive; and what intervals allow for on a virtual machine.
     """
     lines = _describe_unchecked(data)
-    if unsettled := _list_unsettled(data):
+    if inconclusive := _list_inconclusive(data):
         count = count_measured(data)
-        names = f" ({join_names(unsettled)})" if len(unsettled) < count else ""
+        names = f" ({join_names(inconclusive)})" if len(inconclusive) < count else ""
         lines.append(
-            f"{len(unsettled)} of {count} trials are not settled, since too few of their rounds were undisturbed"
+            f"{len(inconclusive)} of {count} trials are not conclusive, since too few of their rounds were uncontended"
             f"{names}. When the machine is quiet, measure them again: "
-            f"`ngbkit resume {_name_run(data)} --retry {UNSETTLED}`."
+            f"`ngbkit resume {_name_run(data)} --retry {INCONCLUSIVE}`."
         )
     return [
         *lines,
-        *_describe_winners(data, set(unsettled)),
+        *_describe_winners(data, set(inconclusive)),
         *describe_fastest_networks(data),
         *_describe_allowance(data),
     ]
@@ -143,21 +143,21 @@ def _average(parts: Sequence[xr.Dataset], name: str) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-def _list_unsettled(data: Data) -> list[str]:
-    """The trials with too few undisturbed rounds, by name."""
+def _list_inconclusive(data: Data) -> list[str]:
+    """The trials with too few uncontended rounds, by name."""
     names = []
     factors = list_factors(data)
     for node in nodes(data).values():
         if "status" not in node:
             continue
-        frame = to_frame(xr.Dataset({"undisturbed": find_undisturbed(node), "status": node["status"]}))
+        frame = to_frame(xr.Dataset({"uncontended": find_uncontended(node), "status": node["status"]}))
         frame["where"] = name_places(data, frame)
-        rows = frame[~frame["undisturbed"].astype(bool) & frame["status"].isin(MEASURED)].to_dict("records")
+        rows = frame[~frame["uncontended"].astype(bool) & frame["status"].isin(MEASURED)].to_dict("records")
         names += [name_trial(row, factors) for row in rows]
     return names
 
 
-def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
+def _describe_winners(data: Data, inconclusive: set[str]) -> list[str]:
     """Sentences on the fastest compiler of each group: where it is sure, and where it is not."""
     try:
         ranked = ranking(data, unlike="mask")
@@ -179,13 +179,13 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
             ties.append(f"{name}: none of {', '.join(row['compiler'] for row in group)} was checked")
             continue
         first, probability = group[0]["compiler"], group[0]["probability"]
-        is_settled = not {f"{row['compiler']} on {name}" for row in group[:2]} & unsettled
+        is_conclusive = not {f"{row['compiler']} on {name}" for row in group[:2]} & inconclusive
         unchecked = [f"{row['compiler']} (not checked)" for row in group if _may_be_faster_unchecked(row)]
-        if probability >= LEVEL and is_settled and not unchecked:
+        if probability >= LEVEL and is_conclusive and not unchecked:
             networks = winners.setdefault(first, {})
             networks.setdefault(name_network(group[0], factors), []).append(str(group[0]["batch_size"]))
         else:
-            more_rounds_help |= is_settled and not probability >= LEVEL
+            more_rounds_help |= is_conclusive and not probability >= LEVEL
             ties.append(f"{name}: {_describe_tie(group, unchecked)}")
     count = sum(len(sizes) for networks in winners.values() for sizes in networks.values()) + len(ties)
     lines = [
@@ -193,7 +193,7 @@ def _describe_winners(data: Data, unsettled: set[str]) -> list[str]:
         for compiler, networks in winners.items()
     ]
     if ties:
-        lines.append(f"The fastest is not settled in {len(ties)} of {count} groups. {join_names(ties, '; ')}.")
+        lines.append(f"The fastest is not conclusive in {len(ties)} of {count} groups. {join_names(ties, '; ')}.")
     if more_rounds_help:
         lines.append("More rounds separate compilers that differ: raise -r, or set --precision 1%.")
     return lines

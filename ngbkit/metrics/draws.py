@@ -102,7 +102,7 @@ def check_level(metric: str, data: xr.Dataset, ci: float | None) -> None:
 def estimate(
     metric: Compute, data: xr.Dataset, ci: float | None, description: tuple[str, str, str], *, along: str = ""
 ) -> xr.DataArray | xr.Dataset:
-    """A metric of prepared data; with `ci` a dataset of it, ``ci_low``, ``ci_high`` and ``settled``.
+    """A metric of prepared data; with `ci` a dataset of it, ``ci_low``, ``ci_high`` and ``conclusive``.
 
     `description` is the name, the units and the long_name; `along` names a dim that the metric reduces, so that the
     data must not be split along it.
@@ -123,7 +123,9 @@ def estimate(
         name: point,
         "ci_low": annotate(low, "ci_low", units, f"low end of the {100 * ci:g} % interval: {long_name}"),
         "ci_high": annotate(high, "ci_high", units, f"high end of the {100 * ci:g} % interval: {long_name}"),
-        "settled": annotate(_find_settled(metric, data, point), "settled", "1", "whether it is of undisturbed rounds"),
+        "conclusive": annotate(
+            _find_conclusive(metric, data, point), "conclusive", "1", "whether it is of uncontended rounds"
+        ),
     }
     return xr.Dataset(variables, attrs={"ci": ci})
 
@@ -164,11 +166,11 @@ def _compute_bounds(
     return point.copy(data=bounds[0]), point.copy(data=bounds[1])
 
 
-def _find_settled(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
-    """Whether all trials that contribute to each value are settled: it stays the same without the others."""
-    if bool(data["settled"].all()):
+def _find_conclusive(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
+    """Whether all trials that contribute to each value are conclusive: it stays the same without the others."""
+    if bool(data["conclusive"].all()):
         return xr.ones_like(point, dtype=bool)
-    parts = {name: data[name].where(data["settled"]) for name in ("throughput", "medians")}
+    parts = {name: data[name].where(data["conclusive"]) for name in ("throughput", "medians")}
     return point.isnull() | metric(data.assign(parts), None).transpose(*point.dims).notnull()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-UNSETTLED, UNBOUNDED = "?", "~"
-"""Marks of a number that is not settled, behind it, and of one without an interval, before it."""
+INCONCLUSIVE, UNBOUNDED = "?", "~"
+"""Marks of a number that is not conclusive, behind it, and of one without an interval, before it."""
 
 # A half width whose leading digits are below 3.55 has two digits, as the Particle Data Group rounds; others have one.
 _TWO_DIGITS = 3.55
@@ -17,13 +17,14 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
 class Estimate(float):
-    """A number with the ends of its interval, NaN where there is none, and whether it is settled.
+    """A number with the ends of its interval, NaN where there is none, and whether it is conclusive.
 
-    It is settled if enough rounds behind it were undisturbed and outputs were checked: see `ngbkit.metrics.settled`.
+    It is conclusive if enough rounds behind it were uncontended and outputs were checked: see
+    `ngbkit.metrics.conclusive`.
 
     >>> str(Estimate(1.7149, 1.5604, 1.8711))
     '1.71 ± 0.16'
-    >>> str(Estimate(3.99, 2.66, 6.06, settled=False))
+    >>> str(Estimate(3.99, 2.66, 6.06, conclusive=False))
     '4.0 (2.7 to 6.1)?'
     >>> str(Estimate(12.3, 9.8, math.inf))
     '12.3 (9.8 to inf)'
@@ -33,11 +34,11 @@ class Estimate(float):
 
     low: float
     high: float
-    settled: bool
+    conclusive: bool
 
-    def __new__(cls, value: float, low: float = math.nan, high: float = math.nan, settled: bool = True) -> Estimate:
+    def __new__(cls, value: float, low: float = math.nan, high: float = math.nan, conclusive: bool = True) -> Estimate:
         estimate = super().__new__(cls, value)
-        estimate.low, estimate.high, estimate.settled = float(low), float(high), bool(settled)
+        estimate.low, estimate.high, estimate.conclusive = float(low), float(high), bool(conclusive)
         return estimate
 
     @property
@@ -48,7 +49,7 @@ class Estimate(float):
     def __str__(self) -> str:
         if not math.isfinite(self):
             return "–" if math.isnan(self) else f"{float(self):g}"
-        mark = "" if self.settled else UNSETTLED
+        mark = "" if self.conclusive else INCONCLUSIVE
         if not self.bounded:
             return f"{UNBOUNDED}{_round(float(self), 1 - _find_exponent(float(self)))}{mark}"
         if math.isinf(self.high):
@@ -73,7 +74,7 @@ class Uncertain(float):
     """A number without an interval of a trial that was not checked: tables mark it."""
 
 
-def format_time(seconds: float, low: float | None = None, high: float | None = None, *, settled: bool = True) -> str:
+def format_time(seconds: float, low: float | None = None, high: float | None = None, *, conclusive: bool = True) -> str:
     """Format a short time with its interval, in a unit of which it is at least one.
 
     >>> format_time(0.12863036474046108, 0.1, 0.16)
@@ -81,7 +82,7 @@ def format_time(seconds: float, low: float | None = None, high: float | None = N
     """
     unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "µs")
     lower, upper = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
-    return f"{Estimate(seconds / _UNITS[unit], lower, upper, settled)} {unit}"
+    return f"{Estimate(seconds / _UNITS[unit], lower, upper, conclusive)} {unit}"
 
 
 def _count_decimals(value: float, half: float) -> int:

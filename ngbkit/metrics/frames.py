@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # JSON, and what the table of trials computes.
 _NO_COLUMNS = frozenset({"contract", "facts", "throughput"})
 _LAST = ("status", "error")
-_SAMPLES = ("latency", "round", "disturbed")
+_SAMPLES = ("latency", "round", "contended")
 
 
 def to_dataframe(data: Data) -> pd.DataFrame:
@@ -44,8 +44,8 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     metrics of trials                                        with its unit; NaN where the dataset lacks its reference
     … ``_low``, ``_high``                                    the ends of the 95 % interval of each of these; NaN
                                                              with too few rounds
-    … ``_settled``                                           whether all trials behind it were checked, in enough
-                                                             undisturbed rounds
+    … ``_conclusive``                                           whether all trials behind it were checked, in enough
+                                                             uncontended rounds
     ``threads``, ``precision``                     1         from the contract
     ``compile_time``, ``compile_time_warm``,       s         compilation with empty and with filled caches; the first
     ``first_call_time``                                      call after it
@@ -81,7 +81,7 @@ def to_samples(data: Data) -> pd.DataFrame:
     """The samples of a dataset or tree, one per row, in measured order within each trial.
 
     The columns are the labels of the trial; ``latency`` (s), of one call with the whole batch; ``round`` (1), the
-    interleaving round; and ``disturbed`` (1), whether something else had the cores for a part of it.
+    interleaving round; and ``contended`` (1), whether something else had the cores for a part of it.
     ``frame.attrs["units"]`` has the unit of each.
 
     Raises

@@ -93,7 +93,7 @@ def _make_mean(metric: Metric, members: Mapping[str, list[str]], present: xr.Dat
     def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
         values = metric.compute(data, sampler)
         logarithms: xr.DataArray = xr.apply_ufunc(np.log, values)
-        # Without a network that has no replicates, or that is not settled, it would be the mean of other networks.
+        # Without a network that has no replicates, or that is not conclusive, it would be the mean of other networks.
         complete = ~(present & values.isnull())
         means: xr.DataArray = xr.apply_ufunc(np.exp, _reduce(logarithms, members, xr.DataArray.mean))
         complete_means = means.where(_reduce(complete, members, xr.DataArray.all))

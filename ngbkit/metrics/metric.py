@@ -19,7 +19,7 @@ from ngbkit.metrics.draws import Sampler, estimate
 from ngbkit.sweep.trials import BASELINE
 
 Result = xr.DataArray | xr.Dataset
-"""A metric; with `ci`, a dataset with the metric under its own name, ``ci_low``, ``ci_high`` and ``settled``."""
+"""A metric; with `ci`, a dataset with the metric under its own name, ``ci_low``, ``ci_high`` and ``conclusive``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +113,9 @@ class Metric:
         bound.apply_defaults()
         settings = dict(bound.arguments)
         del settings["dataset"]
-        ci, unlike, tied = settings.pop("ci"), settings.pop("unlike", "error"), settings.pop("tied", True)
+        ci, unlike, normalised = settings.pop("ci"), settings.pop("unlike", "error"), settings.pop("normalised", True)
         baseline = settings.get("baseline", BASELINE)
-        data = self.prepare(dataset, unlike=unlike, tied=tied, baseline=baseline)
+        data = self.prepare(dataset, unlike=unlike, normalised=normalised, baseline=baseline)
 
         def compute(part: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
             return self.compute(part, sampler, **settings)
@@ -125,13 +125,13 @@ class Metric:
         return estimate(compute, data, ci, (name, self.units, self.describe(**settings)), along=dim)
 
     def prepare(
-        self, dataset: xr.Dataset, *, unlike: Unlike = "error", tied: bool = True, baseline: str = BASELINE
+        self, dataset: xr.Dataset, *, unlike: Unlike = "error", normalised: bool = True, baseline: str = BASELINE
     ) -> xr.Dataset:
         """Prepare the data of `compute`, in which trials that are unlike their reference are NaN or an error."""
         mask = None
         if self.against:
             mask = mask_unlike(dataset, self.name, unlike, against=self.against[0], baseline=baseline)
-        data = ratios.prepare(dataset, mask=mask, anchored=tied and self.is_scaled)
+        data = ratios.prepare(dataset, mask=mask, anchored=normalised and self.is_scaled)
         return data.assign({name: dataset[name] for name in self.variables if name in dataset})
 
     def compute_masked(self, dataset: xr.Dataset, **options: Any) -> Result:
@@ -169,11 +169,11 @@ class Metric:
         """The signature of its function: the dataset, the options of `compute`, and those of every metric."""
         keyword = inspect.Parameter.KEYWORD_ONLY
         shared = {
-            "tied": inspect.Parameter("tied", keyword, default=True, annotation="bool"),
+            "normalised": inspect.Parameter("normalised", keyword, default=True, annotation="bool"),
             "ci": inspect.Parameter("ci", keyword, default=None, annotation="float | None"),
             "unlike": inspect.Parameter("unlike", keyword, default="error", annotation="Unlike"),
         }
-        absent = [] if self.is_scaled else ["tied"]
+        absent = [] if self.is_scaled else ["normalised"]
         absent += [] if self.relative_to else ["unlike"]
         dataset = inspect.Parameter("dataset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="xr.Dataset")
         parameters = [dataset, *self._parameters.values()]
@@ -232,9 +232,10 @@ _OPTIONS: Mapping[str, str] = {
     "dataset": "The dataset of a run, or a selection from it.",
     "baseline": "The label of the reference column, whose own value is 1.",
     "dim": "The factor.",
-    "tied": "Batch sizes are measured one after the other. Where the dataset has anchors, each rate is divided by that "
-    f"of `{BASELINE}` at batch size 1 in the same rounds, so that drift between them cancels; the price is the noise "
-    f"of `{BASELINE}`, which more repeats reduce, as they never reduce drift. False compares the rates as measured.",
+    "normalised": "Batch sizes are measured one after the other. Where the dataset has anchors, each rate is divided "
+    f"by that of `{BASELINE}` at batch size 1 in the same rounds, so that drift between them cancels; the price is "
+    f"the noise of `{BASELINE}`, which more repeats reduce, as they never reduce drift. False compares the rates as "
+    "measured.",
     "ci": "The probability that the interval covers, in (0, 1), by bootstrap over rounds (`ngbkit.metrics.draws`); "
     "None for no interval.",
     "unlike": "How to treat columns whose timing contract differs from that of the reference in precision, threads, "
@@ -245,7 +246,7 @@ REFERENCES: Mapping[str, str] = {"compiler": "the baseline", "batch_size": "batc
 
 _RETURNED = (
     "Without the dim `repeat`; a failed or pending trial is NaN, and so is every trial relative to it. With `ci` a\n"
-    "dataset of the metric, ``ci_low``, ``ci_high`` and ``settled``."
+    "dataset of the metric, ``ci_low``, ``ci_high`` and ``conclusive``."
 )
 
 

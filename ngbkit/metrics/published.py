@@ -159,7 +159,7 @@ def _compute_depths(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
     slopes = DEPTH_SLOPE(node, ci=LEVEL if with_rounds else None, unlike="mask")
     retentions = RETENTION(node, unlike="mask")
     columns = {"ci_low": "depth_slope low", "ci_high": "depth_slope high"}
-    values = slopes.to_dataset() if isinstance(slopes, xr.DataArray) else slopes.rename(columns).drop_vars("settled")
+    values = slopes.to_dataset() if isinstance(slopes, xr.DataArray) else slopes.rename(columns).drop_vars("conclusive")
     return values.assign(retention=retentions)
 
 

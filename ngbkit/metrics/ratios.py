@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import disturbance
+from ngbkit.dataset import contention
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import MetricError
@@ -26,19 +26,19 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
 
     The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
     and present; ``process_sd``, of each compiler's processes, and ``copies_sd``, of the ratio of two processes of one
-    program; ``stopped``, where a stopping rule ended the measurement; and ``settled``. A dataset without rounds yields
-    ``throughput`` and ``settled`` alone. Disturbed samples of settled trials are left out, and trials in the mask
-    become NaN.
+    program; ``stopped``, where a stopping rule ended the measurement; and ``conclusive``. A dataset without rounds
+    yields ``throughput`` and ``conclusive`` alone. Contended samples of conclusive trials are left out, and trials in
+    the mask become NaN.
     """
-    is_settled, anchors_settled = disturbance.settled(dataset), disturbance.find_settled_anchors(dataset)
-    dataset = disturbance.select_samples(dataset)
-    data = xr.Dataset({"throughput": _compute_throughput(dataset), "settled": is_settled})
+    is_conclusive, anchors_conclusive = contention.conclusive(dataset), contention.find_conclusive_anchors(dataset)
+    dataset = contention.select_samples(dataset)
+    data = xr.Dataset({"throughput": _compute_throughput(dataset), "conclusive": is_conclusive})
     if {"latency", "round"} <= set(dataset.variables):
         anchored = anchored and "anchor_latency" in dataset and "compiler" in dataset.dims
         anchored = anchored and BASELINE in dataset["compiler"]
         medians = _compute_round_medians(dataset, anchored)
         if anchored:
-            data["settled"] = (is_settled & anchors_settled).transpose(*is_settled.dims)
+            data["conclusive"] = (is_conclusive & anchors_conclusive).transpose(*is_conclusive.dims)
             data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
             medians = medians.drop_sel(compiler=_ANCHOR)
         data["medians"] = medians
@@ -145,7 +145,7 @@ def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: st
 
 
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
-    """T_c(b) / T_c(1), tied by anchors where there are any."""
+    """T_c(b) / T_c(1), normalised by anchors where there are any."""
     rates = data["throughput"]
     first = select_reference(rates, metric, "batch_size", 1)
     if "anchor" not in data or "batch_size" not in rates.dims:
@@ -154,11 +154,11 @@ def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataAr
             first = select_reference(rates, metric, "batch_size", 1)
         return ratio(rates, first)
     is_anchor = (data["medians"]["compiler"] == BASELINE) & (data["medians"]["batch_size"] == 1)
-    tied = _compute_tied(data, is_anchor, None)
-    untied = tied.isnull()
+    normalised = _compute_normalised(data, is_anchor, None)
+    untied = normalised.isnull()
     if sampler is None:
-        return tied.where(~untied, ratio(rates, first)).transpose(*rates.dims)
-    draws = _compute_tied(data, is_anchor, sampler)
+        return normalised.where(~untied, ratio(rates, first)).transpose(*rates.dims)
+    draws = _compute_normalised(data, is_anchor, sampler)
     if untied.any():
         rates = throughput(data, sampler)
         draws = draws.where(~untied, ratio(rates, select_reference(rates, metric, "batch_size", 1)))
@@ -220,7 +220,7 @@ def _select_anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
     return dataset[f"anchor_{name}"].where(dataset["batch_size"] != 1, baseline)
 
 
-def _compute_tied(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
+def _compute_normalised(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
     """T(b) / T(1), each divided by the anchor's throughput in the same rounds."""
     deviation = _compute_deviation(data, "rtr", BASELINE) * ~is_anchor
     rates = _compute_paired(data, data["anchor"], deviation, sampler) * data["batch_size"]

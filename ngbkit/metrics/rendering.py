@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.metrics.estimate import UNSETTLED, Estimate, Uncertain
+from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate, Uncertain
 from ngbkit.sweep.records import STATUSES
 from ngbkit.tabular import Texts
 
@@ -76,7 +76,7 @@ def _format_column(values: list[Any]) -> list[str]:
 
 def _mark(value: float) -> str:
     """Find the mark behind a number that is no estimate."""
-    return UNSETTLED if isinstance(value, Uncertain) and not math.isnan(value) else ""
+    return INCONCLUSIVE if isinstance(value, Uncertain) and not math.isnan(value) else ""
 
 
 def _format_integer(value: float) -> str:

@@ -12,20 +12,20 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.disturbance import find_unchecked, select_samples
+from ngbkit.dataset.contention import find_unchecked, select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import Select, list_selected, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, means
-from ngbkit.metrics.conclusions import describe_disturbance
+from ngbkit.metrics.conclusions import describe_contention
 from ngbkit.metrics.drift import describe_drift
-from ngbkit.metrics.estimate import UNBOUNDED, UNSETTLED, Estimate, Uncertain
+from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
 from ngbkit.metrics.rendering import format_number, to_html, to_text
-from ngbkit.metrics.unchecked import describe_unchecked, explain_unsettled
+from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.sweep.variables import VARIABLES
@@ -38,7 +38,7 @@ __all__ = ["Table", "build_trial_table", "compact", "format_number", "list_figur
 # The number of curves that a note names.
 _MOST = 6
 _ENDS = ("low", "high")
-_CERTAINTY = (*_ENDS, "settled")
+_CERTAINTY = (*_ENDS, "conclusive")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
 
@@ -52,10 +52,10 @@ def build_trial_table(data: Data) -> pd.DataFrame:
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
     (samples/s), ``speedup`` and the other metrics of trials (NaN throughout where the dataset lacks their reference),
-    each with the ends of its 95 % interval and whether it is settled: ``speedup_low``, ``speedup_high`` (NaN with too
-    few rounds) and ``speedup_settled``; ``compile_time`` (s), ``status`` and ``error``. A factor that a workload does
-    not take is NaN. ``attrs["notes"]`` lists, one per line, the columns that are not compared, and are NaN, since they
-    were timed under another contract.
+    each with the ends of its 95 % interval and if it is conclusive: ``speedup_low``, ``speedup_high`` (NaN with
+    too few rounds) and ``speedup_conclusive``; ``compile_time`` (s), ``status`` and ``error``. A factor that a workload
+    does not take is NaN. ``attrs["notes"]`` lists, one per line, the columns that are not compared, and are NaN, since
+    they were timed under another contract.
     """
     import pandas as pd
 
@@ -74,8 +74,8 @@ def compact(
 
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
     with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
-    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what disturbed the run,
-    what the marks of numbers mean, which trials were not checked and why, what they are tied to or how far groups
+    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what contended the run,
+    what the marks of numbers mean, which trials were not checked and why, what they are normalised to or how far groups
     differ by their times, and which columns are not compared since they were timed under another contract.
 
     Parameters
@@ -115,7 +115,7 @@ def compact(
     table = table.set_index(keys)
     table.attrs["title"] = _build_title(figure, parts[0][1])
     table.attrs["notes"] = [
-        *filter(None, [describe_disturbance(data)]),
+        *filter(None, [describe_contention(data)]),
         *_explain_marks(data, table),
         *describe_unchecked(data, select),
         *_explain_times(data, figure, metric, len(table)),
@@ -161,7 +161,7 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
         is_itself = _compare_with_itself(value, metric) & ~find_unchecked(node)
         missing = xr.full_like(value, np.nan)
         variables |= {name: value, **{f"{name}_{end}": certainty.get(f"ci_{end}", missing) for end in _ENDS}}
-        variables[f"{name}_settled"] = certainty.get("settled", xr.ones_like(value, dtype=bool)) | is_itself
+        variables[f"{name}_conclusive"] = certainty.get("conclusive", xr.ones_like(value, dtype=bool)) | is_itself
     frame = to_frame(xr.Dataset(variables)[list(variables)])  # whose rows are in the order of its first variable
     return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
@@ -237,8 +237,8 @@ def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., 
     numbers = result[next(iter(result.data_vars))]
     is_itself = _compare_with_itself(numbers, metric)
     ends = (np.where(is_itself.values, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
-    is_settled = result["settled"] | (is_itself & ~_find_unchecked_cells(node, numbers))
-    columns = [column.ravel() for column in (numbers.values, *ends, is_settled.transpose(*numbers.dims).values)]
+    is_conclusive = result["conclusive"] | (is_itself & ~_find_unchecked_cells(node, numbers))
+    columns = [column.ravel() for column in (numbers.values, *ends, is_conclusive.transpose(*numbers.dims).values)]
     cells = np.empty(numbers.size, dtype=object)
     cells[:] = [Estimate(*column) for column in zip(*columns, strict=True)]
     estimates: xr.DataArray = numbers.copy(data=cells.reshape(numbers.shape))
@@ -270,8 +270,8 @@ def _mark_unchecked(node: xr.Dataset, numbers: xr.DataArray) -> xr.DataArray:
 def _explain_marks(data: Data, table: pd.DataFrame) -> list[str]:
     estimates = [cell for cell in table.values.ravel() if isinstance(cell, Estimate) and math.isfinite(cell)]
     notes = []
-    if any(not cell.settled for cell in estimates):
-        notes.append(f"{UNSETTLED} not settled: {explain_unsettled(data)}")
+    if any(not cell.conclusive for cell in estimates):
+        notes.append(f"{INCONCLUSIVE} not conclusive: {explain_inconclusive(data)}")
     if any(not cell.bounded for cell in estimates):
         notes.append(f"{UNBOUNDED} without an interval: too few rounds; measure more repeats (-r)")
     return notes
@@ -298,13 +298,13 @@ def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: S
 
 
 def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) -> list[str]:
-    """How the numbers of different rows compare: by how much their times differ, or by what a metric is tied to."""
+    """Explain how numbers of different rows compare: how far their times differ, or the norm of a metric."""
     if figure == "latency" or (metric and not metric.relative_to):
         return [drift] if rows > 1 and (drift := describe_drift(data)) else []
     if metric and metric.relative_to == ("compiler", "batch_size"):
         return [f"{figure}: a ratio of speed-ups, each measured in rounds with {BASELINE}"]
     if metric and metric.is_scaled and any("anchor_latency" in node for node in nodes(data).values()):
-        return [f"{figure}: tied to {BASELINE} at batch size 1, measured in the same rounds as each batch size"]
+        return [f"{figure}: normalised to {BASELINE} at batch size 1, measured in the same rounds as each batch size"]
     return []
 
 

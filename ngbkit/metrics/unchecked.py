@@ -6,11 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import find_settled_anchors, find_unchecked, find_undisturbed
+from ngbkit.dataset.contention import find_conclusive_anchors, find_unchecked, find_uncontended
 from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import Select, list_selected
 from ngbkit.dataset.storage import Data
-from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
 
@@ -49,7 +49,7 @@ def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
     """Describe the trials that were not checked in notes of a table, one for each reason."""
     total = count_measured(data)
     return [
-        f"{UNSETTLED} not checked: {'all trials' if len(names) == total else join_names(names)}: {reason}"
+        f"{INCONCLUSIVE} not checked: {'all trials' if len(names) == total else join_names(names)}: {reason}"
         for reason, names in list_unchecked(data, select).items()
     ]
 
@@ -63,11 +63,11 @@ def count_unchecked(frame: pd.DataFrame, look: str) -> list[str]:
     ]
 
 
-def explain_unsettled(data: Data, *, plural: bool = False) -> str:
-    """Explain why a number of a dataset, or several numbers, may be unsettled."""
-    disturbed = f"too few of {'their' if plural else 'its'} rounds were undisturbed"
+def explain_inconclusive(data: Data, *, plural: bool = False) -> str:
+    """Explain why a number of a dataset, or several numbers, may be inconclusive."""
+    contended = f"too few of {'their' if plural else 'its'} rounds were uncontended"
     unchecked = f"a trial behind {'them' if plural else 'it'} was not checked"
     parts = list(nodes(data).values())
-    is_quiet = all(bool(find_undisturbed(node).all()) and bool(find_settled_anchors(node).all()) for node in parts)
+    is_quiet = all(bool(find_uncontended(node).all()) and bool(find_conclusive_anchors(node).all()) for node in parts)
     has_unchecked = any(bool(find_unchecked(node).any()) for node in parts)
-    return ", or ".join([*([] if is_quiet and has_unchecked else [disturbed]), *([unchecked] if has_unchecked else [])])
+    return ", or ".join([*([] if is_quiet and has_unchecked else [contended]), *([unchecked] if has_unchecked else [])])

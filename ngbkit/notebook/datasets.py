@@ -85,12 +85,12 @@ def _shorten(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _describe(data: Data) -> Iterator[str]:
-    """Describe what the values are from, and what disturbed them."""
+    """Describe what the values are from, and what contended them."""
     from ngbkit.figures.captions import describe_provenance
-    from ngbkit.metrics.conclusions import describe_disturbance
+    from ngbkit.metrics.conclusions import describe_contention
 
     yield describe_provenance(data)
-    if disturbance := describe_disturbance(data):
+    if disturbance := describe_contention(data):
         yield disturbance
 
 

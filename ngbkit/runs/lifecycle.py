@@ -17,7 +17,7 @@ from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadat
 from ngbkit.runs.recordings import Recordings, copy_run
 from ngbkit.runs.run import Guide, Replay, Run
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.records import RETRIABLE, UNSETTLED
+from ngbkit.sweep.records import INCONCLUSIVE, RETRIABLE
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
@@ -88,15 +88,15 @@ def resume(
     run_id
         The run's id, or a prefix of it that no other run shares.
     retry
-        Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``; ``"unsettled"`` measures the
-        groups again in which other work disturbed too many rounds of a trial.
+        Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``; ``"inconclusive"`` measures
+        the groups again in which other work contended too many rounds of a trial.
     settling
         What `ngbkit.runs.plan_settling` plans: these trials alone are measured, again and side by side. Each new record
         replaces the earlier one when it is complete.
     engines
         As for `start`.
     guide
-        Chooses which of the missing trials to measure; not those that `settling` or ``"unsettled"`` measures again.
+        Chooses which of the missing trials to measure; not those that `settling` or ``"inconclusive"`` measures again.
 
     Raises
     ------
@@ -106,9 +106,9 @@ def resume(
     for status in retry:
         if status not in RETRIABLE:
             raise UsageError(f"invalid status to retry: got {status!r}; expected one of {', '.join(RETRIABLE)}.")
-    if guide is not None and (settling is not None or UNSETTLED in retry):
+    if guide is not None and (settling is not None or INCONCLUSIVE in retry):
         raise UsageError(
-            "a budget chooses among trials that are missing, and unsettled ones have been measured. Resume with the "
+            "a budget chooses among trials that are missing, and inconclusive ones have been measured. Resume with the "
             "budget first, then settle."
         )
     folder = find(run_id)

@@ -24,8 +24,8 @@ from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import UNSETTLED
-from ngbkit.sweep.settling import list_unsettled
+from ngbkit.sweep.records import INCONCLUSIVE
+from ngbkit.sweep.settling import list_inconclusive
 from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Run:
         self._journal.forget([trial_id for trial_id, status in statuses.items() if status in self._retry])
         # The measurements of these are replaced one by one, so that none is lost if this run is stopped.
         bundles = [bundle for device in sweep.devices for bundle in sweep.bundles(device)]
-        retried = list_unsettled(bundles, self._journal.records()) if UNSETTLED in self._retry else ()
+        retried = list_inconclusive(bundles, self._journal.records()) if INCONCLUSIVE in self._retry else ()
         self._retry_ids = frozenset(retried) | (settling.trial_ids if settling is not None else set())
         self._replaced: set[str] = set()
         statuses = self._journal.statuses()
@@ -278,7 +278,7 @@ class Run:
         dispatch = Dispatch(
             run_id=self.id,
             sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
-            retry=self._retry - {UNSETTLED},
+            retry=self._retry - {INCONCLUSIVE},
             retry_ids=self._retry_ids,
             environments=self._journal.notes("environment"),
             on_events=self._on_events,

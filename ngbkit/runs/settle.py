@@ -22,7 +22,7 @@ from ngbkit.user_text import format_network
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
 
-# The number of rounds is itself an estimate: with exactly as many, half of the comparisons would stay unsettled.
+# The number of rounds is itself an estimate: with exactly as many, half of the comparisons would stay inconclusive.
 _MARGIN = 1.5
 # More rounds than this would take hours for a difference that no one can use.
 _MOST_ROUNDS = 1000
@@ -63,14 +63,14 @@ def plan_settling(folder: Path) -> Settling:
 def plan(data: Data, sweep: Grid) -> Settling:
     """Plan what would settle the dataset of a sweep.
 
-    Networks that took turns with an unsettled one are measured again with it, so that they remain side by side.
+    Networks that took turns with an inconclusive one are measured again with it, so that they remain side by side.
     """
-    unsettled = [(cell, each) for cell, each in iterate_comparisons(data) if not each.settled]
-    open_pairs = [(cell, each) for cell, each in unsettled if _count_rounds(each) <= _MOST_ROUNDS]
-    count = len(unsettled) - len(open_pairs)
-    hopeless = f"{count} of {len(unsettled)} open comparisons would not be settled by {_MOST_ROUNDS} rounds."
+    inconclusive = [(cell, each) for cell, each in iterate_comparisons(data) if not each.conclusive]
+    open_pairs = [(cell, each) for cell, each in inconclusive if _count_rounds(each) <= _MOST_ROUNDS]
+    count = len(inconclusive) - len(open_pairs)
+    hopeless = f"{count} of {len(inconclusive)} open comparisons would not be conclusive by {_MOST_ROUNDS} rounds."
     if not open_pairs:
-        text = hopeless if count else "Nothing is unsettled: every comparison of networks and of compilers is sure."
+        text = hopeless if count else "Nothing is inconclusive: every comparison of networks and of compilers is sure."
         return Settling(trial_ids=frozenset(), rounds=0, repeats=0, seconds=0.0, description=text)
     places = _list_places(data, open_pairs)
     pairs = [candidate for _, each in open_pairs for candidate in (each.first, each.second)]

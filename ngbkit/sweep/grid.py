@@ -170,8 +170,8 @@ class Grid:
     patience: Multiple | None = field(
         default=None,
         metadata=option(
-            "Repeat what other work disturbed, for this multiple of the time of a group's calls at most; 0 repeats "
-            f"nothing. Disturbed samples are kept and marked. Default: 2, or ``${options.PATIENCE}`` of the device.",
+            "Repeat what other work contended, for this multiple of the time of a group's calls at most; 0 repeats "
+            f"nothing. Contended samples are kept and marked. Default: 2, or ``${options.PATIENCE}`` of the device.",
             metavar="FACTOR",
         ),
     )

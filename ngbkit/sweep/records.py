@@ -33,9 +33,9 @@ MEASURED = ("ok", NOT_CHECKED)
 """The statuses of trials with samples."""
 OPEN = ("pending", "predicted")
 """The statuses of trials without a measurement yet."""
-UNSETTLED = "unsettled"
-"""What stands for the trials that are not settled among what can be retried."""
-RETRIABLE = (*(status for status in STATUSES if status not in OPEN), UNSETTLED)
+INCONCLUSIVE = "inconclusive"
+"""What stands for the trials that are not conclusive among what can be retried."""
+RETRIABLE = (*(status for status in STATUSES if status not in OPEN), INCONCLUSIVE)
 """What `ngbkit.runs.resume` can measure again."""
 Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
 
@@ -100,7 +100,7 @@ class Measurement:
     unchecked
         Why the outputs could not be compared, in one line; empty where they were. It is the `error` of the trial, whose
         `status` is ``"not-checked"`` and not ``"ok"``.
-    disturbed_samples
+    contended_samples
         The indices in `latency_s` of samples that were taken while other work had cores that this trial needed.
     facts
         What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
@@ -139,7 +139,7 @@ class Measurement:
             "calls_per_sample", "1", "calls in a row that a sample is the mean of", "above 1 for short calls"
         ),
     )
-    disturbed_samples: tuple[Round, ...] = ()
+    contended_samples: tuple[Round, ...] = ()
     interleaved: bool = field(
         default=True,
         metadata=variable(
@@ -302,8 +302,8 @@ def _check_samples(record: Measurement, count: int) -> None:
         raise SchemaError("latency_s: it has no sample; expected at least one")
     if record.latency_s and len(record.rounds) != count:
         raise SchemaError(f"rounds: got {len(record.rounds)} for {count} samples; expected one round a sample")
-    if any(index >= count for index in record.disturbed_samples):
-        raise SchemaError(f"disturbed_samples: got {max(record.disturbed_samples)}; expected indices below {count}")
+    if any(index >= count for index in record.contended_samples):
+        raise SchemaError(f"contended_samples: got {max(record.contended_samples)}; expected indices below {count}")
 
 
 _KINDS = {"measurement": Measurement, "failure": Failure}

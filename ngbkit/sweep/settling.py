@@ -1,4 +1,4 @@
-"""Which trials are settled: those with enough rounds that no other work disturbed."""
+"""Which trials are conclusive: those with enough rounds that no other work contended."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from ngbkit.sweep.trials import Bundle
 from ngbkit.sweep.variables import NO_ROUND
 
 LEAST_ROUNDS = 6
-"""The undisturbed rounds of a settled trial, if it was disturbed at all: as many as an interval of 95 % needs."""
+"""The uncontended rounds of a conclusive trial, if it was contended at all: as many as an interval of 95 % needs."""
 
 LEAST_SHARE = 0.5
-"""The least share of its rounds that have an undisturbed sample."""
+"""The least share of its rounds that have an uncontended sample."""
 
 
-def find_settled(rounds: NDArray[np.integer], disturbed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Find the settled trials from the rounds of samples and their marks, ``(..., samples)``."""
-    every, clean = _count_distinct(rounds), _count_distinct(np.where(disturbed, NO_ROUND, rounds))
-    marked = (disturbed & (rounds >= 0)).any(axis=-1)
+def find_conclusive(rounds: NDArray[np.integer], contended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Find the conclusive trials from the rounds of samples and their marks, ``(..., samples)``."""
+    every, clean = _count_distinct(rounds), _count_distinct(np.where(contended, NO_ROUND, rounds))
+    marked = (contended & (rounds >= 0)).any(axis=-1)
     return np.asarray(~marked | ((clean >= LEAST_ROUNDS) & (clean >= LEAST_SHARE * every)))
 
 
-def list_unsettled(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[str]:
-    """List the ids of trials and anchors in bundles with a trial that is not settled: they are measured together."""
-    unsettled = {record.trial_id for record in records if isinstance(record, Measurement) and not is_settled(record)}
+def list_inconclusive(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[str]:
+    """List the ids of trials and anchors in bundles with a trial that is not conclusive: they are measured together."""
+    inconclusive = {
+        record.trial_id for record in records if isinstance(record, Measurement) and not is_conclusive(record)
+    }
     listed: set[str] = set()
     for bundle in bundles:
         ids = {trial.id for group in bundle.groups for trial in (*group.trials, *group.anchors)}
-        listed |= ids if ids & unsettled else set()
+        listed |= ids if ids & inconclusive else set()
     return listed
 
 
-def is_settled(record: Measurement) -> bool:
-    """Return whether a measured trial has enough undisturbed rounds."""
-    return bool(find_settled(np.asarray(record.rounds, dtype=np.intp), _mark_disturbed(record)))
+def is_conclusive(record: Measurement) -> bool:
+    """Return whether a measured trial has enough uncontended rounds."""
+    return bool(find_conclusive(np.asarray(record.rounds, dtype=np.intp), _mark_contended(record)))
 
 
 def select_latency(record: Measurement) -> NDArray[np.float64]:
-    """Select the samples that estimates use: undisturbed ones of a settled trial, and all of another."""
+    """Select the samples that estimates use: uncontended ones of a conclusive trial, and all of another."""
     latency = np.asarray(record.latency_s)
-    return latency[~_mark_disturbed(record)] if is_settled(record) else latency
+    return latency[~_mark_contended(record)] if is_conclusive(record) else latency
 
 
-def _mark_disturbed(record: Measurement) -> NDArray[np.bool_]:
-    return np.isin(np.arange(len(record.rounds)), record.disturbed_samples)
+def _mark_contended(record: Measurement) -> NDArray[np.bool_]:
+    return np.isin(np.arange(len(record.rounds)), record.contended_samples)
 
 
 def _count_distinct(numbers: NDArray[np.integer]) -> NDArray[np.intp]:

@@ -60,8 +60,8 @@ class Choice:
             raise UsageError(
                 f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
             ) from None
-        settled = compiler.settle(chosen)
-        return cls(compiler=compiler.name, options={key: settled[key] for key in chosen})
+        resolved = compiler.settle(chosen)
+        return cls(compiler=compiler.name, options={key: resolved[key] for key in chosen})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ _SAMPLES = (
     ),
     Variable("round", "1", "interleaving round of a sample", f"{NO_ROUND} where there is no sample", dims="sample"),
     Variable(
-        "disturbed",
+        "contended",
         "1",
         "whether something else had the cores for a part of that sample",
         "1 where it had, else 0; estimates leave such samples out where enough others remain",
@@ -51,7 +51,7 @@ _SAMPLES = (
         dims="anchor sample",
     ),
     Variable(
-        "anchor_disturbed", "1", "whether a sample of the anchor was disturbed", "1 if it was", dims="anchor sample"
+        "anchor_contended", "1", "whether a sample of the anchor was contended", "1 if it was", dims="anchor sample"
     ),
 )
 
@@ -70,7 +70,7 @@ _TIES = (
         f"{NO_ROUND} where there is no sample",
         dims="anchor sample",
     ),
-    Variable("tie_disturbed", "1", "whether a sample of the tie was disturbed", "1 if it was", dims="anchor sample"),
+    Variable("tie_contended", "1", "whether a sample of the tie was contended", "1 if it was", dims="anchor sample"),
     Variable("tie_bundle", "1", "number of the set of trials that the tie took turns with", dims="anchor"),
     Variable("tie", "1", "number of the trial that the tie repeats", dims="anchor"),
 )

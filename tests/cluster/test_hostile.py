@@ -181,7 +181,7 @@ def test_texts_of_a_device_are_sanitized() -> None:
         {"kind": "record", "record": {**MEASUREMENT, "latency_s": [], "rounds": []}},
         {"kind": "record", "record": {**MEASUREMENT, "rounds": [0]}},
         {"kind": "record", "record": {**MEASUREMENT, "rounds": [0, 2**31]}},
-        {"kind": "record", "record": {**MEASUREMENT, "disturbed_samples": [2]}},
+        {"kind": "record", "record": {**MEASUREMENT, "contended_samples": [2]}},
         {"kind": "record", "record": {**MEASUREMENT, "contract": {"runtime": 3}}},
     ],
     ids=lambda event: str(event)[:60],

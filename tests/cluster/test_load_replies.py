@@ -17,7 +17,7 @@ TRIAL: dict[str, Any] = {
     "busy_s": 0.05,
     "lag_s": 0.0,
     "generator_cpu_s": 0.01,
-    "disturbed": False,
+    "contended": False,
 }
 
 
@@ -38,7 +38,7 @@ def test_trials_are_read() -> None:
         {"latency_s": "0.02"},
         {"rate": 0},
         {"batches": [0, 2]},
-        {"disturbed": "\x1b[2J"},
+        {"contended": "\x1b[2J"},
         {"seconds": None},
     ],
 )

@@ -28,7 +28,7 @@ def test_the_choice_is_printed(file: str, capsys: pytest.CaptureFixture[str]) ->
 
 def test_json_has_every_configuration(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     """For programs."""
-    command = ["choose", file, "--deadline", "1s", "--json", "--per", "all", "--disturbed", "--probability", "0.01"]
+    command = ["choose", file, "--deadline", "1s", "--json", "--per", "all", "--contended", "--probability", "0.01"]
     assert cli.OK == cli.main(command)
 
     answer = json.loads(capsys.readouterr().out)

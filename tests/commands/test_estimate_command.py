@@ -69,6 +69,6 @@ def test_programs_get_every_digit(estimated: Estimate) -> None:
 
 def test_the_table_of_python_is_as_before(estimated: Estimate) -> None:
     """The ends of the interval are in the dataset."""
-    assert ["compiler", "latency", "measured", "lead", "settled"] == list(estimated.best().columns)[-5:]
+    assert ["compiler", "latency", "measured", "lead", "conclusive"] == list(estimated.best().columns)[-5:]
     assert set(VARIABLES) <= set(estimated.data)
     assert "<Estimate: 4 trials in 2 groups, about 1 min 24 s>" == repr(estimated)

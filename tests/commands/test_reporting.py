@@ -34,7 +34,7 @@ def test_speedups_need_a_baseline_with_a_result() -> None:
 
 
 def test_show_answers_as_a_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Speed-ups with their intervals, then throughput, then what is settled; or the one figure that is named."""
+    """Speed-ups with their intervals, then throughput, then what is conclusive; or the one figure that is named."""
     file = storage.save(measured(), tmp_path / "out.nc")
     codes = [cli.main(["show", str(file)]), cli.main(["show", str(file), "--figure", "throughput"])]
     printed = capsys.readouterr().out

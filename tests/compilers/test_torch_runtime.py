@@ -140,7 +140,7 @@ def test_tf32_is_refused_on_a_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("precision", "products"), [("f32", "highest"), ("tf32", "high")])
-def test_products_on_a_gpu_are_settled(monkeypatch: pytest.MonkeyPatch, precision: str, products: str) -> None:
+def test_products_on_a_gpu_are_conclusive(monkeypatch: pytest.MonkeyPatch, precision: str, products: str) -> None:
     """Products of float32 are exact unless TF32 is requested, also in convolutions, whatever was set before."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     torch.set_float32_matmul_precision("medium")

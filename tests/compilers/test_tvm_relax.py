@@ -156,9 +156,9 @@ def test_a_function_settles() -> None:
     """A number of candidates without improvement settles it, failed ones included; without a limit it never settles."""
     history = build_history(seconds=(2.0, 1.0, 1.5, None))
 
-    assert history.has_settled(2)
-    assert not history.has_settled(3)
-    assert not history.has_settled(0)
+    assert history.has_converged(2)
+    assert not history.has_converged(3)
+    assert not history.has_converged(0)
 
 
 def build_record(candidate: str, spent_s: float = 1.0) -> Record:

@@ -204,7 +204,7 @@ def test_a_part_without_samples_says_so():
     data = measured_sweep()
 
     for part in (data.isel(repeat=0), data.median("repeat", keep_attrs=True)):
-        for method in (part.ngb.speedup, part.ngb.summary, part.ngb.table, part.ngb.settled):
+        for method in (part.ngb.speedup, part.ngb.summary, part.ngb.table, part.ngb.conclusive):
             with pytest.raises(UsageError, match=r"this dataset lacks .*repeat, which that of a run has"):
                 method()
     assert part.ngb.environments().empty

@@ -145,14 +145,14 @@ def test_traces_are_round_by_round():
     )
 
 
-def test_disturbed_rounds_are_shaded():
+def test_contended_rounds_are_shaded():
     """The subtitle explains the shade, if there is any."""
     data = measured(batch_sizes=[1])
-    shaken = data.assign(disturbed=data["round"].where(data["round"] == 3, 0) > 0)
+    shaken = data.assign(contended=data["round"].where(data["round"] == 3, 0) > 0)
 
     quiet, spec = Spec(figures.traces(data)), Spec(figures.traces(shaken))
 
-    assert {3.0} == {row["round"] for row in spec.rows if row["disturbed"]}
+    assert {3.0} == {row["round"] for row in spec.rows if row["contended"]}
     assert "shaded" in spec.subtitle
     assert "shaded" not in quiet.subtitle
 
@@ -218,13 +218,13 @@ def test_nothing_left_to_draw_is_an_error():
 
 
 def disturb(data, compiler="openvino", batch_size=4):
-    """The dataset, with every sample of one compiler at one batch size disturbed: its trials are not settled."""
+    """The dataset, with every sample of one compiler at one batch size contended: its trials are not conclusive."""
     marked = (data["compiler"] == compiler) & (data["batch_size"] == batch_size)
-    return data.assign(disturbed=(xr.zeros_like(data["latency"]) + marked).astype(bool))
+    return data.assign(contended=(xr.zeros_like(data["latency"]) + marked).astype(bool))
 
 
-def test_what_is_not_settled_is_marked_in_every_figure_of_estimates():
-    """A question mark in a cell, a hollow circle elsewhere, a line of the subtitle; nothing where all is settled."""
+def test_what_is_not_conclusive_is_marked_in_every_figure_of_estimates():
+    """A question mark in a cell, a hollow circle elsewhere, a line of the subtitle; nothing where all is conclusive."""
     blocks = measured(network("block", width=(8, 16)))
     cells = [row for row in Spec(figures.heatmap(disturb(blocks))).rows if str(row["mark"]).endswith("?")]
     assert {("openvino", 4.0)} == {(row["compiler"], row["batch_size"]) for row in cells}
@@ -232,18 +232,18 @@ def test_what_is_not_settled_is_marked_in_every_figure_of_estimates():
 
     quiet, bent = flipping(), disturb(flipping(), batch_size=1)
     for draw in (figures.break_even, figures.reversals, figures.speedup, figures.latency):
-        settled, unsettled = Spec(draw(quiet)), Spec(draw(bent))
-        assert "are not settled" in unsettled.subtitle
-        assert "settled" not in settled.subtitle
+        conclusive, inconclusive = Spec(draw(quiet)), Spec(draw(bent))
+        assert "are not conclusive" in inconclusive.subtitle
+        assert "conclusive" not in conclusive.subtitle
         if draw is not figures.latency:  # it draws the samples themselves
-            assert unsettled.marks().count("point") == settled.marks().count("point") + 1
+            assert inconclusive.marks().count("point") == conclusive.marks().count("point") + 1
 
 
 def test_samples_that_estimates_leave_out_are_pale():
-    """The median and the quantiles are of the others; those of a trial that is not settled are of all."""
+    """The median and the quantiles are of the others; those of a trial that is not conclusive are of all."""
     data = measured(batch_sizes=[1], compilers=["identity", "openvino", "tvm"])
     is_slow = (data["round"] < 3) & (data["compiler"] == "openvino")
-    data = data.assign(latency=data["latency"] * xr.where(is_slow, 10, 1), disturbed=is_slow)
+    data = data.assign(latency=data["latency"] * xr.where(is_slow, 10, 1), contended=is_slow)
     spec = Spec(figures.latency(data))
     (trial,) = (row for row in spec.rows if row["kind"] == "trial" and row["compiler"] == "openvino")
     samples = data["latency"].sel(compiler="openvino").squeeze() * 1e3

@@ -26,24 +26,26 @@ def forget_check(data: xr.Dataset, compiler: str = "openvino") -> xr.Dataset:
     "name", ["throughput", "speedup", "latency", "break_even", "cpu", "frontier", "reversals", "overview", "status"]
 )
 def test_every_figure_says_what_was_not_checked(name: str) -> None:
-    """With the reason, and not that it was disturbed; nothing where all was checked."""
+    """With the reason, and not that it was contended; nothing where all was checked."""
     draw: Any = getattr(figures, name)
     unchecked, checked = Spec(draw(forget_check(flipping()))), Spec(draw(flipping()))
 
     look = "" if name == "status" else " (drawn hollow or pale)"
     assert f"not checked{look}: {REASON}" in unchecked.subtitle
-    assert "undisturbed" not in unchecked.subtitle
+    assert "uncontended" not in unchecked.subtitle
     assert "not checked" not in checked.subtitle
 
 
 @pytest.mark.parametrize("name", ["throughput", "speedup", "break_even", "cpu", "frontier", "reversals"])
 def test_its_marks_are_hollow(name: str) -> None:
-    """As those of numbers that are not settled for another reason; a measurement is no failure."""
+    """As those of numbers that are not conclusive for another reason; a measurement is no failure."""
     draw: Any = getattr(figures, name)
     unchecked, checked = Spec(draw(forget_check(flipping()))), Spec(draw(flipping()))
 
     assert unchecked.marks().count("point") > checked.marks().count("point")
-    assert {0} == {row["settled"] for row in unchecked.rows if "openvino" in (row.get("compiler"), row.get("column"))}
+    assert {0} == {
+        row["conclusive"] for row in unchecked.rows if "openvino" in (row.get("compiler"), row.get("column"))
+    }
     assert "no result" not in unchecked.subtitle
 
 

@@ -91,7 +91,15 @@ HOSTILE = (
         'onnxruntime{"optimization":' + "9" * 5000 + "}",
         'resnet18{"a":1e999}',
     ),
-    *("03-figures.a=" + "[" * 20000, "a.b=c", "a.b=" + "9" * 5000, "20990101-000000-aaaa", "--help", "--version", "-o"),
+    *(
+        "gallery-figures.a=" + "[" * 20000,
+        "a.b=c",
+        "a.b=" + "9" * 5000,
+        "20990101-000000-aaaa",
+        "--help",
+        "--version",
+        "-o",
+    ),
     *FILES,
 )
 # Words that each argument may well get, so that the other words are reached.

@@ -58,7 +58,7 @@ def build_events() -> list[dict[str, Any]]:
         "history": {"deviations": {"openvino": 0.03}},
     }
     bodies = [
-        {"kind": "record", "record": records.to_json(replace(measured, disturbed_samples=(1, 2), energy_j=1.0))},
+        {"kind": "record", "record": records.to_json(replace(measured, contended_samples=(1, 2), energy_j=1.0))},
         {"kind": "record", "record": records.to_json(failed)},
         {"kind": "facts", "key": facts_key("net", {}), "value": FACTS},
         {"kind": "environment", "key": "far", "value": description},

@@ -59,11 +59,11 @@ def test_drift_between_groups_cancels_in_rtr_and_ase(slowness: float) -> None:
 
 
 def test_rates_can_be_compared_untied() -> None:
-    """The parameter `tied` shows the effect of anchors."""
+    """The parameter `normalised` shows the effect of anchors."""
     dataset = measured(3.0)
 
-    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr(tied=False).values.squeeze())
-    np.testing.assert_allclose([[1, 0.4 / 3], [1, 0.5 / 3]], dataset.ngb.ase(tied=False).values.squeeze())
+    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr(normalised=False).values.squeeze())
+    np.testing.assert_allclose([[1, 0.4 / 3], [1, 0.5 / 3]], dataset.ngb.ase(normalised=False).values.squeeze())
 
 
 def test_without_anchors_the_rates_are_compared_as_they_are() -> None:

@@ -27,7 +27,7 @@ def test_the_same_measurements_are_the_same() -> None:
     assert not comparison.winners["another"].any()
     assert 0 == comparison.missing
     assert (
-        "0 of 4 settled values of speedup differ beyond their 95% intervals; chance alone makes about 0.2 differ"
+        "0 of 4 conclusive values of speedup differ beyond their 95% intervals; chance alone makes about 0.2 differ"
         in str(comparison)
     )
 
@@ -107,7 +107,7 @@ def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFix
     assert "The same sweep twice" in (tmp_path / "changes.svg").read_text()
     text = capsys.readouterr().out
     assert "openvino" in text
-    assert "4 of 4 settled values of speedup differ" in text
+    assert "4 of 4 conclusive values of speedup differ" in text
     assert 0 == cli.main(["compare", *files, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert (8, 4) == (len(report["trials"]), len(report["winners"]))

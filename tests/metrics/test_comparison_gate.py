@@ -55,33 +55,33 @@ def test_a_slower_compiler_is_an_alarm() -> None:
 
 
 def test_a_faster_one_is_not_slower() -> None:
-    """It passes, also if every trial must be settled."""
+    """It passes, also if every trial must be conclusive."""
     gate = compare(slower(1), slower(0.7)).gate()
 
     assert {"not slower"} == set(gate.trials["verdict"])
-    assert gate.passes(("slower", "unsettled"))
+    assert gate.passes(("slower", "inconclusive"))
 
 
 def test_a_slowdown_within_the_margin_passes() -> None:
-    """So does one that no interval excludes: it is not settled, and fails only if that is asked for."""
+    """So does one that no interval excludes: it is not conclusive, and fails only if that is asked for."""
     gate = compare(slower(1), slower(1.3)).gate(0.5)
     unsure = compare(slower(1), slower(1.3)).gate(0.3)
 
     assert {"not slower"} == set(gate.trials["verdict"])
-    assert {"not settled"} == set(unsure.trials["verdict"])
+    assert {"not conclusive"} == set(unsure.trials["verdict"])
     assert unsure.passes()
-    assert not unsure.passes(("unsettled",))
+    assert not unsure.passes(("inconclusive",))
 
 
 def test_what_no_longer_runs_fails_the_gate() -> None:
-    """With its reason; what has no outcome is not settled."""
+    """With its reason; what has no outcome is not conclusive."""
     gate = compare(slower(1), failing()).gate()
     verdicts = {
         (row["workload"], row["batch_size"]): (row["verdict"], row["reason"]) for row in gate.trials.to_dict("records")
     }
 
     assert ("failed", "crashed: signal 11") == verdicts["a", 4]
-    assert ("not settled", "") == verdicts["b", 4]
+    assert ("not conclusive", "") == verdicts["b", 4]
     assert not gate.passes()
     assert {"failed: crashed: signal 11"} == {row["verdict"] for row in gate.rows[:1]}
 
@@ -109,19 +109,19 @@ def test_what_was_not_checked_is_no_alarm_and_no_winner() -> None:
     comparison = compare(slower(1), later)
     gate = comparison.gate()
 
-    assert {("not settled", "not checked in the second run: it is random")} == set(
+    assert {("not conclusive", "not checked in the second run: it is random")} == set(
         zip(gate.trials["verdict"], gate.trials["reason"], strict=True)
     )
     assert "4 trials were not checked in the second run: it is random" in str(comparison)
     assert {"identity"} == set(comparison.winners["second"])
 
 
-def test_a_disturbed_run_is_no_alarm() -> None:
-    """Trials without enough undisturbed rounds are not settled, however slow."""
+def test_a_contended_run_is_no_alarm() -> None:
+    """Trials without enough uncontended rounds are not conclusive, however slow."""
     later = slower(1.5)
-    later["disturbed"] = xr.ones_like(later["disturbed"])
+    later["contended"] = xr.ones_like(later["contended"])
 
-    assert {"not settled"} == set(compare(slower(1), later).gate().trials["verdict"])
+    assert {"not conclusive"} == set(compare(slower(1), later).gate().trials["verdict"])
 
 
 def test_another_torch_weakens_speedups() -> None:
@@ -222,8 +222,8 @@ def test_a_gate_of_nothing_is_an_error() -> None:
         (lambda: slower(1.3), ["--fail-on", "slower"], 1),
         (lambda: slower(1.3), ["--fail-on", "slower", "--margin", "50%"], 0),
         (lambda: slower(1.3), ["--fail-on", "slower", "--margin", "30%"], 0),
-        (lambda: slower(1.3), ["--fail-on", "slower,unsettled", "--margin", "30%"], 1),
-        (lambda: slower(0.7), ["--fail-on", "slower,unsettled"], 0),
+        (lambda: slower(1.3), ["--fail-on", "slower,inconclusive", "--margin", "30%"], 1),
+        (lambda: slower(0.7), ["--fail-on", "slower,inconclusive"], 0),
         (failing, ["--fail-on", "slower"], 1),
         (lambda: slower(1.3), [], 0),
     ],
@@ -231,7 +231,7 @@ def test_a_gate_of_nothing_is_an_error() -> None:
 def test_the_exit_code_is_the_verdict(
     tmp_path: Path, later: Callable[[], xr.Dataset], options: list[str], code: int
 ) -> None:
-    """1 if a trial is slower or fails; 0 if it is not settled, unless that is a cause; 0 without --fail-on."""
+    """1 if a trial is slower or fails; 0 if it is not conclusive, unless that is a cause; 0 without --fail-on."""
     files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in (("a", slower(1)), ("b", later()))]
 
     assert code == cli.main(["compare", *files, *options])
@@ -241,7 +241,7 @@ def test_the_exit_code_is_the_verdict(
     ("options", "message"),
     [
         (["--fail-on", "slow"], "unknown cause of --fail-on 'slow'.*slower"),
-        (["--fail-on", ""], "invalid --fail-on: got ''; expected slower or unsettled"),
+        (["--fail-on", ""], "invalid --fail-on: got ''; expected slower or inconclusive"),
         (["--margin", "2%"], "--margin without --fail-on"),
         (["--across-devices"], "--across-devices without --fail-on"),
         (["--fail-on", "slower", "--margin", "2"], "invalid margin: got '2'; expected a share"),
@@ -268,7 +268,7 @@ def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.Capt
     cli.main(["compare", *files, "--fail-on", "slower", "--margin", "30%"])
     printed = capsys.readouterr()
     assert printed.out.endswith("passed, but no trial of any compiler could be judged\n")
-    assert "4 of 4 trials are not settled" in printed.err
+    assert "4 of 4 trials are not conclusive" in printed.err
     cli.main(["compare", *files, "--fail-on", "slower", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert (False, 4, 0.01) == (report["passes"], report["verdicts"]["slower"], report["margin"])

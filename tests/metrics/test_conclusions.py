@@ -16,7 +16,7 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import tables
-from ngbkit.metrics.conclusions import conclude, describe_disturbance
+from ngbkit.metrics.conclusions import conclude, describe_contention
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
@@ -26,7 +26,7 @@ FIGURES = ("throughput", "speedup")
 def measure(
     mlp: Workload,
     speeds: Mapping[str, float],
-    disturbed: Mapping[str, Sequence[int]] | None = None,
+    contended: Mapping[str, Sequence[int]] | None = None,
     devices: Sequence[str] = ("cpu",),
     **facts: float,
 ) -> Data:
@@ -37,7 +37,7 @@ def measure(
         build_record(
             trial,
             1 / speeds[trial.compiler] * generator.normal(1, 0.05, ROUNDS),
-            disturbed_samples=tuple((disturbed or {}).get(trial.compiler, ())),
+            contended_samples=tuple((contended or {}).get(trial.compiler, ())),
             **facts,
         )
         for trial in sweep.trials()
@@ -72,7 +72,7 @@ def test_a_tie_is_named_as_one(mlp: Workload) -> None:
     data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": 2.0})
     tie, remedy = conclude(data)
 
-    assert tie.startswith("The fastest is not settled in 1 of 1 groups. mlp batch 1: ")
+    assert tie.startswith("The fastest is not conclusive in 1 of 1 groups. mlp batch 1: ")
     assert "(p = 0." in tie
     assert "onnxruntime" in tie
     assert "openvino" in tie
@@ -80,26 +80,26 @@ def test_a_tie_is_named_as_one(mlp: Workload) -> None:
     assert "--precision" in remedy
 
 
-def test_a_disturbed_winner_is_not_sure(mlp: Workload) -> None:
+def test_a_contended_winner_is_not_sure(mlp: Workload) -> None:
     """However clear its lead: other work may have bent it."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"identity": range(15)}, foreign_percent=30.0)
-    unsettled, tie = conclude(data)
+    inconclusive, tie = conclude(data)
 
-    assert "38 % of the samples were disturbed: of the cores, other processes took 30 % of their time" in (
-        describe_disturbance(data)
+    assert "38 % of the samples were contended: of the cores, other processes took 30 % of their time" in (
+        describe_contention(data)
     )
-    assert unsettled.startswith(
-        "1 of 2 trials are not settled, since too few of their rounds were undisturbed (identity"
+    assert inconclusive.startswith(
+        "1 of 2 trials are not conclusive, since too few of their rounds were uncontended (identity"
     )
-    assert tie.startswith("The fastest is not settled in 1 of 1 groups.")
+    assert tie.startswith("The fastest is not conclusive in 1 of 1 groups.")
 
 
 @pytest.mark.parametrize(("samples", "mentioned"), [(range(2), False), (range(8), True)])
-def test_a_few_disturbed_samples_are_not_worth_a_word(mlp: Workload, samples: Sequence[int], mentioned: bool) -> None:
+def test_a_few_contended_samples_are_not_worth_a_word(mlp: Workload, samples: Sequence[int], mentioned: bool) -> None:
     """Some are marked on any machine."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"openvino": samples}, steal_percent=4.0)
 
-    assert mentioned == bool(describe_disturbance(data))
+    assert mentioned == bool(describe_contention(data))
 
 
 BUSY = {"other_busy_percent": 99.6, "busiest": ["stress"]}
@@ -123,7 +123,7 @@ def test_what_ran_when_a_run_began_stays_with_it(
     data = storage.load(storage.save(data, tmp_path / "run.nc"))
     subtitles = [figures.overview(data).to_dict()["title"]["subtitle"], data.ngb.plot.speedup().title.subtitle]
 
-    assert text == describe_disturbance(data)
+    assert text == describe_contention(data)
     assert [bool(text)] * 2 == ["other work used" in tables.to_text(tables.compact(data, name)) for name in FIGURES]
     assert [bool(text)] * 2 == [text in lines for lines in subtitles]
 

@@ -101,7 +101,7 @@ def test_with_an_interval_a_metric_is_a_dataset(name):
     data = noisy(2)
     point, intervals = getattr(metrics, name)(data), getattr(metrics, name)(data, ci=0.9)
 
-    assert [point.name, "ci_low", "ci_high", "settled"] == list(intervals)
+    assert [point.name, "ci_low", "ci_high", "conclusive"] == list(intervals)
     assert {"ci": 0.9} == intervals.attrs
     xr.testing.assert_identical(point, intervals[point.name])
     for end in ("ci_low", "ci_high"):

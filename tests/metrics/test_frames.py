@@ -89,7 +89,7 @@ def test_networks_of_several_sets_of_factors_are_one_frame() -> None:
 
 @pytest.mark.parametrize("selected", [False, True])
 def test_a_row_is_a_sample(selected: bool) -> None:
-    """In measured order, with its round and whether it was disturbed; of a selection too."""
+    """In measured order, with its round and whether it was contended; of a selection too."""
     data = measured()
     data = data.sel(compiler="openvino") if selected else data
     frame = data.ngb.to_dataframe("samples")

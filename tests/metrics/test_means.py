@@ -53,7 +53,7 @@ def test_a_mean_has_an_interval(data: xr.Dataset) -> None:
     assert (means["ci_low"] <= means["speedup"]).all()
     assert (means["speedup"] <= means["ci_high"]).all()
     assert (width < widths.max("workload")).all()
-    assert means["settled"].all()
+    assert means["conclusive"].all()
 
 
 def test_a_network_without_a_result_is_not_in_the_mean(data: xr.Dataset) -> None:
@@ -79,12 +79,12 @@ def test_a_network_with_too_few_rounds_leaves_its_group_without_an_interval(data
     assert means["ci_low"].sel(workload="transformer", compiler="openvino").notnull().all()
 
 
-def test_an_unsettled_network_unsettles_its_group(data: xr.Dataset) -> None:
+def test_an_inconclusive_network_unsettles_its_group(data: xr.Dataset) -> None:
     """Not the others."""
-    disturbed = (data["workload"] == "resnet18").broadcast_like(data["latency"]).astype(np.int8)
-    means = metrics.mean(data.assign(disturbed=disturbed), by=GROUPS, ci=0.95).sel(compiler="openvino")
+    contended = (data["workload"] == "resnet18").broadcast_like(data["latency"]).astype(np.int8)
+    means = metrics.mean(data.assign(contended=contended), by=GROUPS, ci=0.95).sel(compiler="openvino")
 
-    assert [False, True] == means["settled"].isel(device=0, batch_size=0).values.tolist()
+    assert [False, True] == means["conclusive"].isel(device=0, batch_size=0).values.tolist()
 
 
 def test_errors_of_means(data: xr.Dataset) -> None:

@@ -99,7 +99,7 @@ def test_it_is_in_tables_comparisons_means_and_frames(data: xr.Dataset) -> None:
 
     assert "time of one sample (ms)" == data.ngb.table("milliseconds").frame.attrs["title"]
     assert "ms" == frame.attrs["units"]["milliseconds"]
-    assert {"milliseconds", "milliseconds_low", "milliseconds_settled"} <= set(frame)
+    assert {"milliseconds", "milliseconds_low", "milliseconds_conclusive"} <= set(frame)
     assert {"same"} == set(data.ngb.compare(data, "milliseconds").trials["is"])
     assert "geometric mean of the time of one sample" == data.ngb.mean("milliseconds").attrs["long_name"]
 
@@ -120,7 +120,7 @@ def test_the_shell_shows_and_compares_it(data: xr.Dataset, tmp_path: Path, capsy
     assert 0 == cli.main(["show", file, "--figure", "milliseconds"])
     assert "time of one sample (ms)" in capsys.readouterr().out
     assert 0 == cli.main(["compare", file, file, "--metric", "milliseconds"])
-    assert "settled values of milliseconds" in capsys.readouterr().out
+    assert "conclusive values of milliseconds" in capsys.readouterr().out
     cursor = Cursor(typed="mil", words=[], positionals=[])
     for kind in ("metric", "figure"):
         assert "milliseconds" in list(LISTERS[kind](cursor))

@@ -39,7 +39,7 @@ def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_siz
 
 METRICS = ("throughput", "speedup", "rtr", "ase", "bsr")
 ENDS = [f"{name}_{end}" for name in METRICS for end in ("low", "high")]
-SETTLED = [f"{name}_settled" for name in METRICS]
+CONCLUSIVE = [f"{name}_conclusive" for name in METRICS]
 
 
 def test_a_row_a_trial():
@@ -50,9 +50,9 @@ def test_a_row_a_trial():
         ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
         ("net", "cpu", "identity", 4, 0.5, 8.0, 1.0, 4.0, 1.0, 1.0, 1.0, "ok", ""),
         ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
-    ] == list(table.drop(columns=[*ENDS, *SETTLED]).iloc[:3].itertuples(index=False, name=None))
+    ] == list(table.drop(columns=[*ENDS, *CONCLUSIVE]).iloc[:3].itertuples(index=False, name=None))
     assert table[ENDS].isna().all(axis=None)  # of a single round
-    assert table[SETTLED].all(axis=None)  # but nothing disturbed it
+    assert table[CONCLUSIVE].all(axis=None)  # but nothing contended it
     assert ("openvino", 4, "crashed", "signal 11") == tuple(table.loc[3, ["compiler", "batch_size", "status", "error"]])
     assert table.loc[3, ["latency", "throughput", "speedup", "ase", "bsr"]].isna().all()
 

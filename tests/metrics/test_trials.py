@@ -1,4 +1,4 @@
-"""The work of the compilers, and datasets without their disturbed samples."""
+"""The work of the compilers, and datasets without their contended samples."""
 
 import json
 
@@ -12,10 +12,10 @@ LABELS = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"],
 
 
 @pytest.fixture
-def disturbed(measured) -> xr.Dataset:
-    """Two groups of three rounds of one sample; round 1 of batch size 4 was disturbed, in the turn of `a` alone.
+def contended(measured) -> xr.Dataset:
+    """Two groups of three rounds of one sample; round 1 of batch size 4 was contended, in the turn of `a` alone.
 
-    In it both took ten times as long, and the anchor too, whose sample was disturbed as well.
+    In it both took ten times as long, and the anchor too, whose sample was contended as well.
     """
     usual = np.ones((1, 1, 2, 2, 3)) * np.array([4.0, 2.0])[:, None, None]
     usual[:, :, :, 1, 1] *= 10
@@ -23,53 +23,53 @@ def disturbed(measured) -> xr.Dataset:
     rest = ("device", "workload", "batch_size", "repeat")
     dataset["anchor_latency"] = (rest, np.array([[[[np.nan] * 3, [4.0, 40.0, 4.0]]]]))
     dataset["anchor_round"] = (rest, np.array([[[[-1] * 3, [0, 1, 2]]]], dtype=np.int32))
-    dataset["disturbed"] = xr.zeros_like(dataset["latency"], dtype=np.int8)
-    dataset["disturbed"].loc[{"compiler": "a", "batch_size": 4, "repeat": 1}] = 1
-    dataset["anchor_disturbed"] = xr.zeros_like(dataset["anchor_round"])
-    dataset["anchor_disturbed"].loc[{"batch_size": 4, "repeat": 1}] = 1
+    dataset["contended"] = xr.zeros_like(dataset["latency"], dtype=np.int8)
+    dataset["contended"].loc[{"compiler": "a", "batch_size": 4, "repeat": 1}] = 1
+    dataset["anchor_contended"] = xr.zeros_like(dataset["anchor_round"])
+    dataset["anchor_contended"].loc[{"batch_size": 4, "repeat": 1}] = 1
     dataset["throughput"] = metrics.throughput(dataset)
     return dataset
 
 
-def test_a_disturbed_sample_is_left_out(disturbed):
+def test_a_contended_sample_is_left_out(contended):
     """From its own column and from the anchor, but from no other; ratios pair the rounds that both have."""
-    quiet = metrics.undisturbed(disturbed)
+    quiet = metrics.uncontended(contended)
 
     assert [[0, 1, 2], [0, -1, 2]] == quiet["round"].sel(batch_size=4).values.reshape(2, 3).tolist()
     assert [0, -1, 2] == quiet["anchor_round"].sel(batch_size=4).values.ravel().tolist()
     for latency, rounds in (("latency", "round"), ("anchor_latency", "anchor_round")):
         np.testing.assert_array_equal(quiet[rounds] == -1, quiet[latency].isnull())
-        xr.testing.assert_identical(disturbed[rounds].sel(batch_size=1), quiet[rounds].sel(batch_size=1))
-        assert disturbed[latency].attrs == quiet[latency].attrs
-    assert disturbed["round"].dtype == quiet["round"].dtype
+        xr.testing.assert_identical(contended[rounds].sel(batch_size=1), quiet[rounds].sel(batch_size=1))
+        assert contended[latency].attrs == quiet[latency].attrs
+    assert contended["round"].dtype == quiet["round"].dtype
 
 
-def test_every_metric_can_be_had_undisturbed(measured, disturbed):
+def test_every_metric_can_be_had_uncontended(measured, contended):
     """The mean is of the quiet samples, and the variable `throughput` is updated."""
-    disturbed["latency"].loc[{"batch_size": 4, "repeat": 2}] = np.array([[[50.0, 50.0]]])
+    contended["latency"].loc[{"batch_size": 4, "repeat": 2}] = np.array([[[50.0, 50.0]]])
 
-    quiet = disturbed.ngb.undisturbed()
+    quiet = contended.ngb.uncontended()
 
     assert [94 / 3, 26.0] == quiet["latency"].mean("repeat").sel(batch_size=4).values.ravel().tolist()
     np.testing.assert_allclose(metrics.throughput(quiet), quiet["throughput"])
     assert [3, 2] == metrics.summary(quiet)["samples"].sel(batch_size=4).values.ravel().tolist()
 
 
-def test_a_dataset_that_knows_no_disturbance_stays_itself(disturbed):
+def test_a_dataset_that_knows_no_disturbance_stays_itself(contended):
     """A dataset without marks of disturbance is returned unchanged."""
-    plain = disturbed.drop_vars(["disturbed", "anchor_disturbed"])
+    plain = contended.drop_vars(["contended", "anchor_contended"])
 
-    assert plain is plain.ngb.undisturbed()
+    assert plain is plain.ngb.uncontended()
 
 
-def test_a_tree_without_its_disturbed_rounds(disturbed):
+def test_a_tree_without_its_contended_rounds(contended):
     """Each node loses its own rounds; the attributes of the root are kept."""
-    tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs={"run_id": "r"}), "/a": disturbed})
+    tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs={"run_id": "r"}), "/a": contended})
 
-    quiet = tree.ngb.undisturbed()
+    quiet = tree.ngb.uncontended()
 
     assert {"run_id": "r"} == quiet.attrs
-    xr.testing.assert_identical(metrics.undisturbed(disturbed), quiet["a"].to_dataset())
+    xr.testing.assert_identical(metrics.uncontended(contended), quiet["a"].to_dataset())
 
 
 @pytest.fixture

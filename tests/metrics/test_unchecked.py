@@ -51,15 +51,15 @@ def measure(
 
 
 def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None:
-    """Also after a journey through a file; its numbers are not settled, nor are ratios over it."""
+    """Also after a journey through a file; its numbers are not conclusive, nor are ratios over it."""
     data = storage.load(storage.save(measure(unchecked=("identity",)), tmp_path / "a.nc"))
     trial = data.sel(compiler="identity")
 
     assert ("not-checked", REASON) == (trial["status"].item(), trial["error"].item())
     assert ROUNDS == int(trial["latency"].notnull().sum())
-    assert [False, True, True] == metrics.settled(data).squeeze().values.tolist()
-    assert [False] * 3 == metrics.speedup(data, ci=0.95)["settled"].squeeze().values.tolist()
-    assert [False, True, True] == metrics.throughput(data, ci=0.95)["settled"].squeeze().values.tolist()
+    assert [False, True, True] == metrics.conclusive(data).squeeze().values.tolist()
+    assert [False] * 3 == metrics.speedup(data, ci=0.95)["conclusive"].squeeze().values.tolist()
+    assert [False, True, True] == metrics.throughput(data, ci=0.95)["conclusive"].squeeze().values.tolist()
 
 
 def test_tables_mark_the_numbers_and_say_why() -> None:
@@ -70,11 +70,11 @@ def test_tables_mark_the_numbers_and_say_why() -> None:
 
         assert [False, False, True] == [cell.endswith("?") for cell in row[3:6]]
         assert f"? not checked: inductor on net batch 1: {REASON}" in text
-        assert "undisturbed" not in text
+        assert "uncontended" not in text
     table = tables.compact(measure(unchecked=("identity",)), "speedup")
     assert "1?" == str(table["identity"].iloc[0])
     assert str(table["inductor"].iloc[0]).endswith("?")
-    assert "? not settled: a trial behind it was not checked" in table.attrs["notes"]
+    assert "? not conclusive: a trial behind it was not checked" in table.attrs["notes"]
     assert not tables.compact(measure(unchecked=()), "speedup").attrs["notes"]
     blank = tables.compact(measure(unchecked=tuple(SPEEDS)), "speedup")
     assert f"? not checked: all trials: {REASON}" in blank.attrs["notes"]
@@ -104,7 +104,7 @@ def test_conclusions_open_with_what_was_not_checked() -> None:
         "repeats these trials of an unchanged network."
     )
     assert [
-        "The fastest is not settled in 1 of 1 groups. net batch 1: onnxruntime (p = 1.00 among those checked) or "
+        "The fastest is not conclusive in 1 of 1 groups. net batch 1: onnxruntime (p = 1.00 among those checked) or "
         "inductor (not checked)."
     ] == others
 
@@ -123,7 +123,7 @@ def test_a_group_without_any_check_has_no_fastest() -> None:
 
     assert lines[0].startswith(f"6 of 6 trials were not checked: {REASON}. ")
     assert "a batch 1: none of inductor, onnxruntime, identity was checked" in lines[1]
-    assert "The fastest network at batch 1 on cpu is not settled: a, 2.0" in lines[2]
+    assert "The fastest network at batch 1 on cpu is not conclusive: a, 2.0" in lines[2]
     assert lines[2].endswith("(? a and b were not checked).")
     assert not any(line.startswith("Fastest") or "is the fastest" in line for line in lines)
 
@@ -133,8 +133,8 @@ def test_a_network_is_compared_by_its_checked_columns() -> None:
     data = measure("a", "b")
     (pair,) = metrics.compare_networks(data).to_dict("records")
 
-    assert ("onnxruntime", "onnxruntime", True) == (pair["compiler_a"], pair["compiler_b"], pair["settled"])
-    assert [False] == metrics.compare_networks(data, "inductor")["settled"].tolist()
+    assert ("onnxruntime", "onnxruntime", True) == (pair["compiler_a"], pair["compiler_b"], pair["conclusive"])
+    assert [False] == metrics.compare_networks(data, "inductor")["conclusive"].tolist()
     compared = [comparison for _, comparison in iterate_comparisons(data)]
     assert "inductor" not in {side.compiler for each in compared for side in (each.first, each.second)}
 
@@ -190,7 +190,7 @@ def test_frames_and_profiles_keep_the_reason() -> None:
     trials = frames.to_dataframe(data).set_index("compiler")
 
     assert ("not-checked", REASON) == tuple(trials.loc["inductor", ["status", "error"]])
-    assert not trials.loc["inductor", "speedup_settled"]
+    assert not trials.loc["inductor", "speedup_conclusive"]
     assert {"inductor": REASON, "onnxruntime": "", "identity": ""} == dict(
         profiles.profiles(data).set_index("compiler")["unchecked"]
     )

@@ -45,7 +45,7 @@ LABELLED = "ngbkit.predictor.fit(ds)"
 @pytest.fixture(scope="session")
 def few() -> ngbkit.predictor.Examples:
     """Just enough of the stored labels to learn from."""
-    labels = ngbkit.predictor.load_examples(ROOT / "notebooks" / "data" / "05-labels.nc")
+    labels = ngbkit.predictor.load_examples(ROOT / "notebooks" / "data" / "labels.nc")
     plain = [index for index, rule in enumerate(labels.rules) if not rule and labels.families[index] != OPERATOR]
     return labels.take(np.array(plain[:10]))
 

@@ -312,7 +312,7 @@ def test_failures_are_reported_with_the_last_output(shell: InteractiveShell, new
     assert "Give one of them" in str(error)
 
 
-def test_a_settled_run_is_not_measured_again(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:
+def test_a_conclusive_run_is_not_measured_again(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:
     """`%ngruns --settle` names the run, by itself or with --resume."""
     run_cell(shell, f"%ngbench {mlp_file} -c onnxruntime -r 6 -o ds")
     run_id = new_runs()[0].id
@@ -320,8 +320,8 @@ def test_a_settled_run_is_not_measured_again(shell: InteractiveShell, new_runs: 
     _, resumed = run_cell(shell, f"%ngruns --resume {run_id} --settle")
     error, _ = fail_cell(shell, "%ngruns --settle")
 
-    assert "Nothing is unsettled" in output
-    assert "Nothing is unsettled" in resumed
+    assert "Nothing is inconclusive" in output
+    assert "Nothing is inconclusive" in resumed
     assert "Name it: %ngruns --settle ID" in str(error)
     error, _ = fail_cell(shell, "%ngruns --budget 20min")
     assert "Name it: %ngruns --resume ID" in str(error)
@@ -332,7 +332,7 @@ def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> N
     check, output = run_cell(shell, "%ngselfcheck --groups 2 -r 12 --threads 1")
     again, _ = run_cell(shell, f"check = %ngselfcheck --run {new_runs()[0].id}\ncheck")
 
-    assert (2, None) == (check.quiet.groups, check.disturbed)
+    assert (2, None) == (check.quiet.groups, check.contended)
     assert check.quiet == again.quiet
     assert "identity against identity" in output
     assert check._repr_html_().startswith(("<table", "<p>"))

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 MOST_BYTES = 1_000_000
 #: The notebook that measures here; the sweeps of the others are replayed.
-MEASURED = "09-deployment-phase"
+MEASURED = "gallery-deployment-phase"
 
 
 def test_there_are_notebooks() -> None:

@@ -93,21 +93,21 @@ def test_retrying_runs_failures_again(mlp: Workload) -> None:
 
 
 def disturb(run: Run, trial: tuple[str, int]) -> None:
-    """Mark every sample of one trial as disturbed, and no other sample."""
+    """Mark every sample of one trial as contended, and no other sample."""
     with Journal(run.folder / "journal.sqlite") as journal:
         for key, record in load_records(run).items():
             assert isinstance(record, Measurement)
             marked = range(len(record.latency_s)) if key == trial else ()
-            journal.finish([replace(record, disturbed_samples=tuple(marked))])
+            journal.finish([replace(record, contended_samples=tuple(marked))])
 
 
-def test_groups_that_are_not_settled_are_measured_again(mlp: Workload) -> None:
+def test_groups_that_are_not_conclusive_are_measured_again(mlp: Workload) -> None:
     """All trials of such a group, which are compared with each other, and none of another group."""
     run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=8, threads=1).start()
     run.result()
     disturb(run, ("onnxruntime", 2))
     before = load_records(run)
-    repeated = runs.resume(run.id, retry=["unsettled"])
+    repeated = runs.resume(run.id, retry=["inconclusive"])
     repeated.result()
     after = load_records(repeated)
 
@@ -120,7 +120,7 @@ def test_groups_that_are_not_settled_are_measured_again(mlp: Workload) -> None:
 
     disturb(repeated, ("onnxruntime", 2))
     before = load_records(repeated)
-    stopped = runs.resume(run.id, retry=["unsettled"])
+    stopped = runs.resume(run.id, retry=["inconclusive"])
     stopped.stop()
     stopped.wait()
     # A measurement stays until another replaces it.

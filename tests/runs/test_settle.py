@@ -49,7 +49,7 @@ def list_networks(sweep: Sweep, settling: settle.Settling) -> set[str]:
     return {trial.workload for trial in sweep.trials() if trial.id in settling.trial_ids}
 
 
-def test_both_sides_of_an_unsettled_pair_are_measured_again() -> None:
+def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
     """With more rounds than before, and with nothing else; the plan says how long that takes."""
     sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.102, "c": 0.5}, {"a": 1, "b": 2, "c": 3})
@@ -81,7 +81,7 @@ def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> Non
     sweep = Sweep([network("a")], ["identity", "openvino"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1}, {"a": 1}, noise=0.05)
 
-    assert settle.plan(data, sweep).trial_ids or "would not be settled" in settle.plan(data, sweep).description
+    assert settle.plan(data, sweep).trial_ids or "would not be conclusive" in settle.plan(data, sweep).description
 
 
 def test_nothing_is_measured_again_where_all_is_sure() -> None:
@@ -91,7 +91,7 @@ def test_nothing_is_measured_again_where_all_is_sure() -> None:
     settling = settle.plan(data, sweep)
 
     assert frozenset() == settling.trial_ids
-    assert settling.description.startswith("Nothing is unsettled")
+    assert settling.description.startswith("Nothing is inconclusive")
 
 
 def test_what_no_round_settles_is_not_measured_again() -> None:
@@ -101,7 +101,7 @@ def test_what_no_round_settles_is_not_measured_again() -> None:
     settling = settle.plan(data, sweep)
 
     assert frozenset() == settling.trial_ids
-    assert "1 of 1 open comparisons would not be settled" in settling.description
+    assert "1 of 1 open comparisons would not be conclusive" in settling.description
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def _no_process_left(processes: Processes) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_process_left")
-def test_a_run_is_settled_side_by_side(mlp: Workload) -> None:
+def test_a_run_is_conclusive_side_by_side(mlp: Workload) -> None:
     """Two networks that were measured minutes apart take turns, and the new records replace the old ones."""
     sweep = Sweep([replace(mlp, name=name) for name in "abc"], ["onnxruntime"], repeats=10, threads=1)
     run = sweep.start()

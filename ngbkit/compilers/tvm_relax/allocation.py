@@ -32,7 +32,7 @@ class History:
         if self.best_s is not None:
             self.rounds.append((self.count, self.best_s))
 
-    def has_settled(self, early_stop: int) -> bool:
+    def has_converged(self, early_stop: int) -> bool:
         """Return whether the last `early_stop` candidates brought no improvement; never if it is 0."""
         return bool(early_stop) and self.count - self.best_count >= early_stop
 

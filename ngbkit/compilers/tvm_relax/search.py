@@ -161,8 +161,8 @@ class Search:
 
     def _is_active(self, function: Function) -> bool:
         history = function.history
-        settled = history.has_settled(self.limits.early_stop)
-        return not function.exhausted and not settled and history.count < self.limits.trials
+        conclusive = history.has_converged(self.limits.early_stop)
+        return not function.exhausted and not conclusive and history.count < self.limits.trials
 
     def _count_remaining(self, function: Function) -> float:
         """Count the candidates that the limits leave to a function."""

@@ -109,6 +109,6 @@ class Tasks:
             "failed": self.count - len(self._schedules),
             "functions": len(self.functions),
             "untuned": len(self.functions) - len(tuned),
-            "early_stopped": sum(function.history.has_settled(early_stop) for function in self.functions),
+            "early_stopped": sum(function.history.has_converged(early_stop) for function in self.functions),
             "estimated_s": estimate_call_s(self.functions),
         }

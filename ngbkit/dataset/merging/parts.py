@@ -19,8 +19,8 @@ from ngbkit.sweep.variables import COORDINATES, RESERVED
 
 LABELS = ("device", "workload", "compiler", "batch_size")
 PREDICTIONS = ("predicted", "predicted_low", "predicted_high")
-ANCHORS = ("anchor_latency", "anchor_round", "anchor_disturbed")
-TIES = ("tie_latency", "tie_round", "tie_disturbed", "tie_bundle", "tie")
+ANCHORS = ("anchor_latency", "anchor_round", "anchor_contended")
+TIES = ("tie_latency", "tie_round", "tie_contended", "tie_bundle", "tie")
 FACTS = tuple(COORDINATES)
 
 

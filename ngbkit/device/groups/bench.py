@@ -154,8 +154,8 @@ class Bench(Loader):
             finish=lambda finished: self._finish(
                 [worker.finish(jobs[worker.trial.id].prepared["baseline_rmse"]) for worker in finished]
             ),
-            report=lambda done, total, disturbed: self._report(
-                "round", text=bundles.describe_round(groups, disturbed), done=done, total=total, trial_ids=timed
+            report=lambda done, total, contended: self._report(
+                "round", text=bundles.describe_round(groups, contended), done=done, total=total, trial_ids=timed
             ),
         )
         interleaving.run(workers)

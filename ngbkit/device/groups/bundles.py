@@ -60,7 +60,7 @@ def describe_group(group: Group) -> str:
     return f"{format_network(group.workload.name, group.factors)} batch {group.batch_size}"
 
 
-def describe_round(groups: Sequence[Group], disturbed: float) -> str:
+def describe_round(groups: Sequence[Group], contended: float) -> str:
     """Describe what is measured: ``measuring resnet18, deit batch 8 side by side``."""
     if len(groups) == 1:
         text = f"measuring {describe_group(groups[0])}"
@@ -68,4 +68,4 @@ def describe_round(groups: Sequence[Group], disturbed: float) -> str:
         names = [format_network(group.workload.name, group.factors) for group in groups]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         text = f"measuring {', '.join(names[:_MOST_NAMES])}{more} batch {groups[0].batch_size} side by side"
-    return f"{text}, {100 * disturbed:.0f} % of its turns disturbed" if disturbed > SPARED else text
+    return f"{text}, {100 * contended:.0f} % of its turns contended" if contended > SPARED else text

@@ -31,7 +31,7 @@ class Interleaving:
     record_failure: Callable[[Sequence[Record]], None]
     # Receives the workers with enough samples, and ends them.
     finish: Callable[[Sequence[Worker]], None]
-    # Receives the number of completed rounds, that of expected ones, and the share of turns that were disturbed.
+    # Receives the number of completed rounds, that of expected ones, and the share of turns that were contended.
     report: Callable[[int, int, float], None]
     # The samples of each compiler in each round, before any round is repeated.
     planned: list[int] = field(default_factory=list, init=False)
@@ -45,7 +45,7 @@ class Interleaving:
         """As `run`, one round at a time."""
         active = list(workers)
         timed = [worker for worker in workers if not worker.trial.beside] or workers
-        fastest = min(worker.settled_call_s for worker in timed)
+        fastest = min(worker.steady_call_s for worker in timed)
         rule = StoppingRule.of(self.sweep)
         factor = get_patience() if self.sweep.patience is None else self.sweep.patience
         patience = Patience(factor=factor, planned_s=0.0)
@@ -56,8 +56,8 @@ class Interleaving:
             if time.monotonic() - last_report > _REPORT_PERIOD_S:
                 last_report = time.monotonic()
                 expected = self._expect_rounds() if rule is None or rule.precision is None else rule.expected
-                disturbed = sum(worker.disturbed_share for worker in active) / len(active)
-                self.report(number, max(number + 1, expected), disturbed)
+                contended = sum(worker.contended_share for worker in active) / len(active)
+                self.report(number, max(number + 1, expected), contended)
             for worker in rounds.shuffle(active, self.sweep.seed, number):
                 try:
                     worker.time_turn(self.first_round + number, samples, patience)

@@ -1,4 +1,4 @@
-"""The turns of one trial so far: its samples, which of them other work disturbed, and what they cost."""
+"""The turns of one trial so far: its samples, which of them other work contended, and what they cost."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class TurnLog:
 
     _latency_s: list[float] = field(default_factory=list)
     _rounds: list[int] = field(default_factory=list)
-    _disturbed: list[bool] = field(default_factory=list)
+    _contended: list[bool] = field(default_factory=list)
     # The cores that this worker usually has, as the last pieces of its turns had them.
     _activity: list[float] = field(default_factory=list)
     _foreign_s: float = 0.0
     _steal_s: float = 0.0
     _turns: int = 0
-    _undisturbed_turns: int = 0
+    _uncontended_turns: int = 0
     _turns_s: float = 0.0
     _timed_s: float = 0.0
     _turns_cpu_s: float = 0.0
 
     def _record_piece(self, round_number: int, reply: Message, interference: Interference) -> bool:
-        """Record a child's reply about a piece of a turn; return whether other work disturbed it."""
-        disturbed = interference.disturbed or self._compute_stalled(interference.active) > STALLED
+        """Record a child's reply about a piece of a turn; return whether other work contended it."""
+        contended = interference.contended or self._compute_stalled(interference.active) > STALLED
         samples = len(reply["latency_s"])
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
         self._latency_s += reply["latency_s"]
         self._rounds += [round_number] * samples
-        self._disturbed += [disturbed] * samples
+        self._contended += [contended] * samples
         self._activity = [*self._activity[1 - _RECENT_PIECES :], interference.active]
         self._foreign_s += interference.foreign * reply["spent_s"]
         self._steal_s += interference.steal * reply["spent_s"]
-        return disturbed
+        return contended
 
     def _compute_stalled(self, active: float) -> float:
         """Compute which share of the core time that this worker usually has is missing in a piece."""
@@ -57,23 +57,23 @@ class TurnLog:
         return max(0.0, 1 - active / usual) if usual > 0 else 0.0
 
     @property
-    def disturbed_share(self) -> float:
-        """The share of turns that were disturbed for the most part."""
-        return 1 - self._undisturbed_turns / self._turns if self._turns else 0.0
+    def contended_share(self) -> float:
+        """The share of turns that were contended for the most part."""
+        return 1 - self._uncontended_turns / self._turns if self._turns else 0.0
 
     def count_rounds(self, first_round: int) -> int:
-        """Count the rounds from that number on that have an undisturbed sample."""
-        numbers = zip(self._rounds, self._disturbed, strict=True)
-        return len({number for number, disturbed in numbers if not disturbed and number >= first_round})
+        """Count the rounds from that number on that have an uncontended sample."""
+        numbers = zip(self._rounds, self._contended, strict=True)
+        return len({number for number, contended in numbers if not contended and number >= first_round})
 
     def list_turns(self) -> dict[int, list[float]]:
-        """List the latencies of the undisturbed samples of each round so far, in seconds."""
+        """List the latencies of the uncontended samples of each round so far, in seconds."""
         turns: dict[int, list[float]] = {}
-        for number, latency_s, disturbed in zip(self._rounds, self._latency_s, self._disturbed, strict=True):
-            if not disturbed:
+        for number, latency_s, contended in zip(self._rounds, self._latency_s, self._contended, strict=True):
+            if not contended:
                 turns.setdefault(number, []).append(latency_s)
         return turns
 
     def compute_round_medians(self) -> dict[int, float]:
-        """Compute the median latency of each undisturbed round so far, in seconds."""
+        """Compute the median latency of each uncontended round so far, in seconds."""
         return {number: median(latency_s) for number, latency_s in sorted(self.list_turns().items())}

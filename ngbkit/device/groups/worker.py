@@ -52,7 +52,7 @@ class Worker(TurnLog):
     meter: Meter
     started_at: float = field(default_factory=time.time)
     # The duration of a call after warm-up.
-    settled_call_s: float = 0.0
+    steady_call_s: float = 0.0
     # Of the warm child.
     peak_memory_bytes: int = 0
     # The looks of the stopping rule at this worker.
@@ -86,7 +86,7 @@ class Worker(TurnLog):
     def warm_up(self) -> None:
         """Call the network until calls no longer get faster."""
         warm = self._ask({"op": "warm"}, "measure")
-        self.settled_call_s, self.peak_memory_bytes = float(warm["call_s"]), int(warm["peak_memory_bytes"])
+        self.steady_call_s, self.peak_memory_bytes = float(warm["call_s"]), int(warm["peak_memory_bytes"])
         self._warm_up_s = float(warm["spent_s"])
         self._loaded["facts"] |= {"warm_up_calls": warm["calls"], "warm_up_steady": warm["steady"]}
 
@@ -101,32 +101,32 @@ class Worker(TurnLog):
 
     def estimate_turn_s(self, samples: int) -> float:
         """Estimate the seconds of a turn of that many samples without a disturbance."""
-        block, settle = choose_block_size(self.settled_call_s), count_settling_calls(self.settled_call_s)
-        return (samples * block + settle) * self.settled_call_s
+        block, settle = choose_block_size(self.steady_call_s), count_settling_calls(self.steady_call_s)
+        return (samples * block + settle) * self.steady_call_s
 
     def time_turn(self, round_number: int, samples: int, patience: Patience | None = None) -> None:
-        """Time this worker's samples of one round, piece by piece; repeat disturbed ones while `patience` lasts."""
-        block, settle = choose_block_size(self.settled_call_s), count_settling_calls(self.settled_call_s)
-        most = max(1, math.ceil(PIECE_S / (self.settled_call_s * block))) if self.settled_call_s else samples
+        """Time this worker's samples of one round, piece by piece; repeat contended ones while `patience` lasts."""
+        block, settle = choose_block_size(self.steady_call_s), count_settling_calls(self.steady_call_s)
+        most = max(1, math.ceil(PIECE_S / (self.steady_call_s * block))) if self.steady_call_s else samples
         start = CpuClock.read()
-        count = undisturbed = 0
+        count = uncontended = 0
         self._turns += 1
-        is_behind = self.disturbed_share > SPARED
+        is_behind = self.contended_share > SPARED
         with self.meter.record_turn():
-            while count < samples or (2 * undisturbed < samples and is_behind and patience and patience.lasts):
+            while count < samples or (2 * uncontended < samples and is_behind and patience and patience.lasts):
                 piece = min(most, samples - count) if count < samples else min(most, samples)
-                planned_s = (piece * block + settle) * self.settled_call_s if count < samples else 0.0
-                spent_s, disturbed = self._time_piece(round_number, piece, block, settle)
+                planned_s = (piece * block + settle) * self.steady_call_s if count < samples else 0.0
+                spent_s, contended = self._time_piece(round_number, piece, block, settle)
                 settle = 0
                 count += piece
-                undisturbed += 0 if disturbed else piece
+                uncontended += 0 if contended else piece
                 if patience is not None:
-                    patience.record(spent_s, planned_s, disturbed=disturbed)
-        self._undisturbed_turns += 2 * undisturbed >= samples
+                    patience.record(spent_s, planned_s, contended=contended)
+        self._uncontended_turns += 2 * uncontended >= samples
         self._cpu.add(start, CpuClock.read())
 
     def _time_piece(self, round_number: int, samples: int, block: int, settle: int) -> tuple[float, bool]:
-        """Time some samples of a turn; return how long it took, in seconds, and whether it was disturbed."""
+        """Time some samples of a turn; return how long it took, in seconds, and whether it was contended."""
         self._monitor.begin_turn()
         reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
         return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
@@ -153,8 +153,8 @@ class Worker(TurnLog):
             baseline_rmse=baseline_rmse,
             max_abs_error=_to_float(self._loaded["max_abs_error"]),
             unchecked=self._loaded["unchecked"],
-            calls_per_sample=choose_block_size(self.settled_call_s),
-            disturbed_samples=tuple(np.flatnonzero(self._disturbed).tolist()),
+            calls_per_sample=choose_block_size(self.steady_call_s),
+            contended_samples=tuple(np.flatnonzero(self._contended).tolist()),
             interleaved=self.interleaved,
             bundle=self.bundle,
             looks=self.looks,
@@ -180,9 +180,9 @@ class Worker(TurnLog):
     def _read_chip(self) -> Use:
         """Read the chip's use over all turns, and over one more, without samples, if they were too short for energy."""
         use = self.meter.summarize()
-        if use.samples and use.energy_j is None and self.settled_call_s:
-            block = choose_block_size(self.settled_call_s)
-            samples = math.ceil(_ENERGY_TURN_S / (self.settled_call_s * block))
+        if use.samples and use.energy_j is None and self.steady_call_s:
+            block = choose_block_size(self.steady_call_s)
+            samples = math.ceil(_ENERGY_TURN_S / (self.steady_call_s * block))
             with self.meter.record_turn():
                 self._ask({"op": "turn", "samples": samples, "block": block, "settle": 0}, "measure")
             total = self.meter.summarize()

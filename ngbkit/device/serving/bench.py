@@ -55,7 +55,7 @@ class ServingBench(Bench):
                     cache.clear()
                 worker.load({**task, "cache": str(cache.folder)})
                 worker.warm_up()
-                call_s[trial.batch_size] = worker.settled_call_s
+                call_s[trial.batch_size] = worker.steady_call_s
             if worker is None:
                 raise DeviceError("invalid load: no batch size to serve. Name one that was measured.")
             yield worker, call_s
@@ -90,6 +90,6 @@ class ServingBench(Bench):
             completed_per_s=reply["completed_per_s"],
             calls=reply["calls"],
             busy=min(1.0, reply["busy_s"] * reply["completed_per_s"] / reply["requests"]),
-            disturbed=interference.disturbed,
+            contended=interference.contended,
             loadgen=find_version("mlcommons-loadgen") or "",
         )

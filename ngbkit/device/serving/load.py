@@ -45,8 +45,8 @@ class LoadTest:
     # The calls of the server, and the share of the time in which it made them.
     calls: PositiveCount
     busy: Seconds
-    # Whether other work disturbed it.
-    disturbed: bool
+    # Whether other work contended it.
+    contended: bool
     # The release of LoadGen.
     loadgen: Line
 

@@ -1,4 +1,4 @@
-"""Patience with a disturbed machine: how long disturbed calls are repeated, before they are kept as they are."""
+"""Patience with a contended machine: how long contended calls are repeated, before they are kept as they are."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 # Shorter pieces of a turn would be judged by a few ticks of the kernel's clock; longer ones fit less often between two
 # disturbances.
 PIECE_S = 0.1
-# Turns that are disturbed for the most part are repeated only if more than this share of them are: on a quiet machine a
+# Turns that are contended for the most part are repeated only if more than this share of them are: on a quiet machine a
 # few are always marked, and their rounds are not worth the time.
 SPARED = 0.1
-# After so long without an undisturbed piece, repeating is futile until there is one again: at least this, or this share
+# After so long without an uncontended piece, repeating is futile until there is one again: at least this, or this share
 # of the planned time.
 _FUTILE_S, _FUTILE_SHARE = 3.0, 0.5
 
@@ -24,18 +24,18 @@ class Patience:
     # Of all turns without a disturbance; it grows while nothing is known of how many there will be.
     planned_s: float
     extra_s: float = 0.0
-    # Since the last undisturbed piece.
-    _disturbed_s: float = 0.0
+    # Since the last uncontended piece.
+    _contended_s: float = 0.0
 
-    def record(self, spent_s: float, planned_s: float, *, disturbed: bool) -> None:
+    def record(self, spent_s: float, planned_s: float, *, contended: bool) -> None:
         """Record a piece of a turn, whose planned time is 0 if it is a repetition."""
-        self._disturbed_s = self._disturbed_s + spent_s if disturbed else 0.0
+        self._contended_s = self._contended_s + spent_s if contended else 0.0
         self.extra_s += max(0.0, spent_s - planned_s)
 
     @property
     def futile(self) -> bool:
-        """Whether the machine has been disturbed for so long that repetitions only take longer."""
-        return self._disturbed_s > max(_FUTILE_S, _FUTILE_SHARE * self.planned_s)
+        """Whether the machine has been contended for so long that repetitions only take longer."""
+        return self._contended_s > max(_FUTILE_S, _FUTILE_SHARE * self.planned_s)
 
     @property
     def lasts(self) -> bool:

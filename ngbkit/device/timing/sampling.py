@@ -74,7 +74,7 @@ def _measure_singly(measure_s: Callable[[int], float], block: int, prepare: Call
 
 
 def choose_block_size(call_s: float, sample_s: float = SAMPLE_S) -> int:
-    """Choose the calls of a sample by the duration of a settled call."""
+    """Choose the calls of a sample by the duration of a conclusive call."""
     return max(1, math.ceil(sample_s / call_s)) if call_s > 0 else 1
 
 

@@ -26,7 +26,7 @@ class WarmUp:
 
     calls: int
     spent_s: float
-    # The duration of a settled call: the median of the last window.
+    # The duration of a conclusive call: the median of the last window.
     call_s: float
     # Whether calls had stopped getting faster at the end.
     steady: bool

@@ -95,7 +95,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
         .encode(y=alt.value(_HEIGHT - _FOOT), tooltip=tooltip),
     ]
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.HEADER)
-    points = marks.drop_settled(_concat_points(trials, _build_diagonals(paying, panels)))
+    points = marks.drop_conclusive(_concat_points(trials, _build_diagonals(paying, panels)))
     columns = min(_COLUMNS, len(panels))
     width = min(_WIDTH, lines.PAGE_WIDTH // columns - _GAP)
     chart = alt.layer(*layers, data=marks.inline(points), width=width, height=_HEIGHT)
@@ -114,10 +114,10 @@ def _compute_savings(node: xr.Dataset, cache: Cache, ci: float | None) -> xr.Dat
     rates = metrics.throughput(node)
     assert isinstance(rates, xr.DataArray)
     call = node["batch_size"] / rates.sel(compiler=BASELINE, drop=True)
-    ends = [name for name in speedups.data_vars if name != "settled"]
+    ends = [name for name in speedups.data_vars if name != "conclusive"]
     saved = {name: (1e3 * call * (1 - 1 / speedups[name])).transpose(*rates.dims) for name in ends}
-    if "settled" in speedups:
-        saved["settled"] = speedups["settled"]
+    if "conclusive" in speedups:
+        saved["conclusive"] = speedups["conclusive"]
     variable = "compile_time" if cache == "cold" else "compile_time_warm"
     times = node[variable].where(node[variable].notnull(), node["compile_time"])
     extra = (times - times.sel(compiler=BASELINE, drop=True)).clip(min=_LEAST_S).transpose(*rates.dims)
@@ -157,6 +157,6 @@ def _concat_points(trials: pd.DataFrame, diagonals: pd.DataFrame) -> pd.DataFram
     import pandas as pd
 
     names = ["panel", "network", "compiler", "batch_size", "seconds", "value", "low", "high", "calls", "samples"]
-    names += ["settled"]
-    parts = [trials[names].assign(kind="trial", last=False), diagonals.assign(kind="diagonal", settled=True)]
-    return pd.concat(parts, ignore_index=True).astype({"last": bool, "settled": bool}).replace([np.inf], np.nan)
+    names += ["conclusive"]
+    parts = [trials[names].assign(kind="trial", last=False), diagonals.assign(kind="diagonal", conclusive=True)]
+    return pd.concat(parts, ignore_index=True).astype({"last": bool, "conclusive": bool}).replace([np.inf], np.nan)

@@ -24,7 +24,7 @@ _MOST_DEADLINES = 3.0
 def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -> alt.FacetChart:
     """A quantile of the latency at each rate of requests that LoadGen sent: a panel per network, a line per compiler.
 
-    The marks are the tests of `ngbkit.metrics.capacity`, hollow where other work disturbed them. A test below the
+    The marks are the tests of `ngbkit.metrics.capacity`, hollow where other work contended them. A test below the
     deadline is invalid where its requests are too few to prove it.
 
     Parameters
@@ -56,7 +56,7 @@ def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -
             "same arguments."
         )
     names = rows.name_networks(tests, list_factors(data), tests["device"].nunique() > 1)
-    frame = tests.assign(network=names, value=1e3 * tests["latency"], settled=~tests["disturbed"].astype(bool))
+    frame = tests.assign(network=names, value=1e3 * tests["latency"], conclusive=~tests["contended"].astype(bool))
     frame = frame.assign(status="ok").sort_values("rate")
     panels = list(dict.fromkeys(frame["network"]))
     remarks = lines.describe_omitted(panels, "networks")
@@ -87,9 +87,9 @@ def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -
         *(points.encode(tooltip=tooltip) for points in marks.draw_points(base, frame, size=44)),
         marks.draw_titles("network", panels, width + _GAP - 10),
     ]
-    inlined = ["network", "compiler", "rate", "value", "valid", "requests", "late", "settled"]
+    inlined = ["network", "compiler", "rate", "value", "valid", "requests", "late", "conclusive"]
     chart: alt.FacetChart = alt.layer(
-        *layers, data=marks.inline(marks.drop_settled(frame[inlined])), width=width, height=_HEIGHT
+        *layers, data=marks.inline(marks.drop_conclusive(frame[inlined])), width=width, height=_HEIGHT
     ).facet(
         facet=alt.Facet("network:N", title=None, sort=panels[: lines.PANELS], header=lines.NO_HEADER),
         columns=columns,
@@ -98,7 +98,7 @@ def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -
     )
     chart = chart.resolve_scale(x="independent").resolve_axis(x="independent")
     remarks.append(f"dashed: the deadline of {format_seconds(service.deadline)}")
-    if not frame["settled"].all():
-        remarks.append("hollow: other work disturbed the test")
+    if not frame["conclusive"].all():
+        remarks.append("hollow: other work contended the test")
     head = "Latency against the rate of requests, measured by MLPerf's LoadGen"
-    return lines.finish(chart, captions.build_title(head, data, frame.assign(settled=True), remarks))
+    return lines.finish(chart, captions.build_title(head, data, frame.assign(conclusive=True), remarks))

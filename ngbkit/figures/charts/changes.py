@@ -17,7 +17,7 @@ _SIDE = 360
 def changes(comparison: Comparison) -> alt.LayerChart:
     """The metric of every trial in both runs, with both intervals; filled marks changed beyond these.
 
-    Marks of trials that are not settled in both runs are pale: what changed there, other work may have bent.
+    Marks of trials that are not conclusive in both runs are pale: what changed there, other work may have bent.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def changes(comparison: Comparison) -> alt.LayerChart:
     names = [str(name) for name in frame if not str(name).endswith(("_low", "_high"))]
     tooltip = [alt.Tooltip(f"{name}:{'Q' if name in ('first', 'second', 'change') else 'N'}") for name in names]
     changed = alt.condition("datum.is != 'same'", alt.value(1.0), alt.value(0.0))
-    frame = frame.astype({"settled": bool})
-    strength = alt.condition("datum.settled", alt.value(1.0), alt.value(0.3))
+    frame = frame.astype({"conclusive": bool})
+    strength = alt.condition("datum.conclusive", alt.value(1.0), alt.value(0.3))
     chart: alt.LayerChart = alt.layer(  # type: ignore[assignment]  # of charts without facets
         alt.Chart(alt.InlineData(values=[{"first": end, "second": end} for end in ends]))
         .mark_line(color="#BBBBBB", strokeDash=[4, 4])
@@ -58,7 +58,8 @@ def changes(comparison: Comparison) -> alt.LayerChart:
         f"The same sweep twice: {comparison.metric}",
         subtitle=[
             str(comparison),
-            "filled: changed beyond the intervals" + ("; pale: not settled in both" if comparison.unsettled else ""),
+            "filled: changed beyond the intervals"
+            + ("; pale: not conclusive in both" if comparison.inconclusive else ""),
             *comparison.unlike[:6],
         ],
         fontSize=16,

@@ -121,7 +121,7 @@ def frontier(
             .encode(x=alt.datum(1e3 * deadline_s)),
         )
     layers.append(marks.draw_titles("network", panels, width + _GAP - 10))
-    points_frame = marks.drop_settled(_concat_points(trials))
+    points_frame = marks.drop_conclusive(_concat_points(trials))
     chart = alt.layer(*layers, data=marks.inline(points_frame), width=width, height=_HEIGHT)
     facet = alt.Facet("network:N", title=None, sort=panels, header=lines.NO_HEADER)
     spacing = {"row": _ROW_GAP, "column": _GAP}
@@ -150,13 +150,13 @@ def _concat_points(trials: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     names = ["network", "compiler", "device", "batch_size", "value", "low", "high", "ms", "ms_low", "ms_high"]
-    bounded = trials[[*names, "settled", "samples"]].assign(kind="trial")
+    bounded = trials[[*names, "conclusive", "samples"]].assign(kind="trial")
     bounded["ms_high"] = bounded["ms_high"].where(np.isfinite(bounded["ms_high"]), bounded["ms"])
     fronts = [
-        _find_front(members)[["network", "batch_size", "value", "ms"]].assign(kind="front", settled=True)
+        _find_front(members)[["network", "batch_size", "value", "ms"]].assign(kind="front", conclusive=True)
         for _, members in trials[trials["status"] == "ok"].groupby("network", sort=False)
     ]
-    return pd.concat([bounded, *fronts], ignore_index=True).astype({"settled": bool})
+    return pd.concat([bounded, *fronts], ignore_index=True).astype({"conclusive": bool})
 
 
 def _find_front(members: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import metrics
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
-from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
@@ -113,5 +113,5 @@ def _fit_panels(compilers: int, batch_sizes: int) -> tuple[int, int]:
 def _format_cell(row: dict[Any, Any]) -> str:
     """The text of a cell, so that the colour is not its only information: a number with its mark, or a status."""
     if row["value"] == row["value"]:
-        return f"{row['value']:.2f}{'' if row['settled'] else UNSETTLED}"
+        return f"{row['value']:.2f}{'' if row['conclusive'] else INCONCLUSIVE}"
     return "–" if row["status"] in MEASURED else theme.STATUS_WORDS.get(row["status"], "–")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def build_figure(metric: Metric) -> Callable[..., alt.FacetChart]:
     """Build the function that draws a metric by batch size, with its signature and its docstring."""
     options = list(metric.signature.parameters.values())[1:]
-    options = [parameter for parameter in options if parameter.name not in ("ci", "tied", "unlike")]
+    options = [parameter for parameter in options if parameter.name not in ("ci", "normalised", "unlike")]
 
     def draw(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **settings: Any) -> alt.FacetChart:
         chosen = {parameter.name: parameter.default for parameter in options}

@@ -23,8 +23,8 @@ _LINE, _LABEL = 24, 190
 def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) -> alt.FacetChart:
     """The throughput of each network over the highest, one panel per batch size and device.
 
-    The subtitle says how the networks were compared: side by side, tied by anchors, or minutes apart, in which case
-    the intervals have an allowance for what the machine does meanwhile.
+    The subtitle says how the networks were compared: side by side, normalised by anchors, or minutes apart, in which
+    case the intervals have an allowance for what the machine does meanwhile.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
         *(mark.encode(x, tooltip=tooltip) for mark in marks.draw_points(base, frame, size=60)),
         marks.draw_titles("panel", panels, width),
     ]
-    marked = marks.drop_settled(
-        frame[["panel", "network", "compiler", "value", "low", "high", "probability", "compared", "settled"]]
+    marked = marks.drop_conclusive(
+        frame[["panel", "network", "compiler", "value", "low", "high", "probability", "compared", "conclusive"]]
     )
     height = alt.Step(_LINE if by == "best" else _LINE // 2)
     chart = alt.layer(*layers, data=marks.inline(marked), width=width, height=height)

@@ -39,7 +39,8 @@ def overview(data: Data) -> alt.ConcatChart:
 
     Only the smallest and the largest value of each factor with numbers are drawn, and the subtitle says so. A failed
     trial is a mark at the bottom of its panel, whose shape shows its status. With one batch size, lines become bars.
-    Every value has its 95 % interval; one that is not settled (see `ngbkit.metrics.settled`) is hollow, or a pale bar.
+    Every value has its 95 % interval; one that is not conclusive (see `ngbkit.metrics.conclusive`) is hollow, or a pale
+    bar.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
 
 
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
-    certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "settled")}
+    certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "conclusive")}
     points = frame.assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
     return lines.draw_panel(
         lines.Lines(frame=points, x="batch_size", value=_TITLES[figure], height=180), look, look.width
@@ -128,7 +129,7 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     base = alt.Chart(_embed_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
     measured, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
     bars = measured.mark_bar(height=13).encode(
-        look.encode_colour().legend(None), opacity=alt.condition("datum.settled", alt.value(1.0), alt.value(0.35))
+        look.encode_colour().legend(None), opacity=alt.condition("datum.conclusive", alt.value(1.0), alt.value(0.35))
     )
     intervals = measured.mark_rule(strokeWidth=1.5, color="#222222").encode(low, alt.X2("high:Q"))
     numbers = (
@@ -147,9 +148,9 @@ _COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
     """One row per trial, including those without a value, with the text beside its bar."""
-    certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "settled")}
+    certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "conclusive")}
     points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
-    columns = zip(points["value"], points["low"], points["high"], points["settled"], strict=True)
+    columns = zip(points["value"], points["low"], points["high"], points["conclusive"], strict=True)
     points["text"] = [str(Estimate(*values)) for values in columns]
     uncompared = points["status"].isin(MEASURED) & points["value"].isna()
     return marks.inline(points.assign(why=points["status"].mask(uncompared, "not compared")))
@@ -163,7 +164,7 @@ def _build_frame(data: Data) -> pd.DataFrame:
     frames = []
     for node in nodes(data).values():
         table = build_trial_table(_select_extremes(node))
-        table["settled"] = table["throughput_settled"]
+        table["conclusive"] = table["throughput_conclusive"]
         table["network"] = rows.name_networks(table, factor_dims(node), with_device)
         frames.append(table)
     return pd.concat(frames, ignore_index=True)

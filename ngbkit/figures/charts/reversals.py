@@ -83,7 +83,7 @@ def reversals(
         layers.append(label.encode(y, text="network:N"))
     layers.append(marks.draw_titles("panel", panels, _WIDTH + _LABEL_WIDTH, lines=2))
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)
-    chart = alt.layer(*layers, data=marks.inline(marks.drop_settled(frame)), width=_WIDTH, height=_HEIGHT)
+    chart = alt.layer(*layers, data=marks.inline(marks.drop_conclusive(frame)), width=_WIDTH, height=_HEIGHT)
     spacing = {"column": _LABEL_WIDTH + _AXIS, "row": 74}
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), bounds="flush", spacing=spacing)
     grid = grid.resolve_scale(y="independent", x="independent")
@@ -165,6 +165,6 @@ def _build_panel(pair: Mapping[Any, Any], trials: _Trials) -> Iterator[dict[str,
             "side": side,
             "network": trial["workload"],
             "column": f"{trial['compiler']} on {trial['device']}" if trials.with_device else trial["compiler"],
-            **{name: trial[name] for name in ("value", "low", "high", "settled")},
+            **{name: trial[name] for name in ("value", "low", "high", "conclusive")},
             "name": ("above" if trial["value"] == highest else "below") if column == "2" else "",
         }

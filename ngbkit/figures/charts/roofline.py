@@ -72,7 +72,7 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     ]
     devices = list(dict.fromkeys(frame["device"]))
     facet = alt.Facet("device:N", title=None, sort=devices, header=lines.HEADER)
-    rows_and_roofs = marks.drop_settled(_concat_points(data, trials))
+    rows_and_roofs = marks.drop_conclusive(_concat_points(data, trials))
     chart = alt.layer(*layers, data=marks.inline(rows_and_roofs), width=_WIDTH, height=_HEIGHT)
     grid = chart.facet(facet=facet, columns=min(2, len(devices)))
     remarks += ["compulsory traffic: weights, inputs and outputs, moved once"]
@@ -87,7 +87,7 @@ def _compute_rates(node: xr.Dataset, ci: float | None) -> xr.Dataset:
     operations = rates["flops"] / throughputs["value"]
     columns = {"value": rates["flops"]}
     columns |= {name: throughputs[name] * operations for name in ("low", "high") if name in throughputs}
-    columns |= {"settled": throughputs["settled"]} if "settled" in throughputs else {}
+    columns |= {"conclusive": throughputs["conclusive"]} if "conclusive" in throughputs else {}
     return rates[["intensity", "fraction", "bound"]].assign(columns)
 
 
@@ -105,7 +105,7 @@ def _concat_points(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
             left, right = min(intensities.min(), ridge) / _MARGIN, max(intensities.max(), ridge) * _MARGIN
             for intensity in (left, ridge, right):
                 roofs.append({"device": device, "intensity": intensity, "value": min(flops, bytes_per_s * intensity)})
-    names = ["device", "network", "compiler", "batch_size", "intensity", "value", "low", "high", "settled"]
+    names = ["device", "network", "compiler", "batch_size", "intensity", "value", "low", "high", "conclusive"]
     points = trials[[*names, "fraction", "bound", "samples"]].assign(kind="trial")
-    joined = pd.concat([points, pd.DataFrame(roofs).assign(kind="roof", settled=True)], ignore_index=True)
-    return joined.astype({"settled": bool})
+    joined = pd.concat([points, pd.DataFrame(roofs).assign(kind="roof", conclusive=True)], ignore_index=True)
+    return joined.astype({"conclusive": bool})

@@ -20,7 +20,7 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     """Latency round by round, one panel per network and batch size, one line per compiler.
 
     The compilers of a group are interleaved in rounds: where all lines rise together, the machine has changed, and
-    ratios taken round by round have not. Each line is relative to its own median. Disturbed rounds are shaded.
+    ratios taken round by round have not. Each line is relative to its own median. Contended rounds are shaded.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     y = alt.Y("relative:Q", title="latency over its median", scale=alt.Scale(zero=False, padding=8))
     base = alt.Chart().encode(x, look.encode_colour())
     tooltip = ["compiler:N", "round:Q", alt.Tooltip("ms:Q", format=".4~g"), alt.Tooltip("relative:Q", format=".3f")]
-    disturbed = alt.Chart().transform_filter("datum.disturbed").mark_rule(color="#E69F00", opacity=0.25, strokeWidth=4)
+    contended = alt.Chart().transform_filter("datum.contended").mark_rule(color="#E69F00", opacity=0.25, strokeWidth=4)
     layers = [
-        disturbed.encode(x),
+        contended.encode(x),
         alt.Chart().mark_rule(color="#999999", strokeDash=[2, 2]).encode(y=alt.datum(1)),
         base.mark_line(strokeWidth=1.5).encode(y, look.encode_dash()),
         base.mark_circle(size=16, opacity=1).encode(y, tooltip=tooltip),
@@ -60,8 +60,8 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
         facet=facet, columns=min(_COLUMNS, len(panels)), bounds="flush", spacing={"row": 74, "column": _GAP}
     )
     grid = grid.resolve_scale(y="independent", x="independent").resolve_axis(x="independent")
-    if frame["disturbed"].any():
-        remarks.append("shaded: disturbed rounds")
+    if frame["contended"].any():
+        remarks.append("shaded: contended rounds")
     remarks += captions.describe_failures(trials)
     return lines.finish(grid, captions.build_title("Latency round by round", data, trials, remarks))
 
@@ -72,7 +72,7 @@ def _compute_rounds(timed: pd.DataFrame) -> pd.DataFrame:
     Rounds are counted from 0 in each panel: a merged dataset numbers those of each run from another million.
     """
     groups = timed.groupby(["panel", "compiler", "round"], sort=False)
-    rounds = groups.agg(ms=("ms", "median"), disturbed=("disturbed", "any")).reset_index()
+    rounds = groups.agg(ms=("ms", "median"), contended=("contended", "any")).reset_index()
     medians = rounds.groupby(["panel", "compiler"], sort=False)["ms"].transform("median")
     rounds["round"] = rounds.groupby("panel", sort=False)["round"].rank("dense").astype(int) - 1
     return rounds.assign(relative=rounds["ms"] / medians).sort_values(["panel", "compiler", "round"], ignore_index=True)

@@ -17,7 +17,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 # slice of its scheduler.
 SLICE_S = 3e-3
 
-# Shares of a turn above which it is disturbed, from bench/interference.py on two cores that others used too.
+# Shares of a turn above which it is contended, from bench/interference.py on two cores that others used too.
 # In its quiet moments, 95 % of the turns of 50 ms and more waited under 3.5 %; beside a process that computes without
 # pause, half of all turns waited over 40 %.
 WAITED = 0.05
@@ -53,8 +53,8 @@ class Interference:
     active: float = 0.0
 
     @property
-    def disturbed(self) -> bool:
-        """Whether other work disturbed this turn by more than a tick can account for."""
+    def contended(self) -> bool:
+        """Whether other work contended this turn by more than a tick can account for."""
         return (
             self.waited > WAITED
             or self.throttled > THROTTLED

@@ -81,9 +81,9 @@ class Totals:
     lag_s: float
     _turns_s: float = 0.0
     _samples: int = 0
-    _settled_s: float = 0.0
-    _settled_j: float = 0.0
-    _settled_turns: int = 0
+    _steady_s: float = 0.0
+    _steady_j: float = 0.0
+    _steady_turns: int = 0
     _busy_s: float = 0.0
     _busy: float = 0.0
     _memory: list[int] = field(default_factory=list)
@@ -131,19 +131,19 @@ class Totals:
             throttled=frozenset(self._throttled),
         )
 
-    def _add_energy(self, settled: Sequence[Reading]) -> None:
-        energy = _subtract_counts(settled) or _integrate_power(settled)
+    def _add_energy(self, conclusive: Sequence[Reading]) -> None:
+        energy = _subtract_counts(conclusive) or _integrate_power(conclusive)
         if energy is not None:
             seconds, joules = energy
-            self._settled_s += seconds
-            self._settled_j += joules
-            self._settled_turns += 1
+            self._steady_s += seconds
+            self._steady_j += joules
+            self._steady_turns += 1
 
     def _compute_energy(self) -> float | None:
-        if not self._settled_s:
+        if not self._steady_s:
             return None
-        uncertainty = self.lag_s * math.sqrt(self._settled_turns) * _SPREAD / self._settled_s
-        return self._settled_j / self._settled_s * self._turns_s if uncertainty <= _PRECISION else None
+        uncertainty = self.lag_s * math.sqrt(self._steady_turns) * _SPREAD / self._steady_s
+        return self._steady_j / self._steady_s * self._turns_s if uncertainty <= _PRECISION else None
 
 
 def _subtract_counts(readings: Sequence[Reading]) -> tuple[float, float] | None:

@@ -17,12 +17,12 @@ from ngbkit.user_text import format_value
 if TYPE_CHECKING:
     import pandas as pd
 
-FailOn = Literal["slower", "unsettled"]
+FailOn = Literal["slower", "inconclusive"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
-"""What fails a gate: trials that are slower, or that no longer run; and trials that are not settled."""
+"""What fails a gate: trials that are slower, or that no longer run; and trials that are not conclusive."""
 
 _SURE: tuple[Verdict, ...] = ("slower", "failed", "not slower")
-_CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "unsettled": ("not settled",)}
+_CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "inconclusive": ("not conclusive",)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +100,7 @@ class Gate:
             f"unchanged code has any such alarm in at most {100 * ALPHA:g} % of gates)"
         ]
         parts += [f"{counts['failed']} failed"] if counts["failed"] else []
-        parts += [f"{counts[name]} {name}" for name in ("not settled", "not judged") if counts[name]]
+        parts += [f"{counts[name]} {name}" for name in ("not conclusive", "not judged") if counts[name]]
         return "; ".join([*parts, f"{counts['not slower']} not slower"]) + "."
 
 
@@ -120,10 +120,13 @@ def build_gate(
     """
     import pandas as pd
 
-    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan) | {"rounds": 0, "settled": False}
+    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan) | {
+        "rounds": 0,
+        "conclusive": False,
+    }
     lost: list[tuple[pd.DataFrame, Verdict]] = [
         (failed, "failed"),
-        (absent, "not settled"),
+        (absent, "not conclusive"),
         (unjudged, "not judged"),
     ]
     frames = [judged, *(frame.assign(**nothing, verdict=verdict) for frame, verdict in lost if len(frame))]
@@ -143,11 +146,11 @@ def describe_lost(before: str, after: str) -> str:
     return f"{before} on both sides" if before == after else f"{before} before{f', {after} after' if after else ''}"
 
 
-_NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "rounds", "settled", "verdict", "reason"})
+_NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "rounds", "conclusive", "verdict", "reason"})
 
 
 def parse_fail_on(text: str) -> tuple[FailOn, ...]:
-    """Parse ``slower,unsettled``; UnknownNameError or UsageError if there is another word, or none."""
+    """Parse ``slower,inconclusive``; UnknownNameError or UsageError if there is another word, or none."""
     causes = split_labels(text)
     for cause in causes:
         if cause not in FAIL_ON:

@@ -22,10 +22,10 @@ from scipy.special import ndtr
 from ngbkit.device.timing.normal import find_quantile
 from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, to_normal_scores
 
-Verdict = Literal["slower", "failed", "not settled", "not judged", "not slower"]
+Verdict = Literal["slower", "failed", "not conclusive", "not judged", "not slower"]
 """``"slower"`` by more than the margin, beyond chance; ``"failed"`` where the earlier side was measured and the later
-one failed; ``"not slower"`` than the margin, with 95 % confidence; ``"not settled"`` where neither is sure, or outputs
-were not checked; and ``"not judged"`` where the earlier side failed."""
+one failed; ``"not slower"`` than the margin, with 95 % confidence; ``"not conclusive"`` where neither is sure, or
+outputs were not checked; and ``"not judged"`` where the earlier side failed."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -43,7 +43,7 @@ def judge(
     *,
     level: float,
     rounds: ArrayLike,
-    settled: ArrayLike,
+    conclusive: ArrayLike,
     margin: float = MARGIN,
 ) -> NDArray[np.str_]:
     """Judge trials that both sides measured.
@@ -51,13 +51,13 @@ def judge(
     Parameters
     ----------
     slowdown, low, high
-        Latency after over latency before, ``(trials,)``, with its interval; without an interval it is not settled.
+        Latency after over latency before, ``(trials,)``, with its interval; without an interval it is not conclusive.
     level
         The probability of the intervals.
     rounds
         The rounds behind each.
-    settled
-        Whether enough of these were undisturbed.
+    conclusive
+        Whether enough of these were uncontended.
     margin
         The slowdown that is accepted: 0.02 for 2 %.
 
@@ -67,11 +67,11 @@ def judge(
         One of `VERDICTS` per trial.
     """
     p_slower, p_fine = compute_p_values(slowdown, low, high, level=level, rounds=rounds, margin=margin)
-    usable = np.asarray(settled, bool) & np.isfinite(p_slower)
+    usable = np.asarray(conclusive, bool) & np.isfinite(p_slower)
     slower = np.zeros(usable.shape, bool)
     slower[usable] = adjust_by_holm(p_slower[usable]) < ALPHA
     fine = usable & (p_fine < ALPHA)
-    return np.select([slower, fine], ["slower", "not slower"], "not settled")
+    return np.select([slower, fine], ["slower", "not slower"], "not conclusive")
 
 
 def compute_p_values(

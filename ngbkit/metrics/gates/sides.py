@@ -92,7 +92,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
         )
     judged = pd.DataFrame(rows)
     if rows:
-        columns = {name: judged[name] for name in ("rounds", "settled")}
+        columns = {name: judged[name] for name in ("rounds", "conclusive")}
         bounds = (judged[name] for name in ("slowdown", "low", "high"))
         judged["verdict"] = judge(*bounds, level=LEVEL, margin=share, **columns)
     return build_gate(
@@ -147,7 +147,7 @@ def _compare(earlier: Candidate, later: Candidate, sampler: Sampler) -> tuple[di
         "low": math.exp(lead.log_ratio - half),
         "high": math.exp(lead.log_ratio + half),
         "rounds": lead.rounds,
-        "settled": earlier.settled and later.settled,
+        "conclusive": earlier.conclusive and later.conclusive,
         "reason": _describe_unchecked(earlier, later),
     }
     return row, lead.compared

@@ -1,8 +1,8 @@
 """Candidates of a comparison of networks: one column of a network, and how far its lead over another is known.
 
 Rounds of two networks are paired only where the networks took turns (``--together``): where the number of their bundle
-is the same. Networks that memory kept apart are tied by the common anchor of their bundles; all others were measured
-minutes apart, and have an allowance for what a machine does meanwhile.
+is the same. Networks that memory kept apart are normalised by the common anchor of their bundles; all others were
+measured minutes apart, and have an allowance for what a machine does meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import disturbance
+from ngbkit.dataset import contention
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
@@ -26,7 +26,7 @@ from ngbkit.metrics.drift import Drift, estimate_drifts
 from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import format_network
 
-Compared = Literal["side by side", "tied by anchors", "minutes apart"]
+Compared = Literal["side by side", "normalised by anchors", "minutes apart"]
 
 Rounds = Mapping[int, float]
 """The median latency of each round, in seconds."""
@@ -46,7 +46,7 @@ class Candidate:
     process_sd: float
     copies_sd: float
     drift_sd: float
-    settled: bool
+    conclusive: bool
     reason: str = ""  # why its outputs were not compared; empty where they were
     stopped: bool  # by a rule
     samples: int
@@ -103,7 +103,7 @@ def compute_lead(candidate: Candidate, reference: Candidate, sampler: Sampler) -
     for number in candidate.ties.keys() & reference.ties.keys():
         parts = [_pair(each.ties[number], each.rounds) for each in (candidate, reference)]
         if all(map(len, parts)):
-            return _build_lead("tied by anchors", parts, sampler, process_sd, candidate.copies_sd)
+            return _build_lead("normalised by anchors", parts, sampler, process_sd, candidate.copies_sd)
     parts = [1 / np.array(list(each.rounds.values())) for each in (candidate, reference)]
     drift_sd = math.hypot(candidate.drift_sd, reference.drift_sd)
     lead = _build_lead("minutes apart", parts, sampler, process_sd, drift_sd)
@@ -182,14 +182,14 @@ def _iterate_candidates(
     """The candidates of a node, with the cell of each."""
     if "medians" not in parts:
         return
-    node = disturbance.select_samples(node)
+    node = contention.select_samples(node)
     factors = [name for name in factor_dims(node) if name != "rounds"]
     dims = ["device", "batch_size", "workload", *factors, "compiler"]
     rates = parts["throughput"].transpose(*dims)
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
-    properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "settled", "stopped")}
+    properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "conclusive", "stopped")}
     latency, rounds = (node[name].transpose(*dims, "repeat").values for name in ("latency", "round"))
-    unchecked = disturbance.find_unchecked(node)
+    unchecked = contention.find_unchecked(node)
     reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
     ties = _collect_ties(node, dims[:-1])
     labels = {dim: list_labels(rates, dim) for dim in dims}
@@ -210,7 +210,7 @@ def _iterate_candidates(
                 process_sd=float(properties["process_sd"][index]),
                 copies_sd=float(properties["copies_sd"][index]),
                 drift_sd=drifts[cell[0]].sd,
-                settled=bool(properties["settled"][index]),
+                conclusive=bool(properties["conclusive"][index]),
                 reason=str(reasons[index]),
                 stopped=bool(properties["stopped"][index]),
                 samples=int(np.count_nonzero(np.isfinite(latency[index]))),

@@ -17,7 +17,7 @@ from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import SEED, Sampler
-from ngbkit.metrics.estimate import UNSETTLED, Estimate
+from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
 from ngbkit.metrics.rankings.candidates import (
     Candidate,
     Cell,
@@ -67,9 +67,9 @@ def compare_networks(
     pandas.DataFrame
         ``device, batch_size, network_a, compiler_a, network_b, compiler_b``, the faster network first; ``ratio``,
         T_a / T_b, with ``ci_low`` and ``ci_high``; ``allowance``, the share of the width of the interval that allows
-        for different times (0 where they took turns); ``compared``, ``"side by side"``, ``"tied by anchors"`` or
-        ``"minutes apart"``; ``probability``, that the first is faster; ``settled``, whether the interval excludes 1
-        and both were checked in enough undisturbed rounds; ``rounds``, those that the ratio is of; and ``more_rounds``,
+        for different times (0 where they took turns); ``compared``, ``"side by side"``, ``"normalised by anchors"`` or
+        ``"minutes apart"``; ``probability``, that the first is faster; ``conclusive``, whether the interval excludes 1
+        and both were checked in enough uncontended rounds; ``rounds``, those that the ratio is of; and ``more_rounds``,
         about how many more would settle it (``ngbkit resume RUN --settle``): infinite where two processes may differ
         by as much as the networks, so that no number of rounds settles it. Rounds count from 0 for networks that did
         not take turns.
@@ -91,7 +91,7 @@ def compare_networks(
         for first, second in combinations(_select_best(candidates), 2)
     ]
     names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
-    names += ["allowance", "compared", "probability", "settled", "rounds", "more_rounds"]
+    names += ["allowance", "compared", "probability", "conclusive", "rounds", "more_rounds"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -112,8 +112,8 @@ def network_ranking(
     pandas.DataFrame
         ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
         and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
-        ``compared``, how it was compared with the one of the highest throughput; and ``settled``, whether it was
-        checked in enough undisturbed rounds.
+        ``compared``, how it was compared with the one of the highest throughput; and ``conclusive``, whether it was
+        checked in enough uncontended rounds.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def network_ranking(
             ranked = _rank(_select_best(members), Sampler(level=ci, generator=np.random.default_rng(SEED)))
             rows += [{"device": device, "batch_size": batch_size, **row} for row in ranked]
     names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
-    return pd.DataFrame(rows, columns=[*names, "compared", "settled"])
+    return pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])
 
 
 def describe_fastest_networks(data: Data) -> list[str]:
@@ -166,9 +166,9 @@ class Comparison:
     level: float
 
     @property
-    def settled(self) -> bool:
-        """Return whether the interval excludes 1, of enough undisturbed rounds, and both were checked."""
-        return self.estimate.settled and not self.estimate.low <= 1 <= self.estimate.high
+    def conclusive(self) -> bool:
+        """Return whether the interval excludes 1, of enough uncontended rounds, and both were checked."""
+        return self.estimate.conclusive and not self.estimate.low <= 1 <= self.estimate.high
 
     @property
     def allowance(self) -> float:
@@ -179,7 +179,7 @@ class Comparison:
 
     def count_more_rounds(self) -> float:
         """Count the further rounds that would settle it: side by side, where they were not."""
-        if self.settled:
+        if self.conclusive:
             return 0.0
         if math.isnan(self.probability):
             return float(_FEWEST_ROUNDS)
@@ -207,7 +207,7 @@ class Comparison:
             "allowance": self.allowance,
             "compared": self.lead.compared,
             "probability": self.probability,
-            "settled": self.settled,
+            "conclusive": self.conclusive,
             "rounds": self.lead.rounds,
             "more_rounds": self.count_more_rounds(),
         }
@@ -277,7 +277,7 @@ def _build_estimate(lead: Lead, draws: np.ndarray, pair: Sequence[Candidate], le
     adjusted = float(intervals.adjust_level(level, 1 if stopped else 0))
     low, high = intervals.compute_interval(np.exp(draws), adjusted)
     return Estimate(
-        math.exp(lead.log_ratio), float(low), float(high), settled=all(candidate.settled for candidate in pair)
+        math.exp(lead.log_ratio), float(low), float(high), conclusive=all(candidate.conclusive for candidate in pair)
     )
 
 
@@ -304,7 +304,7 @@ def _rank(candidates: Sequence[Candidate], sampler: Sampler) -> Iterator[dict[st
             "ci_high": 1.0 if is_reference else estimate.high,
             "probability": math.nan if unknown else float(shares[index]),
             "compared": "side by side" if is_reference else leads[index].compared,
-            "settled": candidate.settled,
+            "conclusive": candidate.conclusive,
         }
 
 
@@ -318,27 +318,33 @@ def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) 
     first, second = (by_name[row["network"]] for row in ranked[:2])
     comparison = _compare(first, second, sampler)
     probability = float(ranked[0]["probability"])
-    manners = {"side by side": "", "tied by anchors": ", tied by anchors", "minutes apart": ", measured minutes apart"}
+    manners = {
+        "side by side": "",
+        "normalised by anchors": ", normalised by anchors",
+        "minutes apart": ", measured minutes apart",
+    }
     measured = f"{comparison.estimate} times {names[second.network]}"
     manner = manners[comparison.lead.compared]
-    if comparison.settled and probability >= LEVEL:
+    if comparison.conclusive and probability >= LEVEL:
         chance = "p > 0.999" if probability > 0.999 else f"p = {probability:.3g}"
         compiled = "" if many_compilers else f" with {first.compiler}"
         return f"{names[first.network]} is the fastest network {place}{compiled}: {measured} ({chance}{manner})."
     unchecked = [names[candidate.network] for candidate in (first, second) if not candidate.checked]
     if math.isnan(probability) and not unchecked:
-        return f"The fastest network {place} is not settled: too few rounds for an interval."
-    text = f"The fastest network {place} is not settled: {names[first.network]}, {measured}"
+        return f"The fastest network {place} is not conclusive: too few rounds for an interval."
+    text = f"The fastest network {place} is not conclusive: {names[first.network]}, {measured}"
     if unchecked:
-        return f"{text} ({UNSETTLED} {' and '.join(unchecked)} {'was' if len(unchecked) == 1 else 'were'} not checked)."
+        return (
+            f"{text} ({INCONCLUSIVE} {' and '.join(unchecked)} {'was' if len(unchecked) == 1 else 'were'} not checked)."
+        )
     return f"{text} (p = {probability:.2f}{manner}); {_advise(comparison, run_id)}."
 
 
 def _advise(comparison: Comparison, run_id: str) -> str:
     more = comparison.count_more_rounds()
     command = f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --settle`"
-    if not comparison.estimate.settled:
-        return f"too few rounds were undisturbed: when the machine is quiet, {command} measures them again"
+    if not comparison.estimate.conclusive:
+        return f"too few rounds were uncontended: when the machine is quiet, {command} measures them again"
     if math.isinf(more):
         return "no number of rounds settles it: two processes of one network may differ by as much"
     if not more:

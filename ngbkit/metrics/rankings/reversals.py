@@ -11,7 +11,7 @@ import xarray as xr
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.disturbance import find_unchecked
+from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import ratios

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import RESOLUTION, LoadTest, find_bracket
-from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.metrics.rendering import to_html, to_text
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.searches import Search
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _COLUMNS = (
-    *("capacity", "lowest_invalid", "settled", "latency", "requests_per_call", "busy", "tests", "disturbed"),
+    *("capacity", "lowest_invalid", "conclusive", "latency", "requests_per_call", "busy", "tests", "contended"),
     *("throughput", "batch_sizes", "measured_at", "reason"),
 )
 
@@ -41,13 +41,13 @@ class Capacities:
     frame
         One row per ``workload, <factors>, device, compiler``: ``capacity``, requests/s, the highest rate whose tests
         are valid, 0 where none is, and NaN without a measurement, for the `reason`; ``lowest_invalid``, the lowest rate
-        above it whose tests are not; ``settled``, whether the search ended with both near each other, mostly
-        undisturbed; ``latency``, of that quantile in seconds, ``requests_per_call`` and ``busy``, a share, at the
-        capacity; ``tests`` and those ``disturbed`` by other work; ``throughput`` of full batches in a row, requests/s;
+        above it whose tests are not; ``conclusive``, whether the search ended with both near each other, mostly
+        uncontended; ``latency``, of that quantile in seconds, ``requests_per_call`` and ``busy``, a share, at the
+        capacity; ``tests`` and those ``contended`` by other work; ``throughput`` of full batches in a row, requests/s;
         ``batch_sizes``; ``measured_at``.
     tests
         One row per test of LoadGen, with the same labels: ``rate``, ``valid``, ``requests``, ``late``, ``latency``,
-        ``mean_latency``, ``completed_per_s``, ``calls``, ``busy``, ``disturbed``, ``loadgen``, its release.
+        ``mean_latency``, ``completed_per_s``, ``calls``, ``busy``, ``contended``, ``loadgen``, its release.
     service
         The deadline, and the rest of the question.
     notes
@@ -114,32 +114,32 @@ def _find_search(data: Data, service: Service, column: Column) -> Search | None:
 
 def _build_row(service: Service, column: Column, search: Search | None) -> dict[str, Any]:
     row = dict.fromkeys(_COLUMNS, math.nan) | {
-        "settled": False,
+        "conclusive": False,
         "tests": 0,
-        "disturbed": 0,
+        "contended": 0,
         "throughput": column.limit,
         "batch_sizes": ",".join(map(str, column.batch_sizes)),
         "measured_at": "",
         "reason": column.reason,
     }
     if column.is_late:
-        return row | {"capacity": 0.0, "settled": True}
+        return row | {"capacity": 0.0, "conclusive": True}
     if search is None:
         return row | {"reason": column.reason or "not measured"}
     low, high = find_bracket(search.tests)
-    ends = [test.disturbed for test in search.tests if test.rate in (low, high)]
+    ends = [test.contended for test in search.tests if test.rate in (low, high)]
     best = [test for test in search.tests if test.rate == low and test.valid]
     is_ended = service.build_load(column.limit).choose_rate(search.tests) is None
     is_narrow = math.isfinite(high) and (not low or high <= low * RESOLUTION)
     return row | {
         "capacity": low,
         "lowest_invalid": high if math.isfinite(high) else math.nan,
-        "settled": is_ended and is_narrow and 2 * sum(ends) < len(ends),
+        "conclusive": is_ended and is_narrow and 2 * sum(ends) < len(ends),
         "latency": max((test.latency for test in best), default=math.nan),
         "requests_per_call": sum(test.requests for test in best) / max(1, sum(test.calls for test in best)),
         "busy": max((test.busy for test in best), default=math.nan),
         "tests": len(search.tests),
-        "disturbed": sum(test.disturbed for test in search.tests),
+        "contended": sum(test.contended for test in search.tests),
         "measured_at": datetime.fromtimestamp(search.started_at).isoformat(" ", "minutes"),
         "reason": "" if is_ended else "interrupted: the next call goes on with it",
     }
@@ -152,7 +152,7 @@ def _format_cell(row: Mapping[Any, Any]) -> str:
     if not row["capacity"]:
         return "0"
     high = " or more" if math.isnan(row["lowest_invalid"]) else f" to {row['lowest_invalid']:.3g}"
-    return f"{row['capacity']:.3g}{high}{'' if row['settled'] else f' {UNSETTLED}'}"
+    return f"{row['capacity']:.3g}{high}{'' if row['conclusive'] else f' {INCONCLUSIVE}'}"
 
 
 def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequence[LoadTest]) -> Iterator[str]:
@@ -169,10 +169,10 @@ def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequen
             "no result of MLPerf: its tests take 600 s and have real inputs; here inputs are in place, and a short "
             "test must be better than its quantile to be valid: a longer one (--seconds) may reach a higher rate"
         )
-    if (frame["tests"].gt(0) & ~frame["settled"].astype(bool)).any():
-        yield f"{UNSETTLED} not settled: the search did not come to an end, or other work disturbed its tests"
-    if disturbed := int(frame["disturbed"].sum()):
-        yield f"other work disturbed {disturbed} of {len(tests)} tests"
+    if (frame["tests"].gt(0) & ~frame["conclusive"].astype(bool)).any():
+        yield f"{INCONCLUSIVE} not conclusive: the search did not come to an end, or other work contended its tests"
+    if contended := int(frame["contended"].sum()):
+        yield f"other work contended {contended} of {len(tests)} tests"
     labels = [name for name in frame if name not in _COLUMNS]
     for row in frame[frame["reason"] != ""].to_dict("records"):
         names = [str(row[name]) for name in labels if row[name] == row[name] and name != "device"]

@@ -37,8 +37,8 @@ class Choices:
         One row per network: ``workload, <factors>, device, compiler, batch_size``; ``keeps``, false where none keeps
         the deadline and the row is the nearest; ``throughput`` (samples/s) and ``latency`` (s, the quantile), each with
         the ``_low`` and ``_high`` end of its 95 % interval; ``probability``, that the quantile keeps the deadline;
-        ``samples``, ``left_out`` (disturbed) and ``samples_needed`` for an upper end; ``calls`` that a sample spans;
-        ``settled``; and ``second``, the runner-up, with ``second_throughput`` and ``second_probability``.
+        ``samples``, ``left_out`` (contended) and ``samples_needed`` for an upper end; ``calls`` that a sample spans;
+        ``conclusive``; and ``second``, the runner-up, with ``second_throughput`` and ``second_probability``.
     trials
         All configurations to choose from, with the same columns.
     excluded
@@ -64,7 +64,7 @@ class Choices:
         return [
             *self._explain_few_samples(),
             *self._explain_blocks(),
-            *self._explain_disturbance(),
+            *self._explain_contention(),
             *self._list_excluded(),
         ]
 
@@ -120,12 +120,12 @@ class Choices:
         return "; ".join([sentence, *self._describe_surest(row), *_describe_second(row)])
 
     def _describe_numbers(self, row: Mapping[str, Any]) -> str:
-        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], row["settled"])
+        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], row["conclusive"])
         at_most = "at most " if row["calls"] > 1 else ""
         return f"{rate} samples/s, {self._describe_share()} within {at_most}{self._format_latency(row)}"
 
     def _format_latency(self, row: Mapping[str, Any]) -> str:
-        return format_time(row["latency"], row["latency_low"], row["latency_high"], settled=bool(row["settled"]))
+        return format_time(row["latency"], row["latency_low"], row["latency_high"], conclusive=bool(row["conclusive"]))
 
     def _describe_surest(self, row: Mapping[str, Any]) -> Iterator[str]:
         """The fastest configuration that surely keeps the deadline, where the chosen one does not surely."""
@@ -140,7 +140,7 @@ class Choices:
             return
         best = next(_list_rows(sure.sort_values("throughput", ascending=False)))
         other = "" if best["workload"] == row["workload"] else f"{_name_network(best, self.networks)} in "
-        rate = Estimate(best["throughput"], best["throughput_low"], best["throughput_high"], best["settled"])
+        rate = Estimate(best["throughput"], best["throughput_low"], best["throughput_high"], best["conclusive"])
         yield f"surely {other}{name_setting(best)} keeps it, with {rate} samples/s ({_format_probability(best)})"
 
     def _explain_few_samples(self) -> Iterator[str]:
@@ -165,15 +165,15 @@ class Choices:
                 "which no call of it exceeds, and their probability a lower bound (p ≥)."
             )
 
-    def _explain_disturbance(self) -> Iterator[str]:
+    def _explain_contention(self) -> Iterator[str]:
         count, total = int(self.trials["left_out"].sum()), int(self.trials["samples"].sum())
         if count:
             yield (
-                f"{count} of {count + total} samples were left out, since other work disturbed them; "
-                "disturbed=True counts them"
+                f"{count} of {count + total} samples were left out, since other work contended them; "
+                "contended=True counts them"
             )
-        if not self.trials["settled"].all():
-            yield "? not settled: too few of its rounds were undisturbed"
+        if not self.trials["conclusive"].all():
+            yield "? not conclusive: too few of its rounds were uncontended"
 
     def _list_excluded(self) -> Iterator[str]:
         for reason, rows in self.excluded.groupby("excluded", sort=False):
@@ -192,7 +192,7 @@ class Choices:
 
     def _format_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         labels = {name: row[name] if row[name] == row[name] else "" for name in self.networks}
-        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], bool(row["settled"]))
+        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], bool(row["conclusive"]))
         return {
             **labels,
             **{name: row[name] for name in ("device", "compiler")},

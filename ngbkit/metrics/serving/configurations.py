@@ -11,7 +11,7 @@ import xarray as xr
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import select_samples
+from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
@@ -45,15 +45,15 @@ def list_configurations(
     *,
     unlike: Unlike = "mask",
     untuned: bool = False,
-    disturbed: bool = False,
+    contended: bool = False,
 ) -> pd.DataFrame:
     """Every requested trial of a dataset or tree, one per row, in its order.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``throughput`` and ``latency``, the quantile of a
     call with the whole batch in seconds, each with ``_low`` and ``_high``; ``probability``, that the quantile is at
-    most `deadline_s`; ``samples``, behind the quantile, ``left_out``, the disturbed ones, and ``samples_needed``, to
+    most `deadline_s`; ``samples``, behind the quantile, ``left_out``, the contended ones, and ``samples_needed``, to
     bound it from above; ``calls``, that a sample spans: where these are several, the quantile is an upper bound and the
-    probability a lower one; ``settled``, ``status`` and
+    probability a lower one; ``conclusive``, ``status`` and
     ``error``; and ``excluded``, the reason why a trial is none to choose, or empty.
 
     Raises
@@ -71,7 +71,7 @@ def list_configurations(
         )
     parts = []
     for node in sampled:
-        part = node.drop_vars("disturbed", errors="ignore") if disturbed else node
+        part = node.drop_vars("contended", errors="ignore") if contended else node
         rows = _list_trials(expand_labels(part), quantile, deadline_s, unlike, untuned, generator)
         parts.append(pd.DataFrame(rows))
     frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
@@ -97,7 +97,7 @@ def _list_trials(
         "throughput": rates["throughput"],
         "throughput_low": rates["ci_low"],
         "throughput_high": rates["ci_high"],
-        "settled": prepared["settled"],
+        "conclusive": prepared["conclusive"],
         "deviation": prepared["process_sd"],
         "stopped": prepared["stopped"],
         "measured": node["latency"].notnull().sum("repeat"),
@@ -124,7 +124,7 @@ def _list_trials(
             "samples": len(timed),
             "left_out": int(trial["measured"]) - len(timed),
             "calls": int(trial["calls"]),
-            "settled": bool(trial["settled"]),
+            "conclusive": bool(trial["conclusive"]),
             "status": str(trial.get("status", "ok")),
             "error": str(trial.get("error", "")),
             "excluded": _explain_exclusion(trial, differences.get(labels["compiler"], "")),

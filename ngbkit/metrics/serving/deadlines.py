@@ -32,7 +32,7 @@ def choose(
     per: Per = "network",
     unlike: Unlike = "mask",
     untuned: bool = False,
-    disturbed: bool = False,
+    contended: bool = False,
 ) -> Choices:
     """The compiler, batch size and device of the highest throughput whose latency keeps a deadline, for each network.
 
@@ -57,8 +57,8 @@ def choose(
     untuned
         Whether to choose from those whose contract marks them as untuned, although their compiler supports tuning.
         Those whose outputs were not checked are never chosen.
-    disturbed
-        Whether samples count that other work disturbed: a device that has other work to do is slower. By default
+    contended
+        Whether samples count that other work contended: a device that has other work to do is slower. By default
         they are left out, as all metrics do, wherever enough others remain.
 
     Returns
@@ -91,7 +91,7 @@ def choose(
     deadline_s, share = parse_duration(deadline, "deadline"), check_quantile(quantile)
     validation.check("per", Per, per)
     validation.check("probability", _PROBABILITY, probability)
-    trials = list_configurations(data, share, deadline_s, unlike=unlike, untuned=untuned, disturbed=disturbed)
+    trials = list_configurations(data, share, deadline_s, unlike=unlike, untuned=untuned, contended=contended)
     trials["excluded"] = [_find_exclusion(row, deadline_s) for row in trials.to_dict("records")]
     networks = ["workload", *list_factors(data)]
     usable = trials[trials["excluded"] == ""]
@@ -130,7 +130,7 @@ def _build_table(
     return pd.DataFrame(rows, columns=["workload", *factors, *_LABELS, "keeps", *NUMBERS, *_EVIDENCE, *_SECOND])
 
 
-_EVIDENCE = ("probability", "samples", "left_out", "samples_needed", "calls", "settled")
+_EVIDENCE = ("probability", "samples", "left_out", "samples_needed", "calls", "conclusive")
 _NUMBERS_OF_SECOND = ("throughput", "throughput_low", "throughput_high", "probability", "calls")
 _SECOND = ("second", *(f"second_{name}" for name in _NUMBERS_OF_SECOND))
 _COLUMNS = {"workload", *_LABELS, *NUMBERS, *_EVIDENCE, "status", "error", "excluded"}

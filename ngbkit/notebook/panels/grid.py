@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from html import escape
 
-from ngbkit.metrics.estimate import UNSETTLED
+from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.sweep.trials import Trial
@@ -14,12 +14,12 @@ from ngbkit.sweep.trials import Trial
 PENDING = "pending"
 # A cell with more trials than this shows counts.
 _MOST_SIGNS = 24
-_SIGNS = {"ok": "●", NOT_CHECKED: UNSETTLED, PENDING: "○", "unsupported": "–"}
+_SIGNS = {"ok": "●", NOT_CHECKED: INCONCLUSIVE, PENDING: "○", "unsupported": "–"}
 _FAILED = "✕"
 _GREY, _RED = "rgba(128, 128, 128, 0.4)", "#d1495b"  # both visible on white and on black
 _CELL = f"padding: 0.15em 0.6em; text-align: left; border-bottom: 1px solid {_GREY};"
 _LEGEND = (
-    f"{_SIGNS['ok']} ok, {UNSETTLED} not checked, {_SIGNS[PENDING]} pending, {_SIGNS['unsupported']} unsupported, "
+    f"{_SIGNS['ok']} ok, {INCONCLUSIVE} not checked, {_SIGNS[PENDING]} pending, {_SIGNS['unsupported']} unsupported, "
     f"{_FAILED} no result"
 )
 

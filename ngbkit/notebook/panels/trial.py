@@ -12,14 +12,14 @@ import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.disturbance import find_unchecked
+from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.figures import rows
-from ngbkit.metrics.estimate import UNSETTLED, Estimate
-from ngbkit.metrics.unchecked import explain_unsettled
+from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
+from ngbkit.metrics.unchecked import explain_inconclusive
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.sweep.variables import VARIABLES
 from ngbkit.user_text import format_value
@@ -116,8 +116,8 @@ def _describe_samples(results: xr.Dataset) -> dict[str, Any]:
     values = results["latency"].values * 1e3
     values = values[~np.isnan(values)]
     low, median, high = np.quantile(values, [0.05, 0.5, 0.95])
-    disturbed = int((results["disturbed"].values > 0).sum()) if "disturbed" in results else 0
-    marked = f", {disturbed} of them disturbed" if disturbed else ""
+    contended = int((results["contended"].values > 0).sum()) if "contended" in results else 0
+    marked = f", {contended} of them contended" if contended else ""
     return {"samples": f"{len(values)}{marked}, median {median:.4g} ms, 90 % between {low:.4g} and {high:.4g} ms"}
 
 
@@ -131,15 +131,15 @@ def _describe_estimates(node: xr.Dataset, trial: Mapping[str, Any]) -> dict[str,
         except MetricError:
             continue
         column = values.sel(compiler=trial["compiler"]) if "compiler" in values.dims else values
-        estimate = Estimate(*(column[key].item() for key in (name, "ci_low", "ci_high", "settled")))
+        estimate = Estimate(*(column[key].item() for key in (name, "ci_low", "ci_high", "conclusive")))
         if np.isfinite(estimate):
             described[name.replace("speedup", "speed-up")] = f"{estimate}{units}"
-            if not estimate.settled:
-                described["settled"] = f"no ({UNSETTLED}): {_explain_unsettled(group, trial)}"
+            if not estimate.conclusive:
+                described["conclusive"] = f"no ({INCONCLUSIVE}): {_explain_inconclusive(group, trial)}"
     return described
 
 
-def _explain_unsettled(group: xr.Dataset, trial: Mapping[str, Any]) -> str:
-    """Explain why the estimates of a trial are not settled."""
+def _explain_inconclusive(group: xr.Dataset, trial: Mapping[str, Any]) -> str:
+    """Explain why the estimates of a trial are not conclusive."""
     column = group.sel(compiler=trial["compiler"]) if "compiler" in group.dims else group
-    return "its outputs were not checked" if bool(find_unchecked(column).any()) else explain_unsettled(group)
+    return "its outputs were not checked" if bool(find_unchecked(column).any()) else explain_inconclusive(group)

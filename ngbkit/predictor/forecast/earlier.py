@@ -12,7 +12,7 @@ from typing import Any
 import xarray as xr
 
 from ngbkit import runs
-from ngbkit.dataset import disturbance, storage
+from ngbkit.dataset import contention, storage
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
@@ -22,7 +22,7 @@ from ngbkit.predictor.forecast.costs import Cost, compute_cost, compute_sample_s
 from ngbkit.predictor.forecast.imputation import list_keys
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
-from ngbkit.sweep.settling import is_settled, select_latency
+from ngbkit.sweep.settling import is_conclusive, select_latency
 from ngbkit.sweep.trials import Trial, facts_key
 from ngbkit.workloads.base import Workload
 
@@ -34,12 +34,12 @@ _RUNS, _TRIALS = 8, 200
 class EarlierTrial:
     """A measured trial of some run, and the facts of its network: parameters, MACs and others.
 
-    `seconds` is its median latency, and `settled` whether enough of its rounds were undisturbed.
+    `seconds` is its median latency, and `conclusive` whether enough of its rounds were uncontended.
     """
 
     trial: Trial
     seconds: float
-    settled: bool
+    conclusive: bool
     cost: Cost
     facts: dict[str, float | None]
 
@@ -74,7 +74,7 @@ def load_earlier_trials(
                 yield EarlierTrial(
                     trial=trial,
                     seconds=arrays.median(select_latency(record)).item(),
-                    settled=is_settled(record),
+                    conclusive=is_conclusive(record),
                     cost=compute_cost(record),
                     facts=facts.get(facts_key(trial.workload, dict(trial.factors)), {}),
                 )
@@ -104,9 +104,9 @@ def _read_node(
     node: xr.Dataset, workloads: Mapping[str, Workload], facts: Mapping[str, dict[str, Any]]
 ) -> Iterator[EarlierTrial]:
     node = node.transpose(*node["status"].dims, ...)
-    latency = disturbance.select_samples(node)["latency"]
+    latency = contention.select_samples(node)["latency"]
     medians = xr.apply_ufunc(arrays.median, latency, input_core_dims=[["repeat"]]).values
-    settled = disturbance.settled(node).values
+    conclusive = contention.conclusive(node).values
     means, samples = node["latency"].mean("repeat").values, node["latency"].notnull().sum("repeat").values
     compiling = node["compile_time"] + node["compile_time_warm"].fillna(0.0) + node["first_call_time"]
     compiling_s, calls, own_facts = compiling.values, node["calls_per_sample"].values, node["facts"].values
@@ -126,7 +126,7 @@ def _read_node(
                 batch_size=batch_size,
             ),
             seconds=medians[position].item(),
-            settled=settled[position].item(),
+            conclusive=conclusive[position].item(),
             cost=Cost(compiling_s[position].item(), sample_s or means[position].item() * calls[position].item()),
             facts=facts.get(facts_key(name, own_factors), {}),
         )

@@ -21,7 +21,7 @@ from ngbkit.predictor.forecast.surrogate import Indices
 from ngbkit.predictor.forecast.table import FactsOf, Floats, Table, count_facts
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record
-from ngbkit.sweep.settling import is_settled, select_latency
+from ngbkit.sweep.settling import is_conclusive, select_latency
 from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Guide:
         self._table = Table.build([*sweep_trials, *(entry.trial for entry in measured)], find_facts)
         self._indices = {trial.id: index for index, trial in enumerate(sweep_trials)}
         self._groups = _number_groups(sweep_trials)
-        self._earlier = [(index, entry.seconds, entry.settled) for index, entry in enumerate(measured, self._number)]
+        self._earlier = [(index, entry.seconds, entry.conclusive) for index, entry in enumerate(measured, self._number)]
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._prior = None if predictor is None else _compute_prior(predictor, sweep, self._table)
 
@@ -155,15 +155,17 @@ class Guide:
 
     def _fit_surrogate(self, records: Sequence[Record]) -> surrogate.Surrogate:
         recorded = [
-            (self._indices[record.trial_id], arrays.median(select_latency(record)).item(), is_settled(record))
+            (self._indices[record.trial_id], arrays.median(select_latency(record)).item(), is_conclusive(record))
             for record in records
             if isinstance(record, Measurement) and record.trial_id in self._indices
         ]
         measured = [*recorded, *self._earlier]
         # One trial that other work slowed would widen the interval of every prediction.
-        settled = {self._find_column(index) for index, _, quiet in measured if quiet}
+        conclusive = {self._find_column(index) for index, _, quiet in measured if quiet}
         chosen = [
-            (index, seconds) for index, seconds, quiet in measured if quiet or self._find_column(index) not in settled
+            (index, seconds)
+            for index, seconds, quiet in measured
+            if quiet or self._find_column(index) not in conclusive
         ]
         return surrogate.build_surrogate(self._table, chosen, self._prior)
 

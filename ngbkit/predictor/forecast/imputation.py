@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import disturbance
+from ngbkit.dataset import contention
 from ngbkit.dataset.assembly import describe, factor_dims, nodes
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
@@ -78,8 +78,8 @@ def best(data: Data) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row per workload, factors, device and batch size: ``compiler``, its ``latency`` (s), whether that was
-        ``measured``; ``lead``, the latency of the second best, relative to it; and ``settled``, whether enough rounds
-        of all that were measured were undisturbed: without other work another might be the best. Groups without
+        ``measured``; ``lead``, the latency of the second best, relative to it; and ``conclusive``, whether enough
+        rounds of all that were measured were uncontended: without other work another might be the best. Groups without
         results have no row.
     """
     import pandas as pd
@@ -93,7 +93,7 @@ def list_best(data: Data) -> list[dict[str, Any]]:
 
 
 def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
-    latency = disturbance.select_samples(node)["latency"]
+    latency = contention.select_samples(node)["latency"]
     measured = xr.apply_ufunc(arrays.median, latency, input_core_dims=[["repeat"]])
     predicted = node[PREDICTED] if PREDICTED in node else xr.full_like(measured, np.nan)
     seconds = measured.fillna(predicted)
@@ -102,7 +102,7 @@ def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
     dims = ["workload", *factor_dims(node), "device", "batch_size"]
     seconds = seconds.expand_dims([dim for dim in dims if dim not in seconds.dims]).transpose(*dims, "compiler")
     is_measured = measured.broadcast_like(seconds).transpose(*dims, "compiler").notnull().values
-    is_settled = disturbance.settled(node).broadcast_like(seconds).transpose(*dims, "compiler").values
+    is_conclusive = contention.conclusive(node).broadcast_like(seconds).transpose(*dims, "compiler").values
     rows = []
     for position in np.ndindex(*seconds.shape[:-1]):
         values = seconds.values[position]
@@ -118,7 +118,7 @@ def _list_best(node: xr.Dataset) -> list[dict[str, Any]]:
                     **{"compiler": seconds["compiler"].values[fastest], "latency": float(values[fastest])},
                     **dict(zip(_ENDS, ends, strict=True)),
                     **{"measured": bool(is_measured[position][fastest]), "lead": lead},
-                    "settled": bool(is_settled[position].all()),
+                    "conclusive": bool(is_conclusive[position].all()),
                 }
             )
     return rows

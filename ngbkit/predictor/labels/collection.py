@@ -13,7 +13,7 @@ from itertools import chain
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.disturbance import find_unchecked
+from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.metrics.trial_names import join_names

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ngbkit.compilers.base import GRAPH
 from ngbkit.dataset.assembly import factor_dims
-from ngbkit.dataset.disturbance import select_samples
+from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays
 from ngbkit.user_text import format_value

@@ -17,14 +17,14 @@ from ngbkit.predictor.lowering.execution import Floats, Probe, draw_feed
 _SUFFIX = "_kernel_time"
 
 
-def open_probe(path: Path, folder: Path, settled: Mapping[str, Any], threads: int) -> Probe:
-    """Open a static file, whose nodes need no names; `settled` are the options of the compiler."""
+def open_probe(path: Path, folder: Path, resolved: Mapping[str, Any], threads: int) -> Probe:
+    """Open a static file, whose nodes need no names; `resolved` are the options of the compiler."""
     from ngbkit.compilers import onnxruntime_session as strict
     from ngbkit.compilers.onnxruntime import make_settings
 
     def build_settings() -> Any:
         settings = make_settings(
-            threads, str(settled["optimization"]), bool(settled["spinning"]), str(settled["execution"])
+            threads, str(resolved["optimization"]), bool(resolved["spinning"]), str(resolved["execution"])
         )
         settings.log_severity_level = 3  # it warns that such a graph only fits this machine
         return settings

@@ -15,16 +15,16 @@ from ngbkit.predictor.lowering import kernels
 from ngbkit.predictor.lowering.execution import Floats, Probe, draw_feed
 
 
-def open_probe(path: Path, folder: Path, settled: Mapping[str, Any], threads: int) -> Probe:
-    """Open a static file, whose nodes need no names; `settled` are the options of the compiler."""
+def open_probe(path: Path, folder: Path, resolved: Mapping[str, Any], threads: int) -> Probe:
+    """Open a static file, whose nodes need no names; `resolved` are the options of the compiler."""
     from ngbkit.compilers.openvino import iterate_executed
     from ngbkit.compilers.openvino_runtime import get_core
 
     source = onnx_graphs.write_named(path, folder / "named.onnx")
     settings = {
-        "PERFORMANCE_HINT": str(settled["hint"]).upper(),
+        "PERFORMANCE_HINT": str(resolved["hint"]).upper(),
         "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": str(settled["precision"]),
+        "INFERENCE_PRECISION_HINT": str(resolved["precision"]),
     }
     feed = draw_feed(source)
     request, profiled = (

@@ -115,7 +115,7 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
     from ngbkit.runs.selfcheck import noise, pairs
     from ngbkit.runs.selfcheck.report import SelfCheck
 
-    quiet, disturbed = noise.estimate(data)
+    quiet, contended = noise.estimate(data)
     sweep = json.loads(data.attrs["sweep"])
     (device,) = sweep["devices"]
     environment = json.loads(data.attrs["environments"]).get(device, {})
@@ -132,6 +132,6 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
         ngbkit_version=data.attrs["ngbkit_version"],
         conditions=tuple(conditions.list_warnings(observed, threads)) if observed else (),
         quiet=quiet,
-        disturbed=disturbed,
+        contended=contended,
         pairs=pairs.estimate(data),
     )

@@ -146,13 +146,13 @@ def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -
 
 
 def _compare(
-    disturbance: Disturbance, beside: str, disturbed: Sequence[Numbers], reference: Sequence[Numbers]
+    disturbance: Disturbance, beside: str, contended: Sequence[Numbers], reference: Sequence[Numbers]
 ) -> Iterator[dict[str, Any]]:
     """Compare the numbers with a disturbance to those without, round by round."""
     for compiler in COMPILERS:
-        # A compiler that is not disturbed gains what the baseline loses.
-        names = [compiler if compiler in numbers else BASELINE for numbers in disturbed]
-        pairs = zip(names, disturbed, reference, strict=True)
+        # A compiler that is not contended gains what the baseline loses.
+        names = [compiler if compiler in numbers else BASELINE for numbers in contended]
+        pairs = zip(names, contended, reference, strict=True)
         ratios = np.array([numbers[name] / expected[name] for name, numbers, expected in pairs])
         low, high = np.exp(intervals.compute_median_interval(np.log(ratios), LEVEL))
         yield {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.disturbance import select_samples
+from ngbkit.dataset.contention import select_samples
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics import arrays
 from ngbkit.metrics.statistics import Floats

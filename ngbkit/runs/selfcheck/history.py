@@ -53,9 +53,9 @@ class Repetition:
     hours
         Time between their starts.
     judged, changed
-        Number of speed-ups that are settled in both runs, and of those that differ beyond their 95 % intervals.
-    unsettled
-        Number of other speed-ups: not settled in at least one of the two.
+        Number of speed-ups that are conclusive in both runs, and of those that differ beyond their 95 % intervals.
+    inconclusive
+        Number of other speed-ups: not conclusive in at least one of the two.
     consecutive
         Whether no run of the sweep was between them.
     """
@@ -66,7 +66,7 @@ class Repetition:
     hours: float
     judged: int
     changed: int
-    unsettled: int
+    inconclusive: int
     consecutive: bool
 
 
@@ -99,7 +99,7 @@ class History:
 
     @property
     def share(self) -> tuple[float, float, float]:
-        """The share of settled speed-ups that differ beyond their intervals, with its own 95 % interval.
+        """The share of conclusive speed-ups that differ beyond their intervals, with its own 95 % interval.
 
         Pairs that share a run are not independent, so the interval is that of as many values as consecutive runs have.
         """
@@ -122,10 +122,10 @@ class History:
                 "first": pair.first,
                 "second": pair.second,
                 "apart": f"{pair.hours:.1f} h",
-                "settled": pair.judged,
+                "conclusive": pair.judged,
                 "differ": pair.changed,
                 "by chance": f"{(1 - LEVEL) * pair.judged:.1f}",
-                "not settled": pair.unsettled,
+                "not conclusive": pair.inconclusive,
             }
             for pair in self.repetitions
         ]
@@ -145,11 +145,11 @@ class History:
         judged = sum(pair.judged for pair in self.repetitions)
         changed = sum(pair.changed for pair in self.repetitions)
         lines = [
-            f"{changed} of {judged} settled speed-ups differ beyond their {LEVEL:.0%} intervals: {100 * rate:.1f} % "
+            f"{changed} of {judged} conclusive speed-ups differ beyond their {LEVEL:.0%} intervals: {100 * rate:.1f} % "
             f"({100 * low:.1f} to {100 * high:.1f} %); intervals that are right make about {100 * (1 - LEVEL):.0f} % "
             "differ."
             if judged
-            else "No speed-up is settled in two runs."
+            else "No speed-up is conclusive in two runs."
         ]
         if low > 1 - LEVEL:
             lines.append("They are too narrow here: run `ngbkit selfcheck`, and trust no difference as small as these.")
@@ -308,7 +308,7 @@ def _count(
         hours=(second.created - first.created) / 3600,
         judged=len(on_device.judged),
         changed=int((on_device.judged["is"] != "same").sum()),
-        unsettled=on_device.unsettled,
+        inconclusive=on_device.inconclusive,
         consecutive=consecutive,
     )
 

@@ -65,9 +65,9 @@ def split(data: Data) -> tuple[xr.Dataset, xr.Dataset | None]:
 
 def estimate(data: Data) -> tuple[Noise, Noise | None]:
     """Estimate the noise from the dataset of such a sweep: of its quiet groups, and of those beside a busy process."""
-    quiet, disturbed = split(data)
+    quiet, contended = split(data)
     noise = _estimate(quiet, None)
-    return noise, None if disturbed is None else _estimate(disturbed, noise.process_sd)
+    return noise, None if contended is None else _estimate(contended, noise.process_sd)
 
 
 def _estimate(dataset: xr.Dataset, allowance: float | None) -> Noise:
@@ -106,7 +106,7 @@ def _estimate(dataset: xr.Dataset, allowance: float | None) -> Noise:
         coverage_low=coverage_low,
         coverage_high=coverage_high,
         coverage_within=estimate_share(int(covered_within.sum()), len(covered_within))[0],
-        disturbed_share=_compute_disturbed_share(measured),
+        contended_share=_compute_contended_share(measured),
     )
 
 
@@ -128,8 +128,8 @@ def _find_covering(low: Floats, high: Floats) -> NDArray[np.bool_]:
     return (low[finite] <= 0) & (high[finite] >= 0)
 
 
-def _compute_disturbed_share(dataset: xr.Dataset) -> float:
+def _compute_contended_share(dataset: xr.Dataset) -> float:
     """Compute the share of samples from rounds in which other work used the cores."""
-    if "disturbed" not in dataset:
+    if "contended" not in dataset:
         return math.nan
-    return float((dataset["disturbed"] > 0).where(dataset["latency"].notnull()).mean())
+    return float((dataset["contended"] > 0).where(dataset["latency"].notnull()).mean())

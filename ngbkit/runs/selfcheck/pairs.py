@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.disturbance import settled
+from ngbkit.dataset.contention import conclusive
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
@@ -33,11 +33,11 @@ from ngbkit.sweep.trials import BASELINE
 
 def estimate(data: Data) -> tuple[Pair, ...]:
     """Estimate each pair from the dataset of a noise check: in its quiet groups, then beside a busy process."""
-    quiet, disturbed = split(data)
+    quiet, contended = split(data)
     compilers = [str(label) for label in quiet["compiler"].values if label not in (BASELINE, COPY)]
     pairs = [_estimate(quiet, compiler, None) for compiler in compilers]
-    if disturbed is not None:
-        pairs += [_estimate(disturbed, pair.compiler, pair) for pair in pairs]
+    if contended is not None:
+        pairs += [_estimate(contended, pair.compiler, pair) for pair in pairs]
     return tuple(pairs)
 
 
@@ -62,9 +62,9 @@ def _estimate(dataset: xr.Dataset, compiler: str, quiet: Pair | None) -> Pair:
         problems = (str(text) for text in dataset["error"].sel(compiler=compiler).values.ravel() if text)
         return Pair(compiler=compiler, beside_busy=beside_busy, problem=next(problems, "nothing was measured yet"))
     measured = dataset.isel(replicate=np.flatnonzero(good))
-    is_settled = flatten(settled(measured.sel(compiler=[BASELINE, compiler])).all("compiler"))
-    # Without a settled group the others still show how far they are bent.
-    judged = measured.isel(replicate=np.flatnonzero(is_settled)) if is_settled.any() else measured
+    is_conclusive = flatten(conclusive(measured.sel(compiler=[BASELINE, compiler])).all("compiler"))
+    # Without a conclusive group the others still show how far they are bent.
+    judged = measured.isel(replicate=np.flatnonzero(is_conclusive)) if is_conclusive.any() else measured
     groups = compute_log_ratios(judged, compiler)
     middles = np.array([np.median(ratios) if len(ratios) else np.nan for ratios in groups])
     low, high = (
@@ -78,8 +78,8 @@ def _estimate(dataset: xr.Dataset, compiler: str, quiet: Pair | None) -> Pair:
     return Pair(
         compiler=compiler,
         beside_busy=beside_busy,
-        groups=len(is_settled),
-        unsettled=int((~is_settled).sum()),
+        groups=len(is_conclusive),
+        inconclusive=int((~is_conclusive).sum()),
         speedup=float(np.exp(np.nanmedian(middles))),
         low=float(np.exp(ends[0])),
         high=float(np.exp(ends[1])),

@@ -35,7 +35,7 @@ class Noise:
         (for groups beside a busy process, from the quiet ones), and the 95 % interval of that share.
     coverage_within
         The same without the allowance.
-    disturbed_share
+    contended_share
         The share of samples from rounds in which other work used the cores; NaN where that was not monitored.
     """
 
@@ -53,7 +53,7 @@ class Noise:
     coverage_low: float
     coverage_high: float
     coverage_within: float
-    disturbed_share: float
+    contended_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ class Pair:
         The compiler that is compared with identity.
     beside_busy
         Whether these groups ran beside a busy process.
-    groups, unsettled
-        Number of groups that were measured, and of those with too few undisturbed rounds: the figures below are of the
+    groups, inconclusive
+        Number of groups that were measured, and of those with too few uncontended rounds: the figures below are of the
         others, unless there are none.
     speedup, low, high
         The speed-up over identity: the median over the groups and its 95 % interval (NaN with fewer than six groups).
@@ -87,7 +87,7 @@ class Pair:
     compiler: str
     beside_busy: bool = False
     groups: int = 0
-    unsettled: int = 0
+    inconclusive: int = 0
     speedup: float = math.nan
     low: float = math.nan
     high: float = math.nan

@@ -40,10 +40,10 @@ class SelfCheck:
     ngbkit_version
         Version of ngbkit that measured.
     conditions
-        Sentences on what disturbed the machine before the run.
+        Sentences on what contended the machine before the run.
     quiet
         Noise of the groups without a busy process.
-    disturbed
+    contended
         Noise of the groups beside a busy process, with ``hog``.
     pairs
         What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
@@ -59,17 +59,17 @@ class SelfCheck:
     ngbkit_version: str
     conditions: tuple[str, ...]
     quiet: Noise
-    disturbed: Noise | None = None
+    contended: Noise | None = None
     pairs: tuple[Pair, ...] = ()
 
     @property
     def coverage(self) -> float:
         """The share of all groups, quiet or not, whose interval covers 1."""
-        parts = [part for part in (self.quiet, self.disturbed) if part is not None and part.groups]
+        parts = [part for part in (self.quiet, self.contended) if part is not None and part.groups]
         return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON: the quiet noise at the top level, the rest under ``disturbed`` and ``pairs``."""
+        """Return plain JSON: the quiet noise at the top level, the rest under ``contended`` and ``pairs``."""
         data = asdict(self)
         quiet = data.pop("quiet")
         json_value: dict[str, Any] = to_json_value({**data, **quiet})
@@ -89,7 +89,7 @@ class SelfCheck:
             else "There are too few rounds for intervals; measure more repeats (-r)."
         ]
         sentences += [*_describe_pairs(self.pairs), *_warn_of_other_programs(self)]
-        for noise, where in ((self.quiet, ""), (self.disturbed, " beside a busy process")):
+        for noise, where in ((self.quiet, ""), (self.contended, " beside a busy process")):
             if noise is not None and noise.coverage_high < LEVEL:
                 sentences.append(
                     f"The {LEVEL:.0%} intervals cover the truth in {100 * noise.coverage:.1f} % of the groups{where}: "
@@ -135,7 +135,7 @@ def _list_figures(noise: Noise) -> dict[str, str]:
         "drift": _format_percent(noise.drift),
         "coverage": "–" if math.isnan(noise.coverage) else f"{100 * noise.coverage:.1f} % ({interval})",
         "coverage, rounds alone": _format_percent(noise.coverage_within),
-        "disturbed": _format_percent(noise.disturbed_share),
+        "contended": _format_percent(noise.contended_share),
     }
 
 
@@ -169,13 +169,15 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
         )
     for pair in measured:
         where = " beside a busy process" if pair.beside_busy else ""
-        unsettled = f"{pair.unsettled} of {pair.groups} groups of {pair.compiler}{where} are marked as not settled"
+        inconclusive = (
+            f"{pair.inconclusive} of {pair.groups} groups of {pair.compiler}{where} are marked as not conclusive"
+        )
         if pair.beside_busy and pair.compiler in quiet:
             change = pair.speedup / quiet[pair.compiler].speedup
             sentences.append(f"The speed-up of {pair.compiler} over identity is {change:.2f} times as high{where}.")
-        if pair.unsettled:
-            sentences.append(f"{unsettled}: too few of their rounds were undisturbed.")
-        if pair.unsettled < pair.groups and estimate_share(pair.agreeing, pair.judged, LEVEL)[2] < LEVEL:
+        if pair.inconclusive:
+            sentences.append(f"{inconclusive}: too few of their rounds were uncontended.")
+        if pair.inconclusive < pair.groups and estimate_share(pair.agreeing, pair.judged, LEVEL)[2] < LEVEL:
             sentences.append(
                 f"Only {pair.agreeing} of {pair.judged} intervals of {pair.compiler} over identity{where} contain what "
                 f"the {'quiet' if pair.beside_busy else 'other'} groups measured: they are too narrow."
@@ -186,8 +188,8 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
 def _warn_of_other_programs(check: SelfCheck) -> list[str]:
     """Warn of what two copies cannot show, where there was something to show."""
     noise, reasons = check.quiet, []
-    if noise.disturbed_share > QUIET:
-        reasons.append(f"{100 * noise.disturbed_share:.0f} % of the samples were disturbed")
+    if noise.contended_share > QUIET:
+        reasons.append(f"{100 * noise.contended_share:.0f} % of the samples were contended")
     if noise.drift > UNSTEADY:
         reasons.append(f"the latency moved by {100 * noise.drift:.0f} % over the groups")
     if not reasons:
@@ -201,15 +203,15 @@ def _warn_of_other_programs(check: SelfCheck) -> list[str]:
     return [
         f"{' and '.join(reasons).capitalize()}. Two copies of one program suffer alike from that, and two different "
         f"programs do not. Ratios varied from group to group, {', '.join(spreads)} (standard deviations beyond what "
-        "the rounds explain). Trust what a run marks as settled, or wait until the machine is quiet."
+        "the rounds explain). Trust what a run marks as conclusive, or wait until the machine is quiet."
     ]
 
 
 def _build_noise_table(check: SelfCheck) -> pd.DataFrame:
-    """Build a table with one row a figure, and one column for the quiet and for the disturbed groups each."""
+    """Build a table with one row a figure, and one column for the quiet and for the contended groups each."""
     import pandas as pd
 
-    columns = {"quiet": check.quiet, "beside a busy process": check.disturbed}
+    columns = {"quiet": check.quiet, "beside a busy process": check.contended}
     figures = {name: _list_figures(noise) for name, noise in columns.items() if noise is not None}
     table = pd.DataFrame(
         {"figure": [*figures["quiet"]], **{name: [*column.values()] for name, column in figures.items()}}
@@ -231,14 +233,14 @@ def _build_pair_table(check: SelfCheck) -> pd.DataFrame:
 def _build_pair_row(pair: Pair) -> dict[str, str]:
     keys = {"compiler": pair.compiler + (", beside a busy process" if pair.beside_busy else "")}
     if pair.problem:
-        blank = dict.fromkeys(("speed-up", "groups", "not settled", "between groups", "one group", "agreeing"), "–")
+        blank = dict.fromkeys(("speed-up", "groups", "not conclusive", "between groups", "one group", "agreeing"), "–")
         return {**keys, **blank, "": pair.problem}
-    has_settled = pair.unsettled < pair.groups
+    has_converged = pair.inconclusive < pair.groups
     return {
         **keys,
-        "speed-up": str(Estimate(pair.speedup, pair.low, pair.high, settled=has_settled)),
+        "speed-up": str(Estimate(pair.speedup, pair.low, pair.high, conclusive=has_converged)),
         "groups": str(pair.groups),
-        "not settled": str(pair.unsettled),
+        "not conclusive": str(pair.inconclusive),
         "between groups": _format_percent(pair.group_sd, 2),
         "one group": f"± {_format_percent(pair.half_width, 2)}",
         "agreeing": f"{pair.agreeing} of {pair.judged}",

@@ -64,7 +64,7 @@ def merge_deviations(sweeps: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
-    """The logarithm of each settled speed-up on a device, and its variance by its own rounds."""
+    """The logarithm of each conclusive speed-up on a device, and its variance by its own rounds."""
     import pandas as pd
 
     frames = []
@@ -75,10 +75,10 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
             continue
         assert isinstance(result, xr.Dataset)
         frame = to_frame(result)
-        usable = (frame["device"] == device) & (frame["compiler"] != BASELINE) & frame["settled"].astype(bool)
+        usable = (frame["device"] == device) & (frame["compiler"] != BASELINE) & frame["conclusive"].astype(bool)
         frame = frame[usable & (frame["ci_low"] > 0) & np.isfinite(frame["speedup"])]
         half = np.log(frame["ci_high"] / frame["ci_low"]) / 2 / find_quantile(LEVEL)
-        columns = frame.drop(columns=["speedup", "ci_low", "ci_high", "settled"])
+        columns = frame.drop(columns=["speedup", "ci_low", "ci_high", "conclusive"])
         frames.append(columns.assign(log=np.log(frame["speedup"]), variance=half**2))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
 

@@ -116,7 +116,7 @@ def test_a_journal_with_damaged_names_is_unreadable_too(device: Device, far: Pat
     assert content != journal.read_bytes()
 
 
-def test_a_run_under_way_is_not_disturbed(device: Device, far: Path) -> None:
+def test_a_run_under_way_is_not_contended(device: Device, far: Path) -> None:
     """The holder of its journal measures, even an engine that ngbkit has not started."""
     with (
         Journal(far / "devices" / "far" / f"{RUN}.sqlite"),

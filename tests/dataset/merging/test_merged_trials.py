@@ -30,7 +30,7 @@ def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():
     assert [1, 4, 8] == labels["batch_size"]
     assert {"": 30, "ok": 6} == dict(zip(*np.unique(merged["status"].astype(str), return_counts=True), strict=True))
     missing = merged.sel(device="orin", workload="a").drop_vars(
-        ("status", "round", "disturbed", "anchor_round", "anchor_disturbed")
+        ("status", "round", "contended", "anchor_round", "anchor_contended")
     )
     assert all(not values.notnull().any() or {""} == {*values.values.ravel()} for values in missing.data_vars.values())
     assert {-1} == {*merged["round"].sel(device="orin", workload="a").values.ravel().tolist()}
@@ -107,7 +107,7 @@ def test_a_failure_is_a_result_and_no_less_than_a_measurement():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("latency", 1.0), ("disturbed", 1), ("peak_memory", np.nan), ("facts", "{}"), ("round", None)]
+    ("name", "value"), [("latency", 1.0), ("contended", 1), ("peak_memory", np.nan), ("facts", "{}"), ("round", None)]
 )
 def test_the_same_but_for_one_value_is_not_the_same(name, value):
     """A difference in any variable, or its absence, shows that a trial was measured twice."""
@@ -123,11 +123,11 @@ def test_the_same_but_for_one_value_is_not_the_same(name, value):
 
 def test_a_variable_that_only_one_has_is_missing_in_the_other():
     """A variable that a user dropped from one dataset is empty there after a merge."""
-    old = run(sweep(devices=["old"])).drop_vars(["disturbed", "looks", "error", "anchor_latency", "anchor_round"])
+    old = run(sweep(devices=["old"])).drop_vars(["contended", "looks", "error", "anchor_latency", "anchor_round"])
 
     merged = merge(old, run(sweep(devices=["new"])))
 
-    assert {0} == {*merged["disturbed"].sel(device="old").values.ravel().tolist()}
+    assert {0} == {*merged["contended"].sel(device="old").values.ravel().tolist()}
     assert {""} == {*merged["error"].sel(device="old").values.ravel().tolist()}
     assert bool(merged["looks"].sel(device="old").isnull().all())
     assert bool(merged["anchor_latency"].sel(device="old").isnull().all())

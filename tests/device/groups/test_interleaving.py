@@ -28,29 +28,29 @@ class FakeWorker:
     trial: Trial
     noise: float
     fails_in: int = -1
-    settled_call_s: float = 0.03
+    steady_call_s: float = 0.03
     # How much two samples of a turn differ.
     spread: float = 0.0
     looks: int = 0
     # The rounds that something else disturbs.
-    disturbed: Callable[[int], bool] = lambda _number: False
-    disturbed_share: float = 0.0
+    contended: Callable[[int], bool] = lambda _number: False
+    contended_share: float = 0.0
     rounds: dict[int, float] = field(default_factory=dict)
     samples: int = 0
 
     def estimate_turn_s(self, samples: int) -> float:
-        return (1 + samples) * self.settled_call_s
+        return (1 + samples) * self.steady_call_s
 
     def count_rounds(self, first_round: int) -> int:
-        return sum(number >= first_round and not self.disturbed(number) for number in self.rounds)
+        return sum(number >= first_round and not self.contended(number) for number in self.rounds)
 
     def time_turn(self, round_number: int, samples: int, patience: Patience) -> None:
-        patience.record(0.0, 0.0, disturbed=self.disturbed(round_number))
+        patience.record(0.0, 0.0, contended=self.contended(round_number))
         if len(self.rounds) == self.fails_in:
             raise TrialFailedError(Failure(trial_id=self.trial.id, status="crashed", stage="measure", error="gone"))
         self.samples += samples
         draw = np.random.default_rng([round_number, len(self.trial.compiler)]).normal(0, self.noise)
-        self.rounds[round_number] = self.settled_call_s * float(np.exp(draw))
+        self.rounds[round_number] = self.steady_call_s * float(np.exp(draw))
 
     def compute_round_medians(self) -> dict[int, float]:
         return self.rounds
@@ -168,8 +168,8 @@ def test_each_network_has_its_own_baseline(interleave: Callable[..., Outcome]) -
 def test_a_race_ends_for_those_who_have_lost_it(interleave: Callable[..., Outcome]) -> None:
     """The slowest first; then one of the rest is left, and has won; an anchor ends with it."""
     slow, second, first = (
-        build_worker("identity", 0.02, settled_call_s=0.06),
-        build_worker("onnxruntime", 0.02, settled_call_s=0.0303),
+        build_worker("identity", 0.02, steady_call_s=0.06),
+        build_worker("onnxruntime", 0.02, steady_call_s=0.0303),
         build_worker("openvino", 0.02),
     )
     anchor = build_worker("identity", 0.02)
@@ -207,7 +207,7 @@ def test_networks_race_against_each_other(interleave: Callable[..., Outcome]) ->
     seconds = {("small", "identity"): 0.03, ("small", "openvino"): 0.02}
     seconds |= {("large", "identity"): 0.09, ("large", "openvino"): 0.08}
     workers = [
-        FakeWorker(replace(TRIAL, workload=name, compiler=compiler), 0.01, settled_call_s=call_s)
+        FakeWorker(replace(TRIAL, workload=name, compiler=compiler), 0.01, steady_call_s=call_s)
         for (name, compiler), call_s in seconds.items()
     ]
     outcome = interleave(workers, repeats=1000, race=True)
@@ -248,9 +248,9 @@ def test_progress_is_reported_in_rounds(interleave: Callable[..., Outcome]) -> N
     assert (0, 10, 0.0) == precise.reports[0]
 
 
-def test_disturbed_rounds_are_made_up_for(interleave: Callable[..., Outcome]) -> None:
-    """By more rounds for all, until each worker has nine tenths of the planned ones undisturbed."""
-    shaken = build_worker("onnxruntime", 0.1, disturbed=lambda number: number < 4)
+def test_contended_rounds_are_made_up_for(interleave: Callable[..., Outcome]) -> None:
+    """By more rounds for all, until each worker has nine tenths of the planned ones uncontended."""
+    shaken = build_worker("onnxruntime", 0.1, contended=lambda number: number < 4)
     other = build_worker("identity", 0.1)
     interleave([other, shaken], repeats=20, patience=2)
 
@@ -259,15 +259,15 @@ def test_disturbed_rounds_are_made_up_for(interleave: Callable[..., Outcome]) ->
 
 def test_no_patience_makes_up_for_nothing(interleave: Callable[..., Outcome]) -> None:
     """The rounds stay marked."""
-    shaken = build_worker("identity", 0.1, disturbed=lambda number: number < 4)
+    shaken = build_worker("identity", 0.1, contended=lambda number: number < 4)
     interleave([shaken], repeats=20, patience=0)
 
     assert 10 == len(shaken.rounds)
 
 
 def test_patience_ends(interleave: Callable[..., Outcome]) -> None:
-    """A machine that is always disturbed costs as much extra time as allowed, and no more."""
-    shaken = build_worker("identity", 0.1, disturbed=lambda number: True)
+    """A machine that is always contended costs as much extra time as allowed, and no more."""
+    shaken = build_worker("identity", 0.1, contended=lambda number: True)
     interleave([shaken], repeats=20, patience=2)
 
     assert 30 == len(shaken.rounds)

@@ -1,4 +1,4 @@
-"""The turns of a worker: which pieces are disturbed, and which turns are repeated."""
+"""The turns of a worker: which pieces are contended, and which turns are repeated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ngbkit.sweep.trials import Trial
 TRIAL = Trial(workload="w", workload_id="i", factors=(), compiler="identity", device="cpu", batch_size=1)
 CALL_S = 0.05
 QUIET = Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=0.01, active=2.0)
-DISTURBED = Interference(waited=0.5, crowded=0.0, foreign=0.3, steal=0.0, resolution=0.01, active=2.0)
+CONTENDED = Interference(waited=0.5, crowded=0.0, foreign=0.3, steal=0.0, resolution=0.01, active=2.0)
 STOPPED = Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=0.01, active=1.0)
 
 
@@ -58,7 +58,7 @@ def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Interfer
         worker = Worker(
             trial=TRIAL, child=child, timeout_s=1.0, interrupt=-1, report=lambda _: None, meter=Meter(None, child.pid)
         )
-        worker.settled_call_s = CALL_S
+        worker.steady_call_s = CALL_S
         return worker
 
     return build
@@ -82,31 +82,31 @@ def test_a_turn_is_timed_in_pieces_of_a_tenth_of_a_second(build_worker: Build) -
     assert {0: CALL_S} == worker.compute_round_medians()
 
 
-def test_disturbed_turns_are_repeated_until_half_of_their_samples_are_undisturbed(build_worker: Build) -> None:
-    """As long as patience lasts, and if more than a few turns are disturbed."""
-    worker = build_worker([DISTURBED, DISTURBED, QUIET, DISTURBED])
+def test_contended_turns_are_repeated_until_half_of_their_samples_are_uncontended(build_worker: Build) -> None:
+    """As long as patience lasts, and if more than a few turns are contended."""
+    worker = build_worker([CONTENDED, CONTENDED, QUIET, CONTENDED])
     worker.time_turn(0, 4, Patience(factor=2.0, planned_s=10.0))
 
-    assert 0.0 == worker.disturbed_share
+    assert 0.0 == worker.contended_share
     assert [(2, 1), (2, 0), (2, 0)] == list_pieces(worker)
     assert 1 == worker.count_rounds(0)
 
 
 def test_without_patience_nothing_is_repeated(build_worker: Build) -> None:
     """The samples are marked, and their round does not count."""
-    worker = build_worker([DISTURBED] * 2)
+    worker = build_worker([CONTENDED] * 2)
     worker.time_turn(0, 4)
     worker.time_turn(1, 4)
 
     assert 4 == len(list_pieces(worker))
     assert 1 == worker.count_rounds(0)
-    assert 0.5 == worker.disturbed_share
+    assert 0.5 == worker.contended_share
     assert {1: CALL_S} == worker.compute_round_medians()
 
 
-def test_a_few_disturbed_turns_are_not_repeated(build_worker: Build) -> None:
+def test_a_few_contended_turns_are_not_repeated(build_worker: Build) -> None:
     """One in twenty is marked on any machine."""
-    worker = build_worker([QUIET] * 20 + [DISTURBED])
+    worker = build_worker([QUIET] * 20 + [CONTENDED])
     for number in range(11):
         worker.time_turn(number, 4, Patience(factor=2.0, planned_s=10.0))
 
@@ -120,4 +120,4 @@ def test_missing_time_is_a_disturbance(build_worker: Build) -> None:
         worker.time_turn(number, 4)
 
     assert [0, 1, 2] == sorted(worker.compute_round_medians())
-    assert 2 == sum(worker._disturbed)
+    assert 2 == sum(worker._contended)

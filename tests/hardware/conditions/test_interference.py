@@ -47,7 +47,7 @@ class Machine:
         return self.monitor.end_turn()
 
 
-def test_a_turn_with_the_machine_to_itself_is_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_with_the_machine_to_itself_is_not_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own CPU time and the idle time add up to the capacity."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.4, idle=60)
 
@@ -58,7 +58,7 @@ def test_a_turn_with_the_machine_to_itself_is_not_disturbed(tmp_path: Path, monk
         interference.steal,
     )
     assert 0.005 == interference.resolution
-    assert not interference.disturbed
+    assert not interference.contended
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_turn_with_the_machine_to_itself_is_not_disturbed(tmp_path: Path, monk
         ("4:cpu:/job", "sys/fs/cgroup/cpu/job", "throttled_time", 1e9),
     ],
 )
-def test_a_turn_that_a_quota_paused_is_disturbed(
+def test_a_turn_that_a_quota_paused_is_contended(
     cgroup: str, folder: str, field: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By either version of control groups; without a pause it is not."""
@@ -81,8 +81,8 @@ def test_a_turn_that_a_quota_paused_is_disturbed(
     stat.write_text(f"nr_throttled 2\n{field} {1.2 * unit:.0f}")
     paused = machine.monitor.end_turn()
 
-    assert (0.0, False) == (quiet.throttled, quiet.disturbed)
-    assert (pytest.approx(0.1), True) == (paused.throttled, paused.disturbed)
+    assert (0.0, False) == (quiet.throttled, quiet.contended)
+    assert (pytest.approx(0.1), True) == (paused.throttled, paused.contended)
 
 
 def test_a_turn_knows_how_many_cores_the_process_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,22 +92,22 @@ def test_a_turn_knows_how_many_cores_the_process_had(tmp_path: Path, monkeypatch
     assert 1.5 == pytest.approx(interference.active)
 
 
-def test_a_turn_beside_a_busy_process_is_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_beside_a_busy_process_is_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads waited while something else ran."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.3, waited=0.6)
 
     assert (0.6, 0.35) == (pytest.approx(interference.waited), pytest.approx(interference.foreign))
-    assert interference.disturbed
+    assert interference.contended
 
 
 def test_a_busy_process_on_the_other_core_disturbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It uses memory bandwidth and lowers clocks, though no thread waits."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.0)
 
-    assert (0.0, 0.5, True) == (interference.waited, interference.foreign, interference.disturbed)
+    assert (0.0, 0.5, True) == (interference.waited, interference.foreign, interference.contended)
 
 
-def test_threads_that_wait_for_one_another_are_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_wait_for_one_another_are_not_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four threads on two cores; or two that the scheduler put on one core: both count as crowded."""
     machine = Machine(tmp_path, monkeypatch)
     crowd, stacked = (
@@ -116,7 +116,7 @@ def test_threads_that_wait_for_one_another_are_not_disturbed(tmp_path: Path, mon
     )
 
     assert [(0.0, 2.0, False), (0.0, 0.8, False)] == [
-        (pytest.approx(interference.waited), pytest.approx(interference.crowded), interference.disturbed)
+        (pytest.approx(interference.waited), pytest.approx(interference.crowded), interference.contended)
         for interference in (crowd, stacked)
     ]
 
@@ -125,7 +125,7 @@ def test_time_of_the_hypervisor_is_separate(tmp_path: Path, monkeypatch: pytest.
     """It disturbs, but is not that of another process."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.8, stolen=20)
 
-    assert (0.1, 0.0, True) == (interference.steal, pytest.approx(interference.foreign), interference.disturbed)
+    assert (0.1, 0.0, True) == (interference.steal, pytest.approx(interference.foreign), interference.contended)
 
 
 def test_one_tick_does_not_disturb_a_short_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,18 +133,18 @@ def test_one_tick_does_not_disturb_a_short_turn(tmp_path: Path, monkeypatch: pyt
     machine = Machine(tmp_path, monkeypatch)
     missed, waited = machine.turn(wall=0.01, process_s=0.01), machine.turn(wall=0.01, process_s=0.01, waited=0.004)
 
-    assert (0.5, False) == (pytest.approx(missed.foreign), missed.disturbed)
-    assert (0.4, True) == (pytest.approx(waited.waited), waited.disturbed)
+    assert (0.5, False) == (pytest.approx(missed.foreign), missed.contended)
+    assert (0.4, True) == (pytest.approx(waited.waited), waited.contended)
 
 
 def test_constant_counters_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a sandbox, where no turn is disturbed."""
+    """As in a sandbox, where no turn is contended."""
     machine = Machine(tmp_path, monkeypatch)
     monkeypatch.setattr(machine, "advance", lambda wall: setattr(machine, "wall", machine.wall + wall))
     record(tmp_path, {"proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})
     interference = machine.turn(wall=1.0)
 
-    assert (0.0, 0.0, False) == (interference.foreign, interference.resolution, interference.disturbed)
+    assert (0.0, 0.0, False) == (interference.foreign, interference.resolution, interference.contended)
 
 
 def test_only_the_cores_of_the_process_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_without_waiting_times_preemptions_count(tmp_path: Path, monkeypatch: py
     once, often = machine.turn(wall=0.1, process_s=0.1, switches=1), machine.turn(wall=0.1, process_s=0.1, switches=11)
 
     assert 0.0 == once.waited
-    assert (0.3, True) == (pytest.approx(often.waited), often.disturbed)
+    assert (0.3, True) == (pytest.approx(often.waited), often.contended)
 
 
 def test_a_child_of_this_machine_is_monitored() -> None:
@@ -183,7 +183,7 @@ def test_a_child_of_this_machine_is_monitored() -> None:
 
     assert 0 <= interference.waited
     assert 0 <= interference.foreign <= 1
-    assert (0.0, False) == (after_end.waited, after_end.disturbed)
+    assert (0.0, False) == (after_end.waited, after_end.contended)
 
 
 def test_no_process_cannot_be_monitored() -> None:

@@ -56,10 +56,10 @@ def test_the_counter_precedes_power() -> None:
 
 def test_without_a_counter_energy_is_the_area_under_power() -> None:
     """By trapezoids."""
-    settled = [(0.1, 12.0), (1.1, 22.0), (2.1, 12.0)]
+    conclusive = [(0.1, 12.0), (1.1, 22.0), (2.1, 12.0)]
     readings = [
         Reading(time_s=0.0, power_w=500.0),
-        *(Reading(time_s=time_s, power_w=power) for time_s, power in settled),
+        *(Reading(time_s=time_s, power_w=power) for time_s, power in conclusive),
     ]
 
     assert 17.0 * 2.1 == pytest.approx(sum_up([readings]).energy_j)

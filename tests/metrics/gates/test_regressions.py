@@ -25,7 +25,7 @@ def simulate(trials: int, rounds: int, slowdown: float, seed: int, margin: float
     cells = [values.reshape(RUNS, trials) for values in (np.exp(center), *ends)]
     return np.array(
         [
-            judge(*(cell[run] for cell in cells), level=0.95, rounds=rounds, settled=np.ones(trials), margin=margin)
+            judge(*(cell[run] for cell in cells), level=0.95, rounds=rounds, conclusive=np.ones(trials), margin=margin)
             for run in range(RUNS)
         ]
     )
@@ -63,19 +63,19 @@ def test_what_is_unchanged_passes() -> None:
 
     assert (unchanged == "not slower").mean() > 0.95
     assert (near == "not slower").mean() < 0.08
-    assert (near == "not settled").mean() > 0.85
+    assert (near == "not conclusive").mean() > 0.85
 
 
-def test_disturbed_trials_and_those_without_an_interval_are_not_settled() -> None:
+def test_contended_trials_and_those_without_an_interval_are_not_conclusive() -> None:
     """Neither is an alarm, however slow it seems, and neither weakens the tests of the others."""
     many = [1.5] * 3 + [np.nan] * 200
     verdicts = judge(
         many, [1.45] * 2 + [1.5] + [np.nan] * 200, [1.55] * 2 + [1.5] + [np.nan] * 200,
-        level=0.95, rounds=20, settled=[True, False, *[True] * 201],
+        level=0.95, rounds=20, conclusive=[True, False, *[True] * 201],
     )  # fmt: skip
 
-    assert ["slower", "not settled", "not settled"] == verdicts[:3].tolist()
-    assert {"not settled"} == set(verdicts[3:])
+    assert ["slower", "not conclusive", "not conclusive"] == verdicts[:3].tolist()
+    assert {"not conclusive"} == set(verdicts[3:])
 
 
 def test_holm_adjusts_from_the_smallest() -> None:
@@ -86,4 +86,4 @@ def test_holm_adjusts_from_the_smallest() -> None:
 
 def test_the_verdicts_are_those_of_the_type() -> None:
     """The worst one first."""
-    assert ("slower", "failed", "not settled", "not judged", "not slower") == regressions.VERDICTS
+    assert ("slower", "failed", "not conclusive", "not judged", "not slower") == regressions.VERDICTS

@@ -83,12 +83,12 @@ def test_alarms_and_misses_of_many_gates_are_rare() -> None:
 
 
 def test_two_processes_of_one_program_may_differ() -> None:
-    """Without a self-check by half a percent, so that 0.7 % is not settled although the rounds agree on it."""
+    """Without a self-check by half a percent, so that 0.7 % is not conclusive although the rounds agree on it."""
     exact = measure(1.007, noise=1e-4)
     unchecked = measure(1.007, noise=1e-4, environments={})
 
     assert ["slower"] == verdicts(exact, 0.0)
-    assert ["not settled"] == verdicts(unchecked, 0.0)
+    assert ["not conclusive"] == verdicts(unchecked, 0.0)
 
 
 def test_a_virtual_machine_does_not_widen_a_gate() -> None:
@@ -102,7 +102,7 @@ def test_sides_that_took_no_turns_are_wider_and_say_so() -> None:
     """As where memory did not hold both: no round is the same."""
     gate = judge_sides(measure(1.04, drift=0.0, bundles=(7, 8)))
 
-    assert ["not settled"] == gate.trials["verdict"].tolist()
+    assert ["not conclusive"] == gate.trials["verdict"].tolist()
     assert "some trials did not take turns" in gate.warnings[0]
     assert "latency" == gate.compared
     assert ["slower"] == verdicts(measure(1.5, drift=0.0, bundles=(7, 8)))
@@ -116,7 +116,7 @@ def test_a_rule_that_stopped_widens() -> None:
     assert widths[1] == pytest.approx(1.12 * widths[0])
 
 
-def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_settled() -> None:
+def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_conclusive() -> None:
     """The reason is that of the later side."""
     failure = Failure(trial_id="", status="not-equivalent", stage="check", error="the outputs differ")
     gate = judge_sides(
@@ -125,7 +125,7 @@ def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_settled() -> N
     rows = {row["compiler"]: (row["verdict"], row["reason"]) for row in gate.trials.to_dict("records")}
 
     assert ("failed", "not-equivalent: the outputs differ") == rows["openvino"]
-    assert ("not settled", "") == rows["tvm"]
+    assert ("not conclusive", "") == rows["tvm"]
     assert not gate.passes()
 
 
@@ -140,7 +140,7 @@ def test_what_fails_on_both_sides_is_named_and_no_plain_pass() -> None:
     assert "unsupported: operator GridSample on both sides" == row["reason"]
     assert "not judged: unsupported: operator GridSample on both sides" in {row["verdict"] for row in gate.rows}
     assert "; 1 not judged; 1 not slower." in str(gate)
-    assert gate.passes(("slower", "unsettled"))
+    assert gate.passes(("slower", "inconclusive"))
     assert "passed, but no trial of tvm could be judged" == gate.describe_outcome()
     assert "passed" == judge_sides(measure(1.0), 0.05).describe_outcome()
 
@@ -154,13 +154,13 @@ def test_a_gate_without_any_result_before_is_an_error_with_the_reason() -> None:
         judge_sides(data)
 
 
-def test_what_was_not_checked_is_not_settled_however_slow() -> None:
+def test_what_was_not_checked_is_not_conclusive_however_slow() -> None:
     """Its time may be that of a wrong answer; the row says on which side and why."""
     gate = judge_sides(measure(1.5, unchecked="it draws random numbers"))
     (row,) = gate.rows
 
-    assert "not settled: not checked before and after: it draws random numbers" == row["verdict"]
-    assert not gate.passes(("slower", "unsettled"))
+    assert "not conclusive: not checked before and after: it draws random numbers" == row["verdict"]
+    assert not gate.passes(("slower", "inconclusive"))
     assert "passed, but no trial of any compiler could be judged" == gate.describe_outcome()
 
 

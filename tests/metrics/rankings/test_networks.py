@@ -33,14 +33,14 @@ def measure(
     *,
     bundles: Mapping[str, int | None] | None = None,
     slowness: Mapping[int, float] | None = None,
-    tied: bool = False,
+    normalised: bool = False,
     noise: float = 0.01,
     compilers: tuple[str, ...] = ("identity",),
     environments: Mapping[str, object] = QUIET,
 ) -> Data:
     """One sample a round of networks that take so long; a machine that drifts by 30 % from round to round slows all.
 
-    `bundles` tells which took turns, by default all; a bundle may be slower by a factor, and `tied` to the first.
+    `bundles` tells which took turns, by default all; a bundle may be slower by a factor, and `normalised` to the first.
     """
     sweep = Sweep([build_network(name) for name in seconds], compilers, repeats=ROUNDS)
     generator = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def measure(
         records += [
             build_record(trial, sample(trial.workload, bundle) / gain[trial.compiler], bundle) for trial in group.trials
         ]
-        if tied and group.tie is not None:
+        if normalised and group.tie is not None:
             records.append(build_record(group.tie, sample(group.tie.workload, bundle), bundle))
     return assemble(sweep, records, environments=environments, run_id="1")
 
@@ -76,7 +76,7 @@ def test_networks_that_took_turns_are_compared_round_by_round() -> None:
     assert pytest.approx(1.02, abs=0.01) == row["ratio"]
     assert "side by side" == row["compared"]
     assert 0 == row["allowance"]
-    assert row["settled"]
+    assert row["conclusive"]
     assert 0 == row["more_rounds"]
     assert ROUNDS == row["rounds"]
     assert row["ci_high"] - row["ci_low"] < 0.02
@@ -88,32 +88,32 @@ def test_rounds_of_different_bundles_are_never_paired(bundles: Mapping[str, int 
     row = compare(measure({"a": 1.0, "b": 1.02}, bundles=bundles))
 
     assert "minutes apart" == row["compared"]
-    assert not row["settled"]
+    assert not row["conclusive"]
     assert row["ci_high"] - row["ci_low"] > 0.2
     assert 0 < row["allowance"] < 1
     assert math.isfinite(row["more_rounds"])
 
 
-def test_bundles_are_tied_by_their_anchor() -> None:
+def test_bundles_are_normalised_by_their_anchor() -> None:
     """A machine that was twice as slow in the second bundle does not bend the ratio."""
     bundles, slowness = {"a": 1, "b": 2}, {1: 1.0, 2: 2.0}
-    tied = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness, tied=True))
+    normalised = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness, normalised=True))
     untied = compare(measure({"a": 1.0, "b": 1.1}, bundles=bundles, slowness=slowness))
 
-    assert "tied by anchors" == tied["compared"]
-    assert pytest.approx(1.1, abs=0.01) == tied["ratio"]
-    assert tied["settled"]
+    assert "normalised by anchors" == normalised["compared"]
+    assert pytest.approx(1.1, abs=0.01) == normalised["ratio"]
+    assert normalised["conclusive"]
     assert pytest.approx(2.2, abs=0.2) == untied["ratio"]
 
 
-def test_two_tied_bundles_are_compared_through_the_first_network() -> None:
+def test_two_normalised_bundles_are_compared_through_the_first_network() -> None:
     """Neither of the two has the anchor's own network."""
     data = measure(
-        {"a": 1.0, "b": 1.5, "c": 1.4}, bundles={"a": 1, "b": 2, "c": 3}, slowness={2: 3.0, 3: 0.5}, tied=True
+        {"a": 1.0, "b": 1.5, "c": 1.4}, bundles={"a": 1, "b": 2, "c": 3}, slowness={2: 3.0, 3: 0.5}, normalised=True
     )
     pairs = compare_networks(data).set_index(["network_a", "network_b"])
 
-    assert {"tied by anchors"} == {*pairs["compared"]}
+    assert {"normalised by anchors"} == {*pairs["compared"]}
     assert pytest.approx(1.5 / 1.4, abs=0.02) == pairs["ratio"].get(("c", "b"), 1 / pairs["ratio"].get(("b", "c"), 1))
 
 
@@ -129,7 +129,7 @@ def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: flo
         process_sd=0.0,
         copies_sd=0.0,
         drift_sd=drift_sd,
-        settled=True,
+        conclusive=True,
         stopped=False,
         samples=len(latency),
     )
@@ -284,7 +284,7 @@ def test_no_number_of_rounds_settles_what_processes_leave_open() -> None:
     row = compare(data)
 
     assert math.isinf(row["more_rounds"])
-    assert not row["settled"]
+    assert not row["conclusive"]
     assert "no number of rounds settles it" in describe_fastest_networks(data)[0]
 
 
@@ -318,33 +318,33 @@ def test_a_verdict_names_the_fastest_network() -> None:
     assert [] == describe_fastest_networks(measure({"a": 1.0}))
 
 
-def test_a_verdict_says_what_is_not_settled() -> None:
+def test_a_verdict_says_what_is_not_conclusive() -> None:
     """And what would settle it; minutes apart is part of it."""
     (close,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.0005}))
     (untied,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2}))
 
-    assert close.startswith("The fastest network at batch 1 on cpu is not settled: ")
+    assert close.startswith("The fastest network at batch 1 on cpu is not conclusive: ")
     assert "more rounds would settle it (`ngbkit resume 1 --settle`)." in close
     assert "measured minutes apart" in untied
     assert "rounds side by side would settle it" in untied
 
 
-def test_a_disturbed_lead_is_not_settled() -> None:
+def test_a_contended_lead_is_not_conclusive() -> None:
     """However large it is: the verdict says why, and what to do."""
     data = measure({"a": 1.0, "b": 1.3})
     assert isinstance(data, xr.Dataset)
-    disturbed = data.assign(disturbed=xr.ones_like(data["disturbed"]))
-    (line,) = describe_fastest_networks(disturbed)
+    contended = data.assign(contended=xr.ones_like(data["contended"]))
+    (line,) = describe_fastest_networks(contended)
 
-    assert not compare(disturbed)["settled"]
-    assert "is not settled" in line
-    assert "too few rounds were undisturbed: when the machine is quiet, `ngbkit resume 1 --settle`" in line
+    assert not compare(contended)["conclusive"]
+    assert "is not conclusive" in line
+    assert "too few rounds were uncontended: when the machine is quiet, `ngbkit resume 1 --settle`" in line
 
 
 def test_ties_survive_a_file_and_a_merge(tmp_path: Path) -> None:
-    """Networks of the merged dataset are tied as before."""
-    data = measure({"a": 1.0, "b": 1.1}, bundles={"a": 1, "b": 2}, slowness={2: 2.0}, tied=True)
-    loaded = load(save(data, tmp_path / "tied.nc"))
+    """Networks of the merged dataset are normalised as before."""
+    data = measure({"a": 1.0, "b": 1.1}, bundles={"a": 1, "b": 2}, slowness={2: 2.0}, normalised=True)
+    loaded = load(save(data, tmp_path / "normalised.nc"))
     assert isinstance(loaded, xr.Dataset)
     parts = [loaded.sel(workload=[name]) for name in ("a", "b")]
 

@@ -28,7 +28,7 @@ def test_a_capacity_is_a_bracket() -> None:
     capacities = metrics.capacity(data, "100ms")
     row = capacities.frame.iloc[0]
 
-    assert (40.0, 44.0, True, 4) == (row["capacity"], row["lowest_invalid"], row["settled"], row["tests"])
+    assert (40.0, 44.0, True, 4) == (row["capacity"], row["lowest_invalid"], row["conclusive"], row["tests"])
     assert 2.0 == row["requests_per_call"]
     assert "40 to 44" == capacities.to_frame()["openvino"].iloc[0]
     assert "capacity (requests/s), p99 within 100 ms" in " ".join(repr(capacities).split())
@@ -39,25 +39,25 @@ def test_a_capacity_is_a_bracket() -> None:
 
 
 def test_an_interrupted_search_is_no_answer() -> None:
-    """The row says that it goes on, and its bracket is not settled."""
+    """The row says that it goes on, and its bracket is not conclusive."""
     data = measured(network("net"), batch_sizes=[1])
     record_tests(data, [build_test(40.0, True)])
     capacities = find(data)
 
     assert "40 or more ?" == capacities.to_frame()["openvino"].iloc[0]
     assert "net openvino: interrupted: the next call goes on with it" in capacities.notes
-    assert any("not settled" in note for note in capacities.notes)
+    assert any("not conclusive" in note for note in capacities.notes)
 
 
 def test_tests_beside_other_work_are_marked() -> None:
-    """A bracket that rests on them is not settled."""
+    """A bracket that rests on them is not conclusive."""
     data = measured(network("net"), batch_sizes=[1])
     tests = [build_test(rate, rate < 44) for rate in (40.0, 40.0, 44.0, 44.0)]
-    record_tests(data, [replace(test, disturbed=True) for test in tests])
+    record_tests(data, [replace(test, contended=True) for test in tests])
     capacities = find(data)
 
     assert "40 to 44 ?" == capacities.to_frame()["openvino"].iloc[0]
-    assert "other work disturbed 8 of 8 tests" in capacities.notes
+    assert "other work contended 8 of 8 tests" in capacities.notes
 
 
 def test_what_cannot_be_served_has_a_reason() -> None:

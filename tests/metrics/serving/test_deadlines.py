@@ -217,14 +217,14 @@ def test_calls_in_blocks_are_bounded_by_their_block() -> None:
     assert "nothing keeps 1 ms" in metrics.choose(data, "1ms").verdicts[0]
 
 
-def test_disturbed_samples_are_left_out_unless_they_are_asked_for() -> None:
+def test_contended_samples_are_left_out_unless_they_are_asked_for() -> None:
     """They are the tail."""
     data = build({("fast", 1): 0.010})
     slow = xr.zeros_like(data["latency"], dtype=bool)
     slow[..., ::10] = True
-    data = data.assign(latency=data["latency"].where(~slow, 0.1), disturbed=slow.astype(np.int8))
+    data = data.assign(latency=data["latency"].where(~slow, 0.1), contended=slow.astype(np.int8))
 
-    quiet, busy = metrics.choose(data, "20ms"), metrics.choose(data, "20ms", disturbed=True)
+    quiet, busy = metrics.choose(data, "20ms"), metrics.choose(data, "20ms", contended=True)
     assert quiet.table["keeps"].item()
     assert 60 == quiet.table["left_out"].item()
     assert "60 of 600 samples were left out" in str(quiet)

@@ -61,7 +61,7 @@ def test_a_restart_gives_another_engine(panel: DevicesPanel) -> None:
     assert not first.is_alive()
 
 
-def test_a_device_that_measures_shows_its_progress_and_is_not_disturbed(panel: DevicesPanel, mlp_file: Path) -> None:
+def test_a_device_that_measures_shows_its_progress_and_is_not_contended(panel: DevicesPanel, mlp_file: Path) -> None:
     """Check does nothing until the run has ended, and says so."""
     run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
     wait_until(lambda: run.progress.done > 0)

@@ -242,5 +242,5 @@ def test_a_trial_that_was_not_checked_says_why() -> None:
 
     assert ("not-checked", "it is random") == (row["status"], row["not checked"])
     assert row["throughput"].endswith("? samples/s")
-    assert "no (?): its outputs were not checked" == row["settled"]
+    assert "no (?): its outputs were not checked" == row["conclusive"]
     assert "error" not in row

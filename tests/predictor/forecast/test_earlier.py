@@ -47,7 +47,7 @@ def expect(sweep: Grid) -> list[EarlierTrial]:
         EarlierTrial(
             trial=trial,
             seconds=float(np.median(record.latency_s)),
-            settled=True,
+            conclusive=True,
             cost=compute_cost(record),
             facts={},
         )

@@ -124,23 +124,23 @@ def test_a_tree_is_filled_node_by_node() -> None:
 
 
 def slow_down(record: Record, share: float) -> Record:
-    """The record as if other work had disturbed the first `share` of its samples, and doubled them."""
+    """The record as if other work had contended the first `share` of its samples, and doubled them."""
     assert isinstance(record, Measurement)
     count = round(share * len(record.latency_s))
     latency_s = tuple((2.0 if index < count else 1.0) * seconds for index, seconds in enumerate(record.latency_s))
-    return replace(record, latency_s=latency_s, disturbed_samples=tuple(range(count)))
+    return replace(record, latency_s=latency_s, contended_samples=tuple(range(count)))
 
 
 def test_what_other_work_slowed_bends_no_prediction() -> None:
-    """A trial that is not settled is left out, unless its compiler has no other; of others, disturbed samples are."""
+    """An inconclusive trial is left out, unless its compiler has no other; contended samples of others are."""
     sweep = build_sweep()
     records = synthetic.make_records(sweep)[::3]
     guide = Guide(sweep, trials=0, facts_of=facts_of)
     chosen = {0, 7, 20}
 
-    def predict(share: float, disturbed: Collection[int]) -> dict[Key, Prediction]:
+    def predict(share: float, contended: Collection[int]) -> dict[Key, Prediction]:
         return guide.predictions(
-            [slow_down(record, share) if index in disturbed else record for index, record in enumerate(records)]
+            [slow_down(record, share) if index in contended else record for index, record in enumerate(records)]
         )
 
     without = guide.predictions([record for index, record in enumerate(records) if index not in chosen])
@@ -153,19 +153,19 @@ def test_what_other_work_slowed_bends_no_prediction() -> None:
     assert predict(1.0, range(len(records))).keys() == guide.predictions(records).keys()
 
 
-def test_the_best_says_whether_it_is_settled() -> None:
-    """It is of undisturbed samples where there are enough; a slowed compiler might be the best one."""
+def test_the_best_says_whether_it_is_conclusive() -> None:
+    """It is of uncontended samples where there are enough; a slowed compiler might be the best one."""
     sweep = build_sweep(factors={"width": [16], "depth": [1]}, batch_sizes=[1, 4, 16])
     records = synthetic.make_records(sweep)
     quiet = forecast.best(assemble(sweep, records))
     shares = [0.0] * 4 + [0.1] * 4 + [1.0] * 4
     best = forecast.best(assemble(sweep, list(map(slow_down, records, shares))))
 
-    assert [True, True, True] == quiet["settled"].tolist()
-    assert [True, True, False] == best["settled"].tolist()
+    assert [True, True, True] == quiet["conclusive"].tolist()
+    assert [True, True, False] == best["conclusive"].tolist()
     slowest = max(range(4), key=lambda index: np.median(records[index].latency_s))
     slowed = [slow_down(record, 1.0 if index == slowest else 0.0) for index, record in enumerate(records)]
-    assert [False, True, True] == forecast.best(assemble(sweep, slowed))["settled"].tolist()
+    assert [False, True, True] == forecast.best(assemble(sweep, slowed))["conclusive"].tolist()
     assert best["latency"].tolist() == pytest.approx((quiet["latency"] * [1, 1, 2]).tolist(), rel=0.05)
 
 
@@ -200,7 +200,7 @@ def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
         EarlierTrial(
             trial=trials[record.trial_id],
             seconds=float(np.median(record.latency_s)),
-            settled=True,
+            conclusive=True,
             cost=compute_cost(record),
             facts={},
         )
@@ -266,11 +266,11 @@ def test_a_run_measures_what_its_budget_holds(mlp: Workload) -> None:
 
 
 def test_a_budget_cannot_choose_what_has_been_measured(mlp: Workload) -> None:
-    """Settling and retrying unsettled trials are for a run without a budget."""
+    """Settling and retrying inconclusive trials are for a run without a budget."""
     run = Sweep(mlp, ["identity"], repeats=6, threads=1).start()
     run.result()
 
-    for keywords in ({"retry": ["unsettled"]}, {"settling": runs.plan_settling(runs.find(run.id))}):
+    for keywords in ({"retry": ["inconclusive"]}, {"settling": runs.plan_settling(runs.find(run.id))}):
         with pytest.raises(UsageError, match="a budget chooses among trials that are missing"):
             ngbkit.resume(run.id, budget="50%", **keywords)
     with pytest.raises(UsageError, match="without a budget"):

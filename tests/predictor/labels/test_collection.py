@@ -50,13 +50,13 @@ def test_a_row_a_network_and_a_column_a_runtime() -> None:
     assert pytest.approx(float(np.median(trial["latency"].dropna("repeat")))) == collected.seconds[3, column]
 
 
-def test_disturbed_samples_are_no_labels() -> None:
-    """As in every estimate, where enough rounds are undisturbed."""
+def test_contended_samples_are_no_labels() -> None:
+    """As in every estimate, where enough rounds are uncontended."""
     data = run(sweep(network("resnet9"), batch_sizes=[1]))
     early = data["round"] < 3
-    data["disturbed"] = data["latency"].notnull() & early
-    quiet = data["latency"].where(~data["disturbed"]).median("repeat").squeeze()
-    data["latency"] = data["latency"].where(~data["disturbed"], 9 * data["latency"])
+    data["contended"] = data["latency"].notnull() & early
+    quiet = data["latency"].where(~data["contended"]).median("repeat").squeeze()
+    data["latency"] = data["latency"].where(~data["contended"], 9 * data["latency"])
 
     np.testing.assert_allclose(quiet.values.ravel(), predictor.collect(data).seconds.ravel())
 

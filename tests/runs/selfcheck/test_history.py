@@ -36,7 +36,7 @@ def store(
     *,
     faster: Mapping[str, float] = {},
     environment: Mapping[str, Any] = ENVIRONMENT,
-    disturbed: bool = False,
+    contended: bool = False,
 ) -> str:
     """Store a synthetic run that began at an hour, with some compilers so many times as fast."""
     run_id = f"20261122-{hour:02}0000-abcd"
@@ -54,7 +54,7 @@ def store(
                     replace(
                         record,
                         latency_s=tuple(value / factor for value in record.latency_s),
-                        disturbed_samples=tuple(range(len(record.latency_s))) if disturbed else (),
+                        contended_samples=tuple(range(len(record.latency_s))) if contended else (),
                     )
                 ]
             )
@@ -75,7 +75,7 @@ def test_runs_of_one_sweep_are_compared_each_with_each(state_dir: Path, sweep: S
         (ids[1], ids[2]): (2, 4, True),
     } == counts
     assert 0 == history.share[0]
-    assert "0 of 12 settled speed-ups differ beyond their 95% intervals" in repr(history)
+    assert "0 of 12 conclusive speed-ups differ beyond their 95% intervals" in repr(history)
     assert "3.0 h" in history._repr_html_()
 
 
@@ -126,15 +126,15 @@ def test_sweeps_of_other_threads_say_nothing_of_the_latest(state_dir: Path, swee
     assert stored["deviations"]["onnxruntime"] < 0.05
 
 
-def test_what_a_run_marked_as_unsettled_is_not_held_against_it(state_dir: Path, sweep: Sweep) -> None:
+def test_what_a_run_marked_as_inconclusive_is_not_held_against_it(state_dir: Path, sweep: Sweep) -> None:
     """It said that it does not know."""
     store(state_dir, sweep, 1)
-    store(state_dir, sweep, 2, faster={"onnxruntime": 3.0}, disturbed=True)
+    store(state_dir, sweep, 2, faster={"onnxruntime": 3.0}, contended=True)
     history = compare_runs()
     (pair,) = history.repetitions
 
-    assert (0, 0, 4) == (pair.judged, pair.changed, pair.unsettled)
-    assert "No speed-up is settled in two runs." in repr(history)
+    assert (0, 0, 4) == (pair.judged, pair.changed, pair.inconclusive)
+    assert "No speed-up is conclusive in two runs." in repr(history)
 
 
 def test_another_machine_is_not_compared(state_dir: Path, sweep: Sweep) -> None:

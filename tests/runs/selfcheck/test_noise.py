@@ -66,9 +66,9 @@ def test_fewer_than_two_groups_are_an_error(groups: int) -> None:
 
 def test_intervals_of_rounds_alone_are_too_narrow_where_processes_differ() -> None:
     """With the allowance estimated from the other groups, their coverage is right."""
-    quiet, disturbed = noise.estimate(draw(150, round_sd=0.01, process_sd=0.02))
+    quiet, contended = noise.estimate(draw(150, round_sd=0.01, process_sd=0.02))
 
-    assert disturbed is None
+    assert contended is None
     assert pytest.approx(0.02, rel=0.15) == quiet.process_sd
     assert pytest.approx(0.01, rel=0.15) == quiet.round_sd
     assert quiet.coverage_within < 0.6
@@ -128,8 +128,8 @@ def test_a_real_check_is_displayed_and_stored(processes: Processes) -> None:
     again = selfcheck.run(run_id=check.run)
     stored = selfcheck.latest()
 
-    assert check.disturbed is not None
-    assert (2, 2, 12) == (check.quiet.groups, check.disturbed.groups, check.quiet.samples)
+    assert check.contended is not None
+    assert (2, 2, 12) == (check.quiet.groups, check.contended.groups, check.quiet.samples)
     assert check.quiet == again.quiet
     assert stored is not None
     assert stored == again.to_json() == json.loads(json.dumps(stored))

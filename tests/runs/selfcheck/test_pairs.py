@@ -51,7 +51,7 @@ def test_the_spread_of_a_speed_up_between_groups_is_estimated() -> None:
         pair.compiler,
         pair.beside_busy,
         pair.groups,
-        pair.unsettled,
+        pair.inconclusive,
         pair.problem,
     )
     assert pytest.approx(0.05, rel=0.25) == pair.group_sd
@@ -76,22 +76,22 @@ def test_a_busy_process_that_bends_one_program_is_seen() -> None:
     assert "onnxruntime, beside a busy process" in text
 
 
-def test_groups_that_are_not_settled_are_counted_and_left_out() -> None:
+def test_groups_that_are_not_conclusive_are_counted_and_left_out() -> None:
     """The estimates are of the others, as long as there are any."""
     data = draw(12, round_sd=0.01, group_sd=0.0)
-    disturbed = xr.zeros_like(data["latency"]) + ((data["replicate"] < 4) & (data["compiler"] == "onnxruntime"))
+    contended = xr.zeros_like(data["latency"]) + ((data["replicate"] < 4) & (data["compiler"] == "onnxruntime"))
     bent = data.assign(
-        disturbed=disturbed,
-        latency=data["latency"].where(disturbed == 0, data["latency"] / 3),
+        contended=contended,
+        latency=data["latency"].where(contended == 0, data["latency"] / 3),
     )
     (pair,) = pairs.estimate(bent)
     (all_bent,) = pairs.estimate(bent.isel(replicate=slice(4)))
 
-    assert (12, 4) == (pair.groups, pair.unsettled)
+    assert (12, 4) == (pair.groups, pair.inconclusive)
     assert pytest.approx(SPEEDUP, rel=0.02) == pair.speedup
-    assert (4, 4) == (all_bent.groups, all_bent.unsettled)
+    assert (4, 4) == (all_bent.groups, all_bent.inconclusive)
     assert pytest.approx(3 * SPEEDUP, rel=0.02) == all_bent.speedup
-    assert "4 of 12 groups of onnxruntime are marked as not settled" in make(pairs=(pair,)).to_text()
+    assert "4 of 12 groups of onnxruntime are marked as not conclusive" in make(pairs=(pair,)).to_text()
 
 
 def test_a_compiler_that_is_missing_is_told() -> None:

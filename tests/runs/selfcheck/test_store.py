@@ -22,7 +22,7 @@ def test_the_latest_check_of_a_device_is_loaded() -> None:
     check = latest()
 
     assert check is not None
-    assert (2, 0.004, None) == (check["threads"], check["noise_floor"], check["disturbed_share"])
+    assert (2, 0.004, None) == (check["threads"], check["noise_floor"], check["contended_share"])
     assert make("orin", chip="Orin").to_json() == latest("orin", chip="Orin")
 
 
@@ -48,7 +48,7 @@ def test_a_replayed_check_is_not_stored(state_dir: Path, monkeypatch: pytest.Mon
 def test_the_report_has_conclusions() -> None:
     """The conditions come first, then the figures, then a sentence on each deviation."""
     noisy = replace(NOISE, coverage=0.8, coverage_low=0.7, coverage_high=0.87)
-    check = make(disturbed=noisy)
+    check = make(contended=noisy)
     text, page = check.to_text(), check._repr_html_()
 
     assert text.startswith("The load is high.")
@@ -60,17 +60,17 @@ def test_the_report_has_conclusions() -> None:
 
 
 def test_the_coverage_of_all_groups_counts_each_once() -> None:
-    """Quiet or disturbed."""
+    """Quiet or contended."""
     fewer = replace(NOISE, groups=50, coverage=0.9)
 
     assert 0.95 == make().coverage
-    assert (0.95 * 200 + 0.9 * 50) / 250 == make(disturbed=fewer).coverage
+    assert (0.95 * 200 + 0.9 * 50) / 250 == make(contended=fewer).coverage
 
 
 def test_the_report_says_what_two_copies_cannot_show() -> None:
-    """Where samples were disturbed or the latency moved, and on no quiet machine."""
-    busy = make(quiet=replace(NOISE, disturbed_share=0.38, drift=0.53))
-    text = "38 % of the samples were disturbed and the latency moved by 53 % over the groups. Two copies of one program"
+    """Where samples were contended or the latency moved, and on no quiet machine."""
+    busy = make(quiet=replace(NOISE, contended_share=0.38, drift=0.53))
+    text = "38 % of the samples were contended and the latency moved by 53 % over the groups. Two copies of one program"
 
     assert [] == [line for line in make().conclude() if "two different programs" in line]
     assert [True] == [line.startswith(text) for line in busy.conclude() if "two different" in line]

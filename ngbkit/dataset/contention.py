@@ -1,8 +1,8 @@
-"""Disturbed samples: which of them an estimate leaves out, and where too few others remain.
+"""Contended samples: which of them an estimate leaves out, and where too few others remain.
 
 Other work does not slow all compilers alike: a runtime whose threads wait for each other at many barriers loses more by
 a core that is taken than one with few. Pairing round by round cancels drift, but not this, and an interval over rounds
-does not show it. So an estimate uses undisturbed samples; a trial with too few of them uses all, and is not settled.
+does not show it. So an estimate uses uncontended samples; a trial with too few of them uses all, and is not conclusive.
 Nor is a trial whose outputs could not be compared: its time may be that of a wrong answer.
 """
 
@@ -13,29 +13,29 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ngbkit.sweep.records import NOT_CHECKED
-from ngbkit.sweep.settling import find_settled
+from ngbkit.sweep.settling import find_conclusive
 from ngbkit.sweep.variables import NO_ROUND
 
 # Latency, round and mark of the samples of trials, of anchors, and of ties.
-_SAMPLES = tuple((f"{prefix}latency", f"{prefix}round", f"{prefix}disturbed") for prefix in ("", "anchor_", "tie_"))
+_SAMPLES = tuple((f"{prefix}latency", f"{prefix}round", f"{prefix}contended") for prefix in ("", "anchor_", "tie_"))
 
 
-def settled(dataset: xr.Dataset) -> xr.DataArray:
-    """Return whether the outputs of each trial were checked, in enough undisturbed rounds; dims without `repeat`.
+def conclusive(dataset: xr.Dataset) -> xr.DataArray:
+    """Return whether the outputs of each trial were checked, in enough uncontended rounds; dims without `repeat`.
 
-    At least 6 rounds and half of all must have an undisturbed sample. Otherwise the estimates are of all samples, and
-    no interval says how far other work has bent them. Nor is a trial settled that has the status ``"not-checked"``. A
-    trial without a sample is settled.
+    At least 6 rounds and half of all must have an uncontended sample. Otherwise the estimates are of all samples, and
+    no interval says how far other work has bent them. Nor is a trial conclusive that has the status ``"not-checked"``.
+    A trial without a sample is conclusive.
     """
-    return (find_undisturbed(dataset) & ~find_unchecked(dataset)).rename("settled")
+    return (find_uncontended(dataset) & ~find_unchecked(dataset)).rename("conclusive")
 
 
-def find_undisturbed(dataset: xr.Dataset) -> xr.DataArray:
-    """Find the trials with enough undisturbed rounds, or without a sample."""
-    if not {"disturbed", "round"} <= set(dataset.variables):
+def find_uncontended(dataset: xr.Dataset) -> xr.DataArray:
+    """Find the trials with enough uncontended rounds, or without a sample."""
+    if not {"contended", "round"} <= set(dataset.variables):
         trials = next(dataset[name] for name in ("throughput", "latency", "status") if name in dataset)
         return xr.ones_like(trials.isel(repeat=0, missing_dims="ignore"), dtype=bool)
-    return _check(dataset, "round", "disturbed")
+    return _check(dataset, "round", "contended")
 
 
 def find_unchecked(dataset: xr.Dataset) -> xr.DataArray:
@@ -43,18 +43,18 @@ def find_unchecked(dataset: xr.Dataset) -> xr.DataArray:
     return dataset["status"] == NOT_CHECKED if "status" in dataset else xr.DataArray(False)
 
 
-def find_settled_anchors(dataset: xr.Dataset) -> xr.DataArray:
-    """Find which groups have a settled anchor, or none."""
-    if not {"anchor_disturbed", "anchor_round"} <= set(dataset.variables):
+def find_conclusive_anchors(dataset: xr.Dataset) -> xr.DataArray:
+    """Find which groups have a conclusive anchor, or none."""
+    if not {"anchor_contended", "anchor_round"} <= set(dataset.variables):
         return xr.DataArray(True)
-    return _check(dataset, "anchor_round", "anchor_disturbed")
+    return _check(dataset, "anchor_round", "anchor_contended")
 
 
-def undisturbed(dataset: xr.Dataset) -> xr.Dataset:
+def uncontended(dataset: xr.Dataset) -> xr.Dataset:
     """The dataset without the samples that were taken while other work had cores that the trial needed.
 
     Their latency becomes NaN and their round -1; ``throughput`` is updated. A dataset without the variable
-    ``disturbed`` is returned unchanged. The metrics do the same wherever enough samples remain: see `settled`.
+    ``contended`` is returned unchanged. The metrics do the same wherever enough samples remain: see `conclusive`.
     """
     selected = _select(dataset, every=True)
     if selected is dataset or "throughput" not in dataset:
@@ -65,7 +65,7 @@ def undisturbed(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def select_samples(dataset: xr.Dataset) -> xr.Dataset:
-    """Select the samples that estimates use: undisturbed ones of settled trials, and all of the others."""
+    """Select the samples that estimates use: uncontended ones of conclusive trials, and all of the others."""
     return _select(dataset, every=False)
 
 
@@ -79,7 +79,7 @@ def compute_medians(latency: NDArray[np.floating]) -> NDArray[np.floating]:
 
 def _check(dataset: xr.Dataset, rounds: str, mark: str) -> xr.DataArray:
     checked: xr.DataArray = xr.apply_ufunc(
-        find_settled, dataset[rounds], dataset[mark] > 0, input_core_dims=[["repeat"], ["repeat"]]
+        find_conclusive, dataset[rounds], dataset[mark] > 0, input_core_dims=[["repeat"], ["repeat"]]
     )
     return checked
 
