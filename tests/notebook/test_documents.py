@@ -104,8 +104,8 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
         if _is_far(words):
             FAR[words[1]](parsed)
             return
-        if "--re-run" in words or "--missing" in words:
-            return  # the same site again, by way of measurements
+        if "--re-run" in words:
+            return  # measures the recordings of `--missing` again
         with pytest.MonkeyPatch.context() as patch:
             line = list(map(_resolve_run, words[1:]))
             if words[1] == "optimize":  # its candidates depend on the speed of its search
