@@ -370,7 +370,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1000
 
 
-@pytest.mark.parametrize("name", ["speedup", "overview", "capacity"])
+@pytest.mark.parametrize("name", ["speedup", "overview"])
 def test_a_network_without_a_name_is_drawn(name):
     """Its panel has an empty title."""
     data = measured(network("a")).assign_coords(workload=[""])
