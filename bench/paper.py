@@ -12,7 +12,7 @@ each family and of both blocks: some minutes each, and kept for the next time.
 ``--larger`` adds the ten larger networks at batch sizes 8 to 32 in notebooks/data/paper-larger.nc: it measures for
 ``--minutes`` the trials that tell most about the fastest compiler, and predicts the others, from these and from
 notebooks/data/paper.nc, which has the same networks at smaller batch sizes. Repeat it to measure more. ``--rest`` then
-measures the others, and again what other work contended, in notebooks/data/paper-larger-measured.nc: it shows whether
+measures the others, and again what other work slowed, in notebooks/data/paper-larger-measured.nc: it shows whether
 the predictions were right.
 """
 

@@ -265,7 +265,7 @@ def _study_network(
 
 
 def compute_conditions(data: xr.Dataset) -> dict[str, float]:
-    """Return what contended the trials of a dataset, in the mean; nothing where the device reports nothing."""
+    """Return what disturbed the trials of a dataset, in the mean; nothing where the device reports nothing."""
     means = {name: float(data[name].mean()) for name in _CONDITIONS if name in data}
     return {name: value for name, value in means.items() if np.isfinite(value)}
 

@@ -21,7 +21,7 @@ from prepared import prepare
 
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.hardware import environment, subprocesses
-from ngbkit.runs.selfcheck import disturbances
+from ngbkit.runs.selfcheck import check, disturbances
 from ngbkit.runs.selfcheck.disturbances import COMPILERS, DISTURBANCES, NETWORK, Disturbance, Numbers
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
@@ -43,7 +43,7 @@ def measure_naively(spec: Mapping[str, Any]) -> Numbers:
 def main() -> None:
     """Measure, and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=disturbances.ROUNDS)
+    parser.add_argument("--rounds", type=int, default=check.ROUNDS)
     parser.add_argument("-r", "--repeats", type=int, default=disturbances.REPEATS)
     parser.add_argument("--threads", type=int, default=environment.count_usable_cores())
     args = parser.parse_args()

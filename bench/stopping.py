@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from ngbkit import runs
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import intervals, normal
 from ngbkit.runs.selfcheck import Noise, noise
 from ngbkit.sweep.trials import BASELINE
 
@@ -73,7 +73,7 @@ def print_fixed() -> None:
         shares = []
         for name, draw in DISTRIBUTIONS.items():
             generator = np.random.default_rng([rounds, len(name)])
-            low, high = intervals.compute_median_interval(draw(generator, 0.05, (REPETITIONS, rounds)), intervals.LEVEL)
+            low, high = intervals.compute_median_interval(draw(generator, 0.05, (REPETITIONS, rounds)), normal.LEVEL)
             shares.append(np.mean((low <= 0) & (high >= 0)))
         print(f"{rounds:8d}" + "".join(f"{share:14.4f}" for share in shares), flush=True)
 
@@ -100,7 +100,7 @@ def simulate_rule(
         next_rounds = min(intervals.schedule_next_look(rounds), CAP)
         values = np.hstack([values, draw(generator, deviation, (len(values), next_rounds - rounds))])
         rounds, looks = next_rounds, looks + 1
-        low, high = intervals.compute_median_interval(values, intervals.adjust_level(intervals.LEVEL, looks))
+        low, high = intervals.compute_median_interval(values, intervals.adjust_level(normal.LEVEL, looks))
         stopped_ = (intervals.compute_half_width(values, looks) <= precision) | (rounds == CAP)
         covered += np.count_nonzero(stopped_ & (low <= 0) & (high >= 0))
         durations += [rounds] * np.count_nonzero(stopped_)
@@ -148,7 +148,7 @@ def simulate_race(
         ends |= dict.fromkeys(active, rounds)
         lost += 0 not in active and step > 0
         rounds_in_total += sum(ends.values())
-        level = intervals.adjust_level(intervals.LEVEL, looks)
+        level = intervals.adjust_level(normal.LEVEL, looks)
         for index in range(1, compilers):
             shared = min(ends[0], ends[index])
             low, high = intervals.compute_median_interval(logs[index, :shared] - logs[0, :shared], level)

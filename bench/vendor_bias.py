@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="rounds in which all take turns (default: 8)")
     parser.add_argument("--threads", type=int, help="worker threads (default: one a core)")
     args = parser.parse_args()
-    biases = measure(rounds=args.rounds, threads=args.threads, tell=lambda line: print(line, file=sys.stderr))
+    biases = measure(rounds=args.rounds, threads=args.threads, report=lambda line: print(line, file=sys.stderr))
     rows = [{**asdict(bias), "within": bias.within} for bias in biases]
     print(json.dumps({"bias": to_json_value(rows)}, indent=2))
 

@@ -40,7 +40,7 @@ COMMAND = Command(
             default=0.0,
         ),
         argument("--per network|all", "one choice for each network, or one of all"),
-        argument("--contended", "count samples that other work contended, too"),
+        argument("--contended", "count samples that other work slowed, too"),
         argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png or .pdf"),
     ),
     run=choose,

@@ -87,7 +87,7 @@ def describe_open(frame: pd.DataFrame) -> list[str]:
 
 
 def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
-    """What contended the run, and the number of marks that are not conclusive and of those that were not checked."""
+    """What disturbed the run, and the number of marks that are not conclusive and of those that were not checked."""
     state = describe_contention(data)
     count = int((~frame["conclusive"].astype(bool) & (frame["status"] == "ok")).sum()) if "conclusive" in frame else 0
     reason = explain_inconclusive(data, plural=True) if count else ""

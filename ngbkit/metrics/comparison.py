@@ -14,6 +14,7 @@ from ngbkit import validation
 from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics.compared_trials import VALUES, compute_values, list_unchecked, list_unjudged, list_unlike
@@ -28,8 +29,6 @@ from ngbkit.user_text import format_value
 if TYPE_CHECKING:
     import pandas as pd
 
-LEVEL = 0.95
-"""The level of the intervals that a change must exceed."""
 
 _KEYS = ("device", "compiler", "batch_size")
 # The packages that run the baseline.

@@ -1,4 +1,4 @@
-"""What contended a run, and its conclusions, in sentences: what is conclusive, what is fastest, and what to do."""
+"""What disturbed a run, and its conclusions, in sentences: what is conclusive, what is fastest, and what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUIET = 0.1
 
 
 def describe_contention(data: Data) -> str:
-    """Describe in a phrase whether a file was altered, and how far other work contended its run; empty if neither.
+    """Describe in a phrase whether a file was altered, and how far other work disturbed its run; empty if neither.
 
     Tables and figures have it, so that their numbers never appear without it.
     """

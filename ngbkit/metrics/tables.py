@@ -74,7 +74,7 @@ def compact(
 
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
     with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
-    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what contended the run,
+    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what disturbed the run,
     what the marks of numbers mean, which trials were not checked and why, what they are normalised to or how far groups
     differ by their times, and which columns are not compared since they were timed under another contract.
 

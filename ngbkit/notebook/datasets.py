@@ -85,7 +85,7 @@ def _shorten(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _describe(data: Data) -> Iterator[str]:
-    """Describe what the values are from, and what contended them."""
+    """Describe what the values are from, and what disturbed them."""
     from ngbkit.figures.captions import describe_provenance
     from ngbkit.metrics.conclusions import describe_contention
 

@@ -79,7 +79,7 @@ class Snapshot:
         return [compact(self.data, figure) for figure in choose_figures(self.data)]
 
     def _list_remarks(self) -> list[str]:
-        """List the conclusions, what contended the run, and the command that shows why trials failed."""
+        """List the conclusions, what disturbed the run, and the command that shows why trials failed."""
         from ngbkit.metrics.conclusions import conclude
 
         conclusions = conclude(self.data) if self.data is not None else []

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ngbkit import metrics, registry, runs
 from ngbkit.compilers.base import GRAPH
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.predictor.lowering.execution import locate_values
@@ -19,9 +20,6 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import onnx, values
 from ngbkit.workloads.base import FactorValue, Workload
-
-LEVEL = 0.95
-"""The level of the intervals of measured speed-ups."""
 
 _REPEATS = 60
 

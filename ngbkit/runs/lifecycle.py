@@ -89,7 +89,7 @@ def resume(
         The run's id, or a prefix of it that no other run shares.
     retry
         Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``; ``"inconclusive"`` measures
-        the groups again in which other work contended too many rounds of a trial.
+        the groups again in which other work slowed too many rounds of a trial.
     settling
         What `ngbkit.runs.plan_settling` plans: these trials alone are measured, again and side by side. Each new record
         replaces the earlier one when it is complete.

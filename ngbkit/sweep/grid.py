@@ -170,7 +170,7 @@ class Grid:
     patience: Multiple | None = field(
         default=None,
         metadata=option(
-            "Repeat what other work contended, for this multiple of the time of a group's calls at most; 0 repeats "
+            "Repeat what other work slowed, for this multiple of the time of a group's calls at most; 0 repeats "
             f"nothing. Contended samples are kept and marked. Default: 2, or ``${options.PATIENCE}`` of the device.",
             metavar="FACTOR",
         ),

@@ -1,4 +1,4 @@
-"""Which trials are conclusive: those with enough rounds that no other work contended."""
+"""Which trials are conclusive: those with enough rounds that no other work slowed."""
 
 from __future__ import annotations
 

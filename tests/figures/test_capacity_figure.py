@@ -11,7 +11,7 @@ from ngbkit.errors import MetricError
 
 
 def test_latency_rises_with_the_rate_and_the_deadline_is_a_line():
-    """A panel has a network, a line a compiler, and a mark a test, hollow where other work contended it."""
+    """A panel has a network, a line a compiler, and a mark a test, hollow where other work slowed it."""
     data = measured(*map(network, "ab"), batch_sizes=(1, 4))
     record_tests(data, [build_test(40.0, True), replace(build_test(44.0, False), contended=True)])
     spec = Spec(data.ngb.plot.capacity("100ms"))
@@ -25,7 +25,7 @@ def test_latency_rises_with_the_rate_and_the_deadline_is_a_line():
     assert {"rule", "line", "point"} <= set(spec.marks())
     assert {"a", "b", "p99 latency (ms)", "requests/s"} <= spec.texts()
     assert "dashed: the deadline of 100 ms" in spec.subtitle
-    assert "hollow: other work contended the test" in spec.subtitle
+    assert "hollow: other work slowed the test" in spec.subtitle
 
 
 def test_nothing_measured_is_an_error():

@@ -52,7 +52,7 @@ def test_a_row_a_trial():
         ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
     ] == list(table.drop(columns=[*ENDS, *CONCLUSIVE]).iloc[:3].itertuples(index=False, name=None))
     assert table[ENDS].isna().all(axis=None)  # of a single round
-    assert table[CONCLUSIVE].all(axis=None)  # but nothing contended it
+    assert table[CONCLUSIVE].all(axis=None)  # but nothing slowed it
     assert ("openvino", 4, "crashed", "signal 11") == tuple(table.loc[3, ["compiler", "batch_size", "status", "error"]])
     assert table.loc[3, ["latency", "throughput", "speedup", "ase", "bsr"]].isna().all()
 

@@ -1,4 +1,4 @@
-"""The turns of one trial so far: its samples, which of them other work contended, and what they cost."""
+"""The turns of one trial so far: its samples, which of them other work slowed, and what they cost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TurnLog:
     _turns_cpu_s: float = 0.0
 
     def _record_piece(self, round_number: int, reply: Message, interference: Interference) -> bool:
-        """Record a child's reply about a piece of a turn; return whether other work contended it."""
+        """Record a child's reply about a piece of a turn; return whether other work slowed it."""
         contended = interference.contended or self._compute_stalled(interference.active) > STALLED
         samples = len(reply["latency_s"])
         self._turns_s += reply["spent_s"]

@@ -45,7 +45,7 @@ class LoadTest:
     # The calls of the server, and the share of the time in which it made them.
     calls: PositiveCount
     busy: Seconds
-    # Whether other work contended it.
+    # Whether other work slowed it.
     contended: bool
     # The release of LoadGen.
     loadgen: Line

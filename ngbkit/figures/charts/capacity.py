@@ -24,7 +24,7 @@ _MOST_DEADLINES = 3.0
 def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -> alt.FacetChart:
     """A quantile of the latency at each rate of requests that LoadGen sent: a panel per network, a line per compiler.
 
-    The marks are the tests of `ngbkit.metrics.capacity`, hollow where other work contended them. A test below the
+    The marks are the tests of `ngbkit.metrics.capacity`, hollow where other work slowed them. A test below the
     deadline is invalid where its requests are too few to prove it.
 
     Parameters
@@ -99,6 +99,6 @@ def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -
     chart = chart.resolve_scale(x="independent").resolve_axis(x="independent")
     remarks.append(f"dashed: the deadline of {format_seconds(service.deadline)}")
     if not frame["conclusive"].all():
-        remarks.append("hollow: other work contended the test")
+        remarks.append("hollow: other work slowed the test")
     head = "Latency against the rate of requests, measured by MLPerf's LoadGen"
     return lines.finish(chart, captions.build_title(head, data, frame.assign(conclusive=True), remarks))

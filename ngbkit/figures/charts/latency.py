@@ -21,7 +21,7 @@ _QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 def latency(data: Data, **select: Any) -> alt.FacetChart:
     """Latency distributions, one panel per network and batch size, one row per compiler.
 
-    Each sample is a stroke, a pale one if other work contended it and estimates leave it out. A bar spans the middle
+    Each sample is a stroke, a pale one if other work slowed it and estimates leave it out. A bar spans the middle
     half of the others, a thin one nine tenths, and the dot is their median.
 
     Parameters

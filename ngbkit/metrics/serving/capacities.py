@@ -170,9 +170,9 @@ def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequen
             "test must be better than its quantile to be valid: a longer one (--seconds) may reach a higher rate"
         )
     if (frame["tests"].gt(0) & ~frame["conclusive"].astype(bool)).any():
-        yield f"{INCONCLUSIVE} not conclusive: the search did not come to an end, or other work contended its tests"
+        yield f"{INCONCLUSIVE} not conclusive: the search did not come to an end, or other work slowed its tests"
     if contended := int(frame["contended"].sum()):
-        yield f"other work contended {contended} of {len(tests)} tests"
+        yield f"other work slowed {contended} of {len(tests)} tests"
     labels = [name for name in frame if name not in _COLUMNS]
     for row in frame[frame["reason"] != ""].to_dict("records"):
         names = [str(row[name]) for name in labels if row[name] == row[name] and name != "device"]

@@ -169,7 +169,7 @@ class Choices:
         count, total = int(self.trials["left_out"].sum()), int(self.trials["samples"].sum())
         if count:
             yield (
-                f"{count} of {count + total} samples were left out, since other work contended them; "
+                f"{count} of {count + total} samples were left out, since other work slowed them; "
                 "contended=True counts them"
             )
         if not self.trials["conclusive"].all():

@@ -58,7 +58,7 @@ def choose(
         Whether to choose from those whose contract marks them as untuned, although their compiler supports tuning.
         Those whose outputs were not checked are never chosen.
     contended
-        Whether samples count that other work contended: a device that has other work to do is slower. By default
+        Whether samples count that other work slowed: a device that has other work to do is slower. By default
         they are left out, as all metrics do, wherever enough others remain.
 
     Returns

@@ -17,10 +17,11 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.hardware import environment
 from ngbkit.metrics import tables
-from ngbkit.metrics.comparison import LEVEL, Comparison, compare
+from ngbkit.metrics.comparison import Comparison, compare
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
 from ngbkit.metrics.statistics import estimate_share
 from ngbkit.runs import folders

@@ -40,7 +40,7 @@ class SelfCheck:
     ngbkit_version
         Version of ngbkit that measured.
     conditions
-        Sentences on what contended the machine before the run.
+        Sentences on what disturbed the machine before the run.
     quiet
         Noise of the groups without a busy process.
     contended

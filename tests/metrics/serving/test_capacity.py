@@ -57,7 +57,7 @@ def test_tests_beside_other_work_are_marked() -> None:
     capacities = find(data)
 
     assert "40 to 44 ?" == capacities.to_frame()["openvino"].iloc[0]
-    assert "other work contended 8 of 8 tests" in capacities.notes
+    assert "other work slowed 8 of 8 tests" in capacities.notes
 
 
 def test_what_cannot_be_served_has_a_reason() -> None:
