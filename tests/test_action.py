@@ -63,7 +63,7 @@ def write_ngbkit(folder: Path, code: int) -> None:
 
 
 def test_the_fields_are_those_of_a_composite_action() -> None:
-    """As the documentation of GitHub lists them; a script names its shell."""
+    """The action has only the fields that GitHub documents, and each script names its shell."""
     assert {"name", "description", "branding", "inputs", "outputs", "runs"} == set(ACTION)
     assert {"using", "steps"} == set(ACTION["runs"])
     assert "composite" == ACTION["runs"]["using"]

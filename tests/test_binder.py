@@ -35,7 +35,7 @@ def test_repo2docker_reads_every_file() -> None:
 
 
 def test_every_dependency_is_pinned() -> None:
-    """Once for each Python, at a version that pyproject.toml allows."""
+    """The constraints pin each dependency once per Python, at a version that pyproject.toml allows."""
     pins: dict[str, list[Requirement]] = {}
     for pin in _read_requirements(ROOT / "constraints.txt"):
         pins.setdefault(_normalize(pin.name), []).append(pin)
@@ -94,7 +94,7 @@ def test_scripts_can_be_run(name: str) -> None:
 
 
 def test_start_runs_its_command() -> None:
-    """With its arguments and its exit code."""
+    """The start script passes the arguments to its command and returns its exit code."""
     command = [BINDER / "start", "bash", "-c", 'printf "%s" "$1"; exit 3', "-", "as it came"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
 

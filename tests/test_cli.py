@@ -194,7 +194,7 @@ def test_a_signal_keeps_what_was_measured(
 
 
 def test_a_reader_that_leaves_is_no_error(state_dir: Path) -> None:
-    """As with `ngbkit compilers | head -1`: no traceback, and the exit status of a broken pipe."""
+    """A closed pipe ends the command without a traceback, with the exit status of a broken pipe."""
     with shell(state_dir, "compilers", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()

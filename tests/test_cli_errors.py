@@ -65,7 +65,7 @@ def test_what_is_not_valid_is_told_in_a_paragraph(
 def test_a_file_that_exists_is_refused_before_measuring(
     new_runs: NewRuns, measured: Path, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And replaced where that is asked for."""
+    """`run` refuses an existing output file before it measures; `--overwrite` replaces it."""
     before, count = measured.read_bytes(), len(new_runs())
     refused = cli.main(["run", str(mlp_file), "-r", "3", "-o", str(measured)])
     message, unchanged = capsys.readouterr().err, measured.read_bytes()
@@ -137,7 +137,7 @@ def test_a_run_that_fails_keeps_what_it_measured(
 def test_a_missing_package_is_named_before_measuring(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the command that brings it."""
+    """The error of a missing package has the command that installs it, before anything is measured."""
     monkeypatch.setitem(sys.modules, "xarray", None)
     code = cli.main(["run", "resnet18"])
 

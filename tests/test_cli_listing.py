@@ -17,7 +17,7 @@ measured = pytest.fixture(write_measured_file)
 
 
 def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What there is, for people and for programs."""
+    """`runs`, `devices` and `compilers` print a table, and JSON on request."""
     for verb, key in (("runs", "run"), ("devices", "device"), ("compilers", "compiler")):
         codes = cli.main([verb]), cli.main([verb, "--json"])
         table, _, rows = capsys.readouterr().out.partition("\n[")
@@ -76,7 +76,7 @@ def test_a_run_without_failures_says_so(new_runs: NewRuns, measured: Path, capsy
 
 
 def test_caches_are_listed_and_cleaned(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a run has left, until it is cleaned away."""
+    """`cache` lists the files that a run has left, and `cache clean` removes them."""
     codes = [cli.main(["cache", *words]) for words in ([], ["clean", "--keep", "0"], ["list", "--json"])]
     before, _, after = capsys.readouterr().out.partition("\n{\n")
     left = json.loads(f"{{{after}")

@@ -178,6 +178,6 @@ def test_each_declaration_is_complete() -> None:
 
 @pytest.mark.parametrize("name", ["repeats", "threads", "flush_l2"])
 def test_a_wrong_value_is_called_by_its_name(name: str) -> None:
-    """What came, and what is valid."""
+    """The error of an invalid option has its name, the value, and the expected values."""
     with pytest.raises(ngbkit.errors.UsageError, match=rf"invalid {name}: got 'x'; expected"):
         ngbkit.Sweep("resnet18", **{name: "x"})

@@ -76,7 +76,7 @@ def test_a_proposal_is_written_as_its_reader_types_it(command: str, magic: str, 
 
 
 def test_every_magic_that_is_proposed_exists() -> None:
-    """With the name of its command in the shell."""
+    """Every magic that an error proposes is registered."""
     proposals = [command.typed_in_magic for command in load_commands().values() if command.typed_in_magic]
 
     assert len(proposals) > 5
@@ -102,7 +102,7 @@ def test_a_warning_is_shown_in_the_words_of_its_reader(monkeypatch: pytest.Monke
 
 
 def test_every_warning_of_ngbkit_is_one() -> None:
-    """Whatever room issues it."""
+    """Every call of `warnings.warn` in the package issues an NgbkitWarning."""
     package = Path(errors.__file__).parent
     calls = [
         (file.name, ast.unparse(node))

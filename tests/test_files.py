@@ -139,7 +139,7 @@ def test_an_error_that_cannot_be_explained_stays_as_it_is() -> None:
     ],
 )
 def test_a_file_that_hides_a_module_is_named(name: str, content: str, program: str, tmp_path: Path) -> None:
-    """Whatever Python makes of it: a missing attribute, a missing name, or an error of its content."""
+    """The error names the file that hides a module, whatever exception Python raises."""
     file = tmp_path / f"{name}.py"
     file.write_text(content)
     program = f"from ngbkit.files import explain_errors\nwith explain_errors():\n    {program}"
@@ -157,7 +157,7 @@ def test_a_hidden_package_is_not_called_missing(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_file_of_another_user_is_left_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``sudo -E`` leaves it: this user has another path, the same each time."""
+    """The store writes beside folders of another user, to the same path each time."""
     store = Store(tmp_path)
     digests = [f"{number:02x}" * 16 for number in range(3)]
     for digest in digests:

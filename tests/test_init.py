@@ -120,7 +120,7 @@ def test_an_import_of_xarray_imports_no_metrics() -> None:
 
 
 def test_the_dataset_of_a_run_has_its_metrics() -> None:
-    """Also where nothing but `ngbkit.runs` was imported."""
+    """A dataset has its accessor even if the program imported only `ngbkit.runs`."""
     recording = sorted((Path(__file__).parent / "recordings").iterdir())[0]
     code = f"from pathlib import Path; from ngbkit import runs; runs.load_dataset(Path({str(recording)!r})).ngb"
 

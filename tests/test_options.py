@@ -16,7 +16,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 
 
 def test_an_option_is_restored_when_its_block_ends() -> None:
-    """As a context manager, `set_options` changes nothing after the block."""
+    """`set_options` as a context manager restores the options after its block."""
     with options.set_options(repeats=7):
         within = options.get_options()["repeats"]
 
@@ -44,7 +44,7 @@ def test_an_invalid_value_is_rejected(name: str, value: Any) -> None:
 
 
 def test_an_unknown_option_offers_the_nearest() -> None:
-    """As any unknown name does."""
+    """The error of an unknown option suggests the nearest name."""
     with pytest.raises(UnknownNameError, match="Did you mean repeats"):
         options.set_options(repeat=3)
 
@@ -69,7 +69,7 @@ def mode(path: Path) -> int:
 
 
 def test_the_state_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So are the parents that are created with it; parents that exist keep their mode."""
+    """The state folder and the parents created with it are private; existing parents keep their mode."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "some" / "state"))
     tmp_path.chmod(0o755)
 

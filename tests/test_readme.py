@@ -21,12 +21,12 @@ MOST_BYTES = 7_000
 
 
 def test_the_readme_is_read_in_a_minute() -> None:
-    """What it leaves out are pages of the site, which it links."""
+    """The README has at most the bytes that are read in a minute."""
     assert MOST_BYTES >= README.stat().st_size
 
 
 def test_installing_comes_first() -> None:
-    """Then the command that measures."""
+    """The README installs first, then measures from the shell, then from a cell."""
     text = README.read_text()
 
     assert "# ngbkit" == text.splitlines()[0]

@@ -27,7 +27,7 @@ def test_a_missing_program_skips_with_the_command_that_installs_it() -> None:
 
 
 def test_where_all_is_required_a_missing_program_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in continuous integration."""
+    """A missing program fails the test, not skips it, where all programs are required."""
     monkeypatch.setenv(requirements.REQUIRE_ALL, "1")
     with pytest.raises(pytest.fail.Exception, match=r"needs Nothing; .* \(NGBKIT_REQUIRE_ALL=1 allows no skip\)"):
         requirements.require_program(NOTHING)

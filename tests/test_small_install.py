@@ -60,7 +60,7 @@ def test_onnx_files_are_measured_without_torch(python: Path, mlp_file: Path, tmp
 
 
 def test_the_quick_start_is_replayed_without_torch(python: Path, tmp_path: Path) -> None:
-    """As Binder does, whose requirements are these: networks are named, and none is built."""
+    """The quick start is replayed from its recordings in an environment without torch."""
     (tmp_path / "notebooks").mkdir()
     page = shutil.copy(NOTEBOOKS / "01-quickstart.ipynb", tmp_path / "notebooks")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NGBKIT_STATE_DIR": str(tmp_path / "state")}

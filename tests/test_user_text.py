@@ -73,11 +73,11 @@ def test_what_is_no_duration_is_refused(duration: str) -> None:
     [("{", "Expecting"), ("[" * 100_000, "nests too deeply"), ("9" * 5000, "too many digits"), ("", "Expecting")],
 )
 def test_invalid_json_is_refused(text: str, message: str) -> None:
-    """With the reason."""
+    """The error of invalid JSON has the reason."""
     with pytest.raises(UsageError, match=message):
         parse_json(text)
 
 
 def test_json_is_read() -> None:
-    """As Python's own module reads it."""
+    """`parse_json` returns the same value as Python's own module."""
     assert {"a": [1, None]} == parse_json('{"a": [1, null]}')

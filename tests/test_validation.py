@@ -63,7 +63,7 @@ def test_json_becomes_a_record() -> None:
     ],
 )
 def test_an_invalid_field_is_an_error_that_names_it(data: Any, message: str) -> None:
-    """What came, and what is valid."""
+    """The error of an invalid field has its name, the value, and the expected values."""
     with pytest.raises(SchemaError) as caught:
         validation.parse(Sample, data)
 
