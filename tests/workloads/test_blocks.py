@@ -69,7 +69,7 @@ def test_a_stack_without_values_is_rejected() -> None:
 
 
 def test_a_label_is_parsed_to_a_stack() -> None:
-    """With or without arguments in braces; values of factors are not part of the label."""
+    """A label of a block, with or without arguments in braces, is parsed to its stack."""
     assert blocks.conv() == blocks.parse("blocks.conv")
     assert blocks.mha(128, heads=4, name='mha{"heads":4}') == blocks.parse('blocks.mha{"heads": 4, "embed": 128}')
     assert blocks.parse("resnet18") is None

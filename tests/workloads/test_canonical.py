@@ -119,7 +119,7 @@ def test_an_old_graph_is_lifted_and_folded(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_inputs_become_constants(tmp_path: Path) -> None:
-    """As files of old exporters declare them."""
+    """Weights that an old exporter declared as inputs become constants."""
     path = write_arithmetic(tmp_path / "net.onnx")
     model = onnx.load(path)
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [6, 6]))
@@ -205,7 +205,7 @@ def test_a_network_that_is_random_stays_as_it_is(tmp_path: Path, monkeypatch: py
 
 
 def test_without_a_tool_the_step_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+    """The result lists the step that a missing tool omitted, with the command that installs the tool."""
     path = write_arithmetic(tmp_path / "net.onnx")
     monkeypatch.setattr(canonical, "find_version", lambda package: None)
 

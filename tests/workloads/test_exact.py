@@ -128,7 +128,7 @@ PRODUCT = helper.make_node("MatMul", ["x", "w"], ["h"])
     ids=["float", "floats", "tensor", "cast", "of-shape", "branch"],
 )
 def test_no_float32_remains_inside(tmp_path: Path, nodes: list[Any]) -> None:
-    """Not in a constant, behind a cast, or in a branch: the result has all digits of float64."""
+    """The float64 network has no float32 in constants, casts or branches, so its result has all digits."""
     (output,) = run(write(tmp_path / "net.onnx", nodes))
 
     np.testing.assert_allclose(output, 2 * (X.astype(np.float64) @ WIDE), rtol=1e-14)

@@ -110,7 +110,7 @@ def test_the_batch_may_be_anywhere(shape: tuple[int | str, ...]) -> None:
 @pytest.mark.parametrize(("below", "bound"), [(1, 1), (3, 3), (BATCH, 4), (f"min(2, {BATCH})", 2)])
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
 def test_indices_are_within_their_table(below: int | str, bound: int, dtype: str) -> None:
-    """Also where the batch is its length, and where the network converts numbers to indices."""
+    """Drawn indices cover their table and stay within it, whatever determines its length."""
     (array,) = feeds.draw([TensorSpec(name="ids", shape=(BATCH, 200), dtype=dtype, below=below)], {}, 4, 0)
 
     assert set(range(bound)) == set(array.ravel().tolist())
@@ -126,7 +126,7 @@ def test_values_of_other_types_are_drawn(dtype: str) -> None:
 
 
 def test_a_value_without_a_batch_is_fed_as_it_is() -> None:
-    """And one sample is repeated along the batch of another input."""
+    """A value without a batch is fed unchanged, and a given sample is repeated along the batch."""
     specs = [TensorSpec(name="rate", shape=(), dtype="int64"), TensorSpec(name="state", shape=(2, BATCH, 3))]
     state = np.arange(6, dtype=np.float32).reshape(2, 1, 3)
 

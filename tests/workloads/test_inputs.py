@@ -140,7 +140,7 @@ def test_nested_inputs_reach_their_places() -> None:
 
 
 def test_a_dict_may_be_the_argument_itself() -> None:
-    """Where no argument has the names of its keys."""
+    """A dict is the argument itself if no argument has the name of a key."""
     call, wrapped = build(Tower(), {"user": torch.ones(3, 4), "item": torch.full((3, 4), 2.0)})
 
     assert ["user", "item"] == [spec.name for spec in call.specs]
@@ -167,7 +167,7 @@ def test_the_batch_is_where_the_rows_are(
 
 
 def test_a_recurrent_module_has_the_batch_second() -> None:
-    """As its inputs agree there alone."""
+    """The batch of a recurrent module is the second dimension, where its inputs agree."""
     module = nn.GRU(12, 16)
 
     call, _ = build(module, (torch.ones(10, 3, 12), torch.ones(1, 3, 16)))
@@ -185,7 +185,7 @@ def test_several_modules_share_values_by_name() -> None:
 
 
 def test_a_module_of_one_row_runs_on_one_row() -> None:
-    """Where two fail; a module that fails on both has no valid inputs."""
+    """A module that fails on two rows runs on one; a module that fails on both is refused."""
 
     class One(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

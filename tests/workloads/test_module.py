@@ -179,7 +179,7 @@ def test_a_damaged_archive_is_rejected(tmp_path: Path, content: bytes) -> None:
 
 
 def test_the_program_can_be_traced_and_run_in_float64(trained: Net) -> None:
-    """Without export's own assertions and hooks, TorchScript can trace it, and it has a float64 reference."""
+    """TorchScript traces an exported program, which also runs in float64."""
     network = receive(module.from_module("net", trained.float(), EXAMPLES))
     arrays = [torch.from_numpy(array) for array in feeds.draw(network.inputs, network.examples, 3, 0)]
 
@@ -252,7 +252,7 @@ def test_an_invalid_module_is_rejected(value: Any, examples: Any, sizes: list[in
 
 
 def test_no_label_names_a_live_module() -> None:
-    """Only the notebook has its modules' names."""
+    """No label refers to a module of the notebook."""
     assert module.parse("net") is None
     assert [] == list(module.complete(""))
 

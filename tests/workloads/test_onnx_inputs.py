@@ -113,7 +113,7 @@ def test_a_side_is_an_integer_from_0(tmp_path: Path, value: float) -> None:
 
 
 def test_a_description_without_open_dimensions_is_as_before(tmp_path: Path) -> None:
-    """So are the ids of earlier runs; and one with open dimensions survives JSON."""
+    """Static inputs keep their description; open dimensions survive JSON."""
     static = onnx_source.file(write_sum(tmp_path / "static.onnx", {"x": ["batch", 4, 8]}))
     workload = onnx_source.file(write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8]}))
     received = Workload.from_json(json.loads(json.dumps(workload.to_json())), lambda digest: workload.artifacts[digest])

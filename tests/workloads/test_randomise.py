@@ -26,7 +26,7 @@ def measure_effect_of_middle_weight(module: nn.Module) -> float:
 
 
 def test_a_weight_in_the_middle_of_a_network_reaches_its_output() -> None:
-    """Without a convolution, an untrained resnet18 returns the same output, and a randomised one does not."""
+    """A middle weight affects the output of a network only once it is randomised."""
     with seed_generators(0):
         untrained, randomised = (timm_library.create_model("resnet18").eval() for _ in range(2))
 
@@ -56,7 +56,7 @@ def test_every_convolution_of_a_network_reaches_its_output(name: str) -> None:
 
 
 def test_statistics_of_a_trained_batch_norm_do_not_change() -> None:
-    """Only re-drawn statistics are scaled, and only if the signal would fade; no hook remains."""
+    """`randomise` scales only re-drawn statistics, if the signal would fade, and leaves no hook."""
     faint = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4)).eval()
     with torch.no_grad():
         faint[0].running_var.copy_(torch.arange(1.0, 5.0))
@@ -70,7 +70,7 @@ def test_statistics_of_a_trained_batch_norm_do_not_change() -> None:
 
 
 def test_trained_values_do_not_change() -> None:
-    """Only a tensor of one repeated value is re-drawn; varying and single values are not."""
+    """`randomise` draws anew only tensors of one repeated value, not varying or single values."""
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(1))
     with torch.no_grad():
         module[1].weight.copy_(torch.tensor([1.0, 1.0, 1.0, 1.1]))

@@ -51,7 +51,7 @@ def test_a_module_runs_where_files_hide_modules(hiding_folder: Path) -> None:
 def test_a_run_survives_files_that_hide_modules(
     variables: dict[str, str], hiding_folder: Path, mlp_file: Path, tmp_path: Path
 ) -> None:
-    """So it does with the variables of the user's own cluster and program, which are not for ngbkit's processes."""
+    """A run succeeds despite files that hide modules and variables for other programs."""
     settings = {"NGBKIT_STATE_DIR": str(tmp_path / "state"), "NGBKIT_PATIENCE": "0", **variables}
     words = ["run", str(mlp_file), "-c", "onnxruntime", "-b", "1", "-r", "2", "--json", "--quiet"]
     process = subprocess.run(
