@@ -58,7 +58,7 @@ def test_a_trials_id_tells_its_content() -> None:
 
 
 def test_a_sweep_survives_json() -> None:
-    """What travels to a device is what was asked for."""
+    """A sweep keeps its id, its trials and its description through JSON."""
     sweep = Sweep([NET, blocks.mha(64, [1, 3])], ["identity", 'openvino{"hint":"throughput"}'], [1], repeats=3, seed=4)
     back = Sweep.from_json(json.loads(json.dumps(sweep.to_json())))
 
@@ -144,7 +144,7 @@ def test_a_line_of_a_megabyte_is_split(unit: str) -> None:
 
 @given(hint=st.sampled_from(["latency", "throughput"]), precision=st.sampled_from(["f32", "bf16", "f16"]))
 def test_a_label_reads_back_as_the_choice_that_it_names(hint: str, precision: str) -> None:
-    """Whatever the order in which options were written."""
+    """A label is parsed to its choice, whatever the order of its options."""
     choice = Choice.parse(json.dumps({"precision": precision, "hint": hint}).join(["openvino", ""]))
 
     assert {"hint": hint, "precision": precision} == dict(choice.options)

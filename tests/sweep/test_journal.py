@@ -30,7 +30,7 @@ def test_what_was_committed_is_read_back_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_start_without_a_pass_counts_as_an_attempt(tmp_path: Path) -> None:
-    """Only starts that were not taken back say that a process ended within a phase."""
+    """The journal counts the starts of a phase that no pass took back."""
     with Journal(tmp_path / "j.sqlite") as journal:
         journal.start(["a", "b"], "load")
         journal.start(["a"], "load")
@@ -139,7 +139,7 @@ def test_something_else_than_a_journal_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
-    """What a newer ngbkit wrote is neither read wrongly nor changed."""
+    """A journal of a newer format is an error that asks for a newer ngbkit."""
     import sqlite3
 
     path = tmp_path / "j.sqlite"
@@ -183,6 +183,6 @@ def test_a_missing_journal_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_held_fence_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
-    """Whoever waits for a fence can tell it from damage."""
+    """A second writer gets a FencedError, which differs from the error of a damaged journal."""
     with Journal(tmp_path / "j.sqlite"), pytest.raises(FencedError, match="Wait for it"):
         Journal(tmp_path / "j.sqlite")

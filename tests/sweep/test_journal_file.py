@@ -56,7 +56,7 @@ def test_a_flipped_bit_makes_a_record_pending(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [b"latency BLOB", b"checksum INTEGER NOT", b"value TEXT", b"phase TEXT"])
 @pytest.mark.parametrize("byte", [b"\xe8", b"x", b"\0", b","])
 def test_a_damaged_name_of_a_column_costs_no_record(tmp_path: Path, name: bytes, byte: bytes) -> None:
-    """Even where it is no text, for which Python has an error that is none of sqlite's."""
+    """Every record is recovered from a journal with a damaged column name, even one that is no text."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         journal.finish([measurement("a")])
@@ -178,7 +178,7 @@ def test_a_damaged_note_costs_nothing_else(tmp_path: Path, value: object) -> Non
 
 
 def test_a_reader_gets_what_can_be_read_of_a_cut_file_and_leaves_it(tmp_path: Path) -> None:
-    """Only a writer replaces it."""
+    """A reader recovers the records of a truncated journal and does not change its file."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         journal.finish([measurement(f"trial-{index:04d}", samples=100) for index in range(100)])
@@ -229,7 +229,7 @@ def deny_writing(folder: Path) -> Iterator[None]:
 
 
 def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """With all that was committed, although the file's log has a part of it."""
+    """A reader without write access gets all committed records, including those in the log."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal, tempfile.TemporaryDirectory(prefix="ngbkit-readonly-") as name:
         journal.finish([measurement("a")])
@@ -244,7 +244,7 @@ def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 
 def test_a_new_journal_waits_for_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever lists runs may read the file just as it is made; SQLite then fails at once, whatever its time limit."""
+    """A new journal retries while a reader locks its file."""
     execute_statement, refusals = journal_file._Connection.execute, []
 
     def refuse(connection: Any, *arguments: Any) -> Any:

@@ -15,7 +15,7 @@ KEY = facts_key("net", {"width": 8})
 
 
 def test_the_description_of_this_machine_is_valid() -> None:
-    """And stays as it is."""
+    """The description of this machine is valid and is parsed unchanged."""
     observed = conditions.observe(0)
     description = {**environment.describe(), "conditions": {**observed, "warnings": []}, "peaks": {}, "selfcheck": {}}
 

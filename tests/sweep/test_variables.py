@@ -17,7 +17,7 @@ DECLARED |= {name: metric.units for name, metric in load_metrics().items()}
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_units_are_those_of_udunits(name: str) -> None:
-    """As the CF conventions ask for, so that other programs can convert them."""
+    """Every unit of a variable is in the form of UDUNITS, which the CF conventions require."""
     assert UNITS.fullmatch(DECLARED[name])
 
 

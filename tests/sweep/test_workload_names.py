@@ -54,7 +54,7 @@ def test_files_of_one_name_are_told_apart(names: list[str], expected: list[str])
 
 
 def test_a_file_in_the_current_folder_is_told_apart_by_that_folder(tmp_path: Path) -> None:
-    """However its path is written: what counts is where it is."""
+    """The folder of a file distinguishes its name, however the path is written."""
     write_files("model.onnx", "a/model.onnx")
 
     names = [workload.name for workload in Sweep(["a/../model.onnx", "./a/model.onnx"]).workloads]
@@ -123,7 +123,7 @@ def test_labels_of_files_survive_json_and_a_dataset(tmp_path: Path) -> None:
 
 
 def test_a_panel_names_files_of_one_name() -> None:
-    """As the shell does: its words have no place for a name."""
+    """A panel distinguishes files of the same name by their folders, as the shell does."""
     line = Line(workloads=tuple(write_files("a/model.onnx", "b/model.onnx")))
 
     assert ["a/model", "b/model"] == [workload.name for workload in line.to_sweep().workloads]
