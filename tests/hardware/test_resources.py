@@ -105,7 +105,7 @@ def test_the_clock_of_no_process_raises() -> None:
 
 
 def test_a_process_without_a_kernel_clock_is_read_from_its_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their coarser resolution."""
+    """A process without a kernel clock is read from its coarser tick counts."""
 
     def refuse(clock: int) -> float:
         raise OSError

@@ -15,7 +15,7 @@ from ngbkit.hardware.accelerators import cuda
 
 
 def test_an_upload_can_be_downloaded(gpu: FakeGpu) -> None:
-    """Even an array without elements."""
+    """An uploaded array is downloaded unchanged, even one without elements."""
     driver = cuda.Driver()
     for array in (np.arange(12, dtype=np.float32).reshape(3, 4), np.empty((0, 4), np.int64)):
         address = driver.allocate(array.nbytes)
@@ -104,7 +104,7 @@ def test_the_gpu_has_properties(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_process_that_has_called_cuda_is_told_from_another(driver_folder: Path) -> None:
-    """Also from one that has loaded the driver and not called it."""
+    """A process is initialised after its first CUDA call, not after it loads the driver."""
     program = f"""
 import ctypes
 from ngbkit.hardware.accelerators import cuda

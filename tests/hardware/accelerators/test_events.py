@@ -69,7 +69,7 @@ def test_events_time_no_flush(gpu: FakeGpu, driver: cuda.Driver) -> None:
 
 
 def test_the_hosts_clock_starts_when_the_cache_is_written(gpu: FakeGpu, driver: cuda.Driver) -> None:
-    """With the host's clock the call waits for the flush."""
+    """The host's clock starts after the flush of the cache has ended."""
     network = _network(gpu, driver)
 
     def run() -> None:

@@ -101,7 +101,7 @@ def test_wheels_travel_in_pieces(wheels: ModuleType, tmp_path: Path) -> None:
 
 
 def test_the_requirements_are_those_of_the_extras(wheels: ModuleType) -> None:
-    """Without what the machine has, and without a second package of the same module."""
+    """The requirements are those of the extras, less installed packages and duplicates of a module."""
     names = {wheels.read_name(text) for text in wheels.list_requirements(["onnxruntime-gpu", "tensorrt-rtx"], {"Onnx"})}
 
     assert {"nvidia-ml-py", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-nv-tensorrt-rtx-cu13"} == names

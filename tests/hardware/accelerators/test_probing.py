@@ -22,13 +22,13 @@ def _driver(driver_folder: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_working_gpu_has_no_problem() -> None:
-    """With a driver, a GPU, and a library that prints nothing."""
+    """A machine with a driver, a GPU and a silent library has no problem."""
     assert "" == cuda.find_problem("numpy", "import numpy")
     assert "" == cuda.find_problem("anything", "")
 
 
 def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the loader's message and what to do; the library is not probed."""
+    """The problem of a missing driver has the loader's message and a remedy, and no library is probed."""
     (tmp_path / "libcuda.so.1").write_bytes(b"")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     problem = cuda.find_problem("torch", "print('asked')")
@@ -41,7 +41,7 @@ def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("call", ["cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain"])
 def test_a_driver_that_does_not_start_is_reported(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the name of its error, unlike a missing driver."""
+    """The problem of a driver that does not start has the name of its error."""
     monkeypatch.setenv("FAKE_CUDA_FAIL", f"{call}:803")
     problem = cuda.find_problem("torch", "")
 
@@ -126,7 +126,7 @@ def test_the_gpu_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_compute_capability_is_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one, the error has the reason."""
+    """The compute capability is a pair; the error has the reason if there is none."""
     assert (8, 7) == cuda.read_compute_capability()
 
     monkeypatch.setenv(VISIBLE, "")
@@ -162,7 +162,7 @@ def test_the_version_of_the_driver_is_read(file: str, text: str, version: str, t
     ],
 )
 def test_a_process_that_probes_can_fork_children_that_use_the_gpu(code: str, exit_code: int) -> None:
-    """Unlike a process with a driver of its own, whose children get errors."""
+    """Children of a process that probes can use the GPU; those of one with a driver fail."""
     program = f"""
 import os, sys
 from ngbkit.hardware.accelerators import cuda

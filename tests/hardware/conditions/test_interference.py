@@ -138,7 +138,7 @@ def test_one_tick_does_not_disturb_a_short_turn(tmp_path: Path, monkeypatch: pyt
 
 
 def test_constant_counters_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a sandbox, where no turn is contended."""
+    """Constant counters, as in a sandbox, make no turn contended."""
     machine = Machine(tmp_path, monkeypatch)
     monkeypatch.setattr(machine, "advance", lambda wall: setattr(machine, "wall", machine.wall + wall))
     record(tmp_path, {"proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})

@@ -78,7 +78,7 @@ def test_a_laptop_is_observed(tmp_path: Path) -> None:
 
 
 def test_the_work_of_others_is_observed(tmp_path: Path) -> None:
-    """Without this process; the busiest are named, each name once, except idle ones; steal is separate."""
+    """The observed work excludes this process and steal, and has each busy process name once."""
     before = {
         **build_process(OWN, "own", 100),
         **build_process(7, "idle", 5),
@@ -143,7 +143,7 @@ def test_a_containers_quota_is_in_cores(tmp_path: Path, files: dict[str, object]
 
 
 def test_a_quiet_machine_has_no_warning() -> None:
-    """Nor has a missing value."""
+    """A quiet machine has no warning, and missing values cause none."""
     observed = {
         "cores": 8,
         "cores_usable": 8,
@@ -194,7 +194,7 @@ def test_a_warning_has_a_remedy(observed: dict[str, object], sentence: str) -> N
     ],
 )
 def test_much_other_work_is_described(observed: dict[str, object], text: str) -> None:
-    """With the names of what does it, where they are known; a machine's own services are not much."""
+    """The description of much other work names its processes, if they are known."""
     assert text == conditions.describe_other_work(observed)
 
 

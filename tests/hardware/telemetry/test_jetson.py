@@ -80,7 +80,7 @@ def test_a_channel_that_is_switched_off_is_no_rail(tmp_path: Path) -> None:
 
 
 def test_the_cpu_of_a_jetson_has_the_boards_power(tmp_path: Path) -> None:
-    """And the clock of its fastest cluster, but nothing of the GPU."""
+    """The CPU of a Jetson reads the board's power and the clock of its fastest cluster."""
     reading = open_chip(tmp_path, AGX_ORIN, "cpu").read()
 
     assert 19.88 * 0.6 + 5.0 == pytest.approx(reading.power_w)
@@ -168,7 +168,7 @@ def test_a_jetson_without_its_own_gpu_may_have_another(tmp_path: Path, monkeypat
 
 
 def test_a_jetson_has_no_problem(tmp_path: Path) -> None:
-    """Whichever of its chips computes."""
+    """A Jetson has telemetry for its CPU and its GPU without a problem."""
     root = record(tmp_path, ORIN_NX)
 
     assert ("", "") == (telemetry.find_problem("cpu", root), telemetry.find_problem("cuda:0", root))

@@ -57,7 +57,7 @@ def test_a_chip_is_read_during_a_turn() -> None:
 
 
 def test_a_turn_begins_after_the_first_reading_and_ends_with_the_last() -> None:
-    """However short it is; then its thread has ended."""
+    """Every turn has a first and a last reading, and its thread ends with it."""
     chip = FakeChip(build_readings(2))
     meter = Meter(chip, period_s=30.0)
     with meter.record_turn():
@@ -67,7 +67,7 @@ def test_a_turn_begins_after_the_first_reading_and_ends_with_the_last() -> None:
 
 
 def test_nothing_is_read_between_turns() -> None:
-    """And turns add up."""
+    """The meter reads nothing between turns, and adds the turns up."""
     chip = FakeChip(build_readings(4))
     meter = Meter(chip, period_s=30.0)
     with meter.record_turn():
@@ -109,7 +109,7 @@ def test_a_failed_reading_is_dropped() -> None:
 
 
 def test_a_chip_that_always_fails_has_no_use() -> None:
-    """And nothing is raised."""
+    """A chip whose readings fail has an empty use and raises nothing."""
     meter = Meter(FakeChip([]), period_s=0.0)  # it has no readings
     with meter.record_turn():
         pass
@@ -118,7 +118,7 @@ def test_a_chip_that_always_fails_has_no_use() -> None:
 
 
 def test_an_error_in_a_turn_propagates() -> None:
-    """With its thread ended, and the readings kept."""
+    """An error in a turn propagates, its thread ends, and the readings remain."""
     meter = Meter(FakeChip(build_readings(2)), period_s=30.0)
     with pytest.raises(ValueError, match="its own"), meter.record_turn():
         raise ValueError("its own")
@@ -165,7 +165,7 @@ def test_a_system_without_threads_has_no_telemetry(monkeypatch: pytest.MonkeyPat
 
 
 def test_gpu_memory_is_that_of_the_process_and_its_descendants() -> None:
-    """Not of others, of those that have ended, or of the parent."""
+    """GPU memory counts only the process and its living descendants."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         memory = {child.pid: 40, os.getpid(): 2, os.getppid(): 1000, 4194303: 5000}
@@ -181,7 +181,7 @@ def test_gpu_memory_is_that_of_the_process_and_its_descendants() -> None:
 
 
 def test_memory_of_others_alone_does_not_count() -> None:
-    """As in a container, where the driver reports other pids."""
+    """GPU memory is None if the driver reports only other processes, as in a container."""
     meter = Meter(FakeChip(build_readings(2, process_memory_bytes={os.getppid(): 7})), period_s=30.0)
     with meter.record_turn():
         pass

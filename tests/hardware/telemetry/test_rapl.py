@@ -73,7 +73,7 @@ def test_parts_and_the_platform_do_not_count_twice(tmp_path: Path) -> None:
 
 
 def test_a_counter_that_begins_anew_counts_on(tmp_path: Path) -> None:
-    """Twice, each time after its range."""
+    """The energy keeps growing when a counter restarts at the end of its range."""
     root = record(tmp_path, build_zones({":0": ("package-0", RANGE - 1_000_000)}))
     chip = open_chip(root)
     energies = [read_joules(chip)]
@@ -96,7 +96,7 @@ def test_a_reset_without_a_range_is_no_energy(tmp_path: Path) -> None:
 
 
 def test_a_counter_that_stops_answering_is_no_zero(tmp_path: Path) -> None:
-    """Nor is the energy that of the other package alone."""
+    """The energy is None, not that of the other packages, if a counter stops answering."""
     root = record(tmp_path, build_zones(SERVER))
     chip = open_chip(root)
     chip.read()
@@ -106,7 +106,7 @@ def test_a_counter_that_stops_answering_is_no_zero(tmp_path: Path) -> None:
 
 
 def test_the_energy_of_turns_is_the_power_times_their_length(tmp_path: Path) -> None:
-    """As the totals of all chips compute it."""
+    """The energy of turns is the power times their length."""
     root = record(tmp_path, build_zones({":0": ("package-0", 0)}))
     now = [0.0]
     chip = CpuChip(root, clock=lambda: now[0])
@@ -143,7 +143,7 @@ def test_root_alone_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_counter_without_a_number_is_a_problem(tmp_path: Path) -> None:
-    """And no telemetry."""
+    """A counter without a number is reported as a problem and gives no telemetry."""
     root = record(tmp_path, build_zones({":0": ("package-0", "none")}))
 
     assert None is telemetry.open("cpu", root)

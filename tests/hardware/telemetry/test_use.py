@@ -74,7 +74,7 @@ def test_earlier_work_is_not_charged_to_a_turn() -> None:
 
 
 def test_energy_of_turns_adds_up() -> None:
-    """Without that of the time between."""
+    """The energy of turns is summed without the time between them."""
     turns = [build_turn(1.0, start=10.0 * index, energy_j=lambda time_s: 30 * time_s) for index in range(4)]
 
     assert 120.0 == pytest.approx(sum_up(turns).energy_j)

@@ -46,7 +46,7 @@ def test_a_gpu_is_found_by_number_or_uuid(selector: str, index: int, part: str) 
 
 @pytest.mark.parametrize("selector", ["", "-1", "2", "GPU-a", "GPU-ff", "MIG-c", "NoDevFiles", "A"])
 def test_an_ambiguous_or_unknown_selector_matches_none(selector: str) -> None:
-    """As in CUDA."""
+    """An ambiguous or unknown selector matches no GPU, as in CUDA."""
     assert None is match_gpu(selector, SLICED, "")
 
 
