@@ -120,7 +120,7 @@ def test_outputs_are_flat_and_only_tensors() -> None:
 
 
 def test_calls_are_read_from_the_code_of_a_network() -> None:
-    """Only kernels and operators in ``run_impl`` count as calls, not allocations and views."""
+    """The calls are the kernels and operators of ``run_impl``, without allocations and views."""
     source = """
 void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0);
 void AOTInductorModel::run_impl(AtenTensorHandle* input_handles) {

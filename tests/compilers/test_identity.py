@@ -48,7 +48,7 @@ def test_facts_name_the_blas() -> None:
 
 
 def test_onnx_without_onnxruntime_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without ONNX Runtime, an ONNX file raises an error with the install command."""
+    """An ONNX file raises an error with the install command if ONNX Runtime is missing."""
     monkeypatch.setattr(identity, "find_version", lambda package: None)
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'ngbkit\[onnxruntime\]'"):

@@ -47,7 +47,7 @@ def find_explained(options: dict[str, bool]) -> Mapping[str, Any]:
 
 
 def test_calls_are_read_from_the_code_of_a_graph() -> None:
-    """Only generated kernels and library calls in ``call`` count, not allocations and checks."""
+    """The calls are the generated kernels and library calls of ``call``, without allocations and checks."""
     source = """
 cpp_fused_add_relu_0 = async_compile.cpp_pybinding([], r'cpp_not_a_call()')
 
@@ -88,7 +88,7 @@ def test_a_kernel_is_fused_where_its_name_joins_operators(kernel: str, fused: bo
 
 
 def test_graph_breaks_have_their_reasons_and_no_count_of_nodes() -> None:
-    """With a graph break, the first line of each reason is reported, and node counts are omitted."""
+    """A graph break reports the first line of each reason and omits node counts."""
     counts = count_with(graphs=2, breaks={"Call to `print`\n  Explanation: …": 2})
     explained = inductor._explain(counts)
 
@@ -98,7 +98,7 @@ def test_graph_breaks_have_their_reasons_and_no_count_of_nodes() -> None:
 
 @pytest.mark.parametrize(("cxx", "message"), [(None, "found no g++ or clang++"), ("nowhere++", "'nowhere++'")])
 def test_a_missing_cxx_compiler_is_named(monkeypatch: pytest.MonkeyPatch, cxx: str | None, message: str) -> None:
-    """Without a C++ compiler Inductor is unavailable, and the reason names the missing one."""
+    """Inductor is unavailable if the C++ compiler is missing, and the reason names that compiler."""
     monkeypatch.setenv("CXX", cxx) if cxx else monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(inductor_runtime.shutil, "which", lambda name: None)
 

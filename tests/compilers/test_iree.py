@@ -56,7 +56,7 @@ def test_a_tool_that_says_nothing_is_named(tmp_path: Path) -> None:
 
 
 def test_what_initialisers_execute_is_no_part_of_a_call(tmp_path: Path) -> None:
-    """Only the command buffers of functions count, in order, not those of initialisers."""
+    """The calls are the command buffers of functions, in order, without those of initialisers."""
     statistics = tmp_path / "calls.csv"
     statistics.write_text(
         """;

@@ -73,7 +73,7 @@ def test_fusions_are_counted() -> None:
 
 
 def test_nothing_is_fused_without_optimisation() -> None:
-    """Without optimisations the graph is executed unchanged."""
+    """ONNX Runtime executes the graph unchanged if optimisation is off."""
     explained = find_attempt(optimization="off").explained
 
     assert explained["nodes_before"] == explained["nodes_after"]
@@ -304,7 +304,7 @@ def test_what_is_for_a_cpu_is_refused_on_a_gpu(exported: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(("threads", "pools"), [(2, (1, 2)), (8, (7, 2))])
 def test_both_pools_share_the_threads(threads: int, pools: tuple[int, int]) -> None:
-    """With parallel branches both pools and the calling thread add up to the number of threads."""
+    """Both pools and the calling thread of parallel branches add up to the number of threads."""
     settings = compiler.make_settings(threads, "all", False, "parallel")
 
     assert pools == (settings.intra_op_num_threads, settings.inter_op_num_threads)
@@ -352,7 +352,7 @@ def test_parallel_branches_are_in_the_contract() -> None:
 
 
 def test_the_probe_names_what_this_build_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a GPU and an ONNX Runtime for the CPU, the reason names the package to install."""
+    """The reason names the package to install if ONNX Runtime is built for the CPU only."""
     fake_onnxruntime.install(monkeypatch, available=("CPUExecutionProvider",))
 
     assert "this build of ONNX Runtime has CPUExecutionProvider: it has no libonnx" in compiler.diagnose()

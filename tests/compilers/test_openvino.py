@@ -35,7 +35,7 @@ def test_single_precision_is_asked_for() -> None:
 
 
 def test_throughput_overlaps_the_requests_it_reports() -> None:
-    """With the throughput hint the contract's overlap is the number of requests, and the facts report the streams."""
+    """The throughput hint overlaps as many requests as its facts report."""
     attempt = find_attempt(hint="throughput")
 
     assert attempt.contract is not None

@@ -234,7 +234,7 @@ def test_half_precision_is_flag_or_graph(
 def test_half_precision_without_a_converter_is_unsupported(
     compile_it: Compile, install: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the package that converts the graph, the message has its install command."""
+    """The error has the install command if the package that converts to half precision is missing."""
     install("11.4.0")
     monkeypatch.setitem(sys.modules, "onnxruntime.transformers.float16", None)
 
@@ -333,7 +333,7 @@ def test_the_probe_says_that_it_does_not_fit_the_driver(libraries: Path, monkeyp
 
 
 def test_the_probe_says_that_there_is_no_gpu(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a visible GPU the probe does not load TensorRT."""
+    """The probe reports a missing GPU without loading TensorRT."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
 
     assert "tensorrt needs one" in tensorrt.probe()

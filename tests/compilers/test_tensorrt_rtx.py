@@ -229,7 +229,7 @@ def test_what_ran_is_explained(build_task: Callable[..., Task], plugged: fake_on
 
 
 def test_the_probe_has_the_providers_own_reason(plugged: fake_onnxruntime.FakeRuntime) -> None:
-    """With a driver and a GPU, the reason is the provider's own, or empty."""
+    """The reason is the provider's own, or empty, on a machine with a driver and a GPU."""
     assert "" == compiler.diagnose()
     plugged.devices = []
     assert "offers no device" in compiler.diagnose()

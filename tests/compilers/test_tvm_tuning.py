@@ -207,7 +207,7 @@ def test_versions_that_crash_are_refused(monkeypatch: pytest.MonkeyPatch, tvm: s
 
 
 def test_a_missing_cost_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without XGBoost tuning is refused, and the message has the install command."""
+    """Tuning is refused if XGBoost is missing, and the message has the install command."""
     monkeypatch.setattr(targets, "find_spec", lambda module: None if module == "xgboost" else module)
 
     with pytest.raises(UnsupportedError, match=r"tuning needs xgboost, .*pip install 'ngbkit\[tvm\]'"):
