@@ -9,7 +9,7 @@ from ngbkit import cli
 
 
 def test_any_command_line_ends_with_an_exit_code() -> None:
-    """Whatever its words are."""
+    """Any command line ends with an exit code, not a traceback."""
     fuzz_command_lines.run(cases=100, seed=0)
 
 
@@ -32,7 +32,7 @@ def test_any_command_line_ends_with_an_exit_code() -> None:
     ],
 )
 def test_hostile_words_are_told_in_a_sentence(words: list[str], message: str) -> None:
-    """What was received, and what is valid."""
+    """The error of hostile words has the received value and the valid ones."""
     code, text = fuzz_command_lines.main(words)
 
     assert cli.INVALID == code

@@ -6,5 +6,5 @@ import fuzz_events
 
 
 def test_any_event_is_refused_or_harmless() -> None:
-    """Whatever a field holds."""
+    """Any event of a device is refused or harmless."""
     fuzz_events.run(cases=100, number=0)

@@ -6,5 +6,5 @@ import fuzz_journals
 
 
 def test_nothing_altered_is_read_as_genuine() -> None:
-    """And nothing but ngbkit's own errors is raised."""
+    """An altered journal never yields an altered record, and raises only errors of ngbkit."""
     fuzz_journals.run(cases=60, number=0)
