@@ -90,7 +90,7 @@ def test_a_foreign_rule_is_applied_at_each_site_alone(once: RewriteRule, tmp_pat
 
 
 def test_the_search_applies_foreign_rules(once: RewriteRule) -> None:
-    """Like its own."""
+    """The search applies rules of other packages."""
     best = search(build_model(build_relus()), count_calls, [once])[0]
 
     assert ["once", "once"] == [name for name, _ in best.steps]

@@ -87,7 +87,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 def test_weights_of_a_candidate_that_are_too_large_are_saved_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those that a rule folded; small ones stay in the file."""
+    """Large weights are saved in a file of their own; small ones stay in the graph's file."""
     model = ir.load(residual(tmp_path))
     assert not list(tmp_path.glob(saving.save_model(model, tmp_path / "small.onnx").name + ".data"))
     monkeypatch.setattr(saving, "EMBEDDED_BYTES", 100)
@@ -98,7 +98,7 @@ def test_weights_of_a_candidate_that_are_too_large_are_saved_beside_it(
 
 
 def test_an_optimised_network_has_its_weights(external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too large for one file, they are exported beside the graph, and written beside the kept one."""
+    """An optimised network has the weights of the original, in a file of their own if they are large."""
     monkeypatch.setattr(onnx_binding, "EMBEDDED_BYTES", 100)
     target = tmp_path / "out.onnx"
     optimizer.optimize(str(external), cost=operations, rules=[], out=target)

@@ -100,7 +100,7 @@ def test_a_step_back_is_taken_for_two_ahead() -> None:
 
 
 def test_it_ends_in_time_and_reports_progress(branches: ir.Model) -> None:
-    """Without time there is no rewriting; each round is reported."""
+    """The search stops at its time limit and reports each round."""
     rounds: list[int] = []
     assert 1 == len(search(branches, count_calls, beam=Beam(seconds=0)))
     search(branches, count_calls, [rule("sum-branches")], Beam(rounds=2), lambda number, best: rounds.append(number))

@@ -56,7 +56,7 @@ def test_a_tool_that_goes_wrong_is_a_reason(name: str, network: Path, tmp_path: 
 
 
 def test_a_tool_that_hangs_is_stopped(network: Path, tmp_path: Path, state_dir: Path) -> None:
-    """With its process."""
+    """A simplifier that hangs is killed at its time limit, with its process."""
     problem = simplify(load("hanging"), network, tmp_path / "out.onnx", limit_s=0.2)
 
     assert "stopped: it took longer than 0.2 s" == problem
