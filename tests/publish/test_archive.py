@@ -72,7 +72,7 @@ def test_the_root_has_license_and_authors(site: Path) -> None:
 
 
 def test_nothing_is_stated_that_nobody_said(site: Path) -> None:
-    """Without a license and authors the root has none."""
+    """The root of the archive has no license and no author if none is given."""
     assert not {"license", "author"} & set(read_graph(write(site, {}))["./"])
 
 

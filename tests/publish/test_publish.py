@@ -88,7 +88,7 @@ def test_a_site_is_complete(site: Path) -> None:
 
 
 def test_nothing_is_left_beside_a_site(folder: Path, site: Path) -> None:
-    """Except the folder that speeds up the next build."""
+    """Publishing leaves only the site and the cache of its build."""
     assert {"notebooks", "site", ".site-ngbkit"} == {path.name for path in folder.parent.iterdir()}
 
 
@@ -153,7 +153,7 @@ def test_figures_in_a_browser(browser: Browser, served: str, scripts: bool) -> N
 
 
 def test_a_measuring_cell_is_displayed_and_not_executed(site: Path) -> None:
-    """With a note on how to execute it."""
+    """A measuring cell is displayed with a note on how to execute it."""
     text = (site / "02-again.html").read_text()
 
     assert "it was executed" in text
@@ -277,7 +277,7 @@ def test_the_state_of_the_reader_neither_appears_nor_changes(
 
 
 def test_figures_show_the_recording(folder: Path, site: Path) -> None:
-    """With every sample."""
+    """A figure of the site has every sample of the recorded run."""
     (recording,) = (folder / "data" / "recorded").iterdir()
     provenance = Manifest.read(site).figures[0].provenance
     dataset = storage.load(site / "_static" / "datasets" / f"{provenance['dataset']}.nc")

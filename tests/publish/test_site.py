@@ -28,7 +28,7 @@ def test_pictures_of_a_page_are_copied(tmp_path: Path, name: str) -> None:
 
 
 def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
-    """Without a warning of Sphinx, such as that of a docstring with an unknown target; no notebook is executed."""
+    """Sphinx builds the pages and the reference without a warning."""
     notebooks = Path(__file__).parents[2] / "notebooks"
     sources, texts = sorted(notebooks.glob("*.ipynb")), sorted(notebooks.glob("*.md"))
     folder = tmp_path / "sources"
