@@ -102,7 +102,7 @@ def test_a_long_table_is_shortened(shell: InteractiveShell, monkeypatch: pytest.
 
 
 def test_unloading_restores_the_display_of_xarray(shell: InteractiveShell) -> None:
-    """As if the extension had never been loaded."""
+    """A dataset has xarray's own display after the extension is unloaded."""
     data = measured()
     shell.run_line_magic("unload_ext", "ngbkit")
     text, html = display(shell, data)

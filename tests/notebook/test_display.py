@@ -98,7 +98,7 @@ def test_a_run_in_the_background_leaves_the_prompt_alone(
 def test_a_run_is_displayed_as_the_value_of_a_cell(
     shell: InteractiveShell, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the extension, the cell shows the shorter repr."""
+    """A cell displays a run as a table, or as its repr after the extension is unloaded."""
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     run.wait()
     shell.user_ns["run"] = run
@@ -115,7 +115,7 @@ def test_a_run_is_displayed_as_the_value_of_a_cell(
 
 
 def test_the_table_begins_with_speedups() -> None:
-    """With their intervals, in a page and in a terminal; throughput follows."""
+    """The table shows speed-ups with their intervals first, then throughput."""
     progress = Progress(done=4, total=4, statuses={"ok": 4}, share=1.0, text="", remaining_s=None)
     run: Any = SimpleNamespace(id="1", state="finished", ended=True, progress=progress, failures=list, warnings={})
     snapshot = display.Snapshot(run, measured(), 1.0)

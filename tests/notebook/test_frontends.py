@@ -15,7 +15,7 @@ def test_a_front_end_shows_the_table_the_error_and_how_to_resume(front_end: str)
 
 
 def test_a_terminal_shows_a_line_as_it_was_last_overwritten() -> None:
-    """Without colours and links."""
+    """The rendered terminal has each line as last overwritten, without colours and links."""
     text = "1 of 2 trials\r\x1b[2K\x1b[1mtable\x1b[0m\r\nlong line\rLONG\n\x1b]8;;x\x07end"
 
     assert "table\nLONG line\nend" == render_terminal(text)

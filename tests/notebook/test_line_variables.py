@@ -58,7 +58,7 @@ class Precision(str, enum.Enum):
     ],
 )
 def test_the_variable_of_a_function_hides_that_of_the_notebook(shell: InteractiveShell, cell: str) -> None:
-    """As in every other line of the function, also of the functions around it."""
+    """A magic in a function reads the function's variable, not the notebook's."""
     shell.user_ns["net"] = "global.onnx"
     error, _ = fail_cell(shell, cell)
 
@@ -182,7 +182,7 @@ def test_variables_in_options_are_inserted() -> None:
 
 
 def test_a_list_of_networks_is_several_networks(shell: InteractiveShell, mlp_file: Path, tmp_path: Path) -> None:
-    """Also where a path has a blank or a comma; a list is one value of an option."""
+    """A list variable gives one network per element, even if a path has a blank or a comma."""
     files = [tmp_path / name for name in ("a b.onnx", "c,d.onnx")]
     for file in files:
         file.write_bytes(mlp_file.read_bytes())
@@ -212,7 +212,7 @@ def test_a_magic_binds_no_variable_of_a_function(shell: InteractiveShell, new_ru
 
 
 def test_without_a_caller_the_scope_is_the_notebook(shell: InteractiveShell) -> None:
-    """As at the top level of a cell."""
+    """The scope is the notebook if no function calls."""
     cell = "import ngbkit.notebook.variables as module\nscope = module.find_scope(get_ipython())"
     shell.run_cell(cell).raise_error()
 

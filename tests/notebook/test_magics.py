@@ -152,7 +152,7 @@ def test_a_factor_of_a_cell_may_be_a_text(shell: InteractiveShell) -> None:
 
 
 def test_a_missing_input_is_named_with_the_remedy(shell: InteractiveShell) -> None:
-    """As a cell, on the device, and as a module of the notebook."""
+    """The error of a missing input has its name and a remedy, for a cell and a module."""
     run_cell(shell, BLEND)
     of_cell, _ = fail_cell(shell, f"%%ngbench -r 3 -o ds\n{BLEND}\ninput_shape = (3, 8, 8)")
     of_module, _ = fail_cell(shell, "%ngbench model --input-shape 3,8,8 -r 3")
@@ -241,7 +241,7 @@ def test_an_empty_list_names_the_magic(shell: InteractiveShell, tmp_path: Path) 
 
 
 def test_the_first_reason_is_shown_if_trials_fail_for_several(shell: InteractiveShell) -> None:
-    """With the line of the cell; the notices are printed too."""
+    """The error has the first of several reasons, with the line of the cell."""
     cell = (
         "%%ngbench -c onnxruntime,openvino --factor width=2,3 -r 3\ninput_shape = (3,)\ndef model(width):\n"
         "    raise ValueError(f'no {width}')\n"

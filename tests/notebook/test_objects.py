@@ -34,7 +34,7 @@ def test_a_dataset_is_described(shell: InteractiveShell) -> None:
 
 
 def test_unloading_restores_the_plain_display(shell: InteractiveShell) -> None:
-    """Only the text is left."""
+    """An accessor displays only plain text after the extension is unloaded."""
     shell.run_line_magic("unload_ext", "ngbkit")
     bundle, _ = shell.display_formatter.format(measured().ngb)  # type: ignore[union-attr]
     shell.run_line_magic("load_ext", "ngbkit")
