@@ -143,14 +143,14 @@ def test_the_scale_of_an_output_does_not_matter(scale: float) -> None:
 
 @pytest.mark.parametrize("want", [np.zeros((2, 5)), np.full((2, 5), 1e-42), np.full((2, 5), 0.5)])
 def test_a_constant_output_has_an_absolute_error(want: np.ndarray) -> None:
-    """So has an output that is zero, or below the range of float32."""
+    """A constant or very small output is compared by its absolute error."""
     assert "" == compare([want.astype(np.float32)], [want]).problem
     assert "" == compare([want + 1e-8], [want]).problem
     assert compare([want + 1e-3], [want]).problem
 
 
 def test_only_the_magnitude_of_noise_counts() -> None:
-    """Where larger numbers cancel, another order gives other digits: three times the noise is no fault, 1 is one."""
+    """The tolerance follows the magnitude of the noise, such as that of cancelled numbers."""
     want, baseline = np.full((2, 5), 1e-17), 1e9
 
     assert baseline > NOISE

@@ -164,7 +164,7 @@ input_shape = (4,)
 
 
 def test_a_process_that_a_cell_starts_ends_with_its_trial() -> None:
-    """Also in a session and with an environment of its own."""
+    """A process that a cell starts ends with its trial, even in a session of its own."""
     (net,) = cell.from_source(STARTER, name="net")
     records, _ = carry_out(Sweep(net, ["identity"], [1], repeats=5, threads=1))
     command = ["sleep", "86399"]

@@ -107,7 +107,7 @@ def test_an_engine_that_does_not_start_shows_its_log(hub: Hub, tmp_path: Path) -
 
 
 def test_an_engine_ends_with_its_client(hub: Hub, tmp_path: Path) -> None:
-    """So do its files."""
+    """An engine ends, and removes its files, when its client is killed."""
     client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     launched = launch.launch(build_settings(hub, tmp_path, watch=client.pid))
     client.kill()
@@ -120,7 +120,7 @@ def test_an_engine_ends_with_its_client(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_a_busy_engine_ends_on_sigterm(hub: Hub, tmp_path: Path) -> None:
-    """So do its files: a batch system sends SIGTERM, whatever runs, and SIGKILL a little later."""
+    """A busy engine ends, and removes its files, on SIGTERM."""
     settings = build_settings(hub, tmp_path)
     launched = launch.launch(settings)
     view = hub.wait_for_engine(settings.identity, limit_s())

@@ -93,7 +93,7 @@ def test_plans_take_turns_where_their_cores_overlap(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the file, so that a user knows the folder to move; of a journal too."""
+    """The error of a file system without locks has the file and a remedy."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -77,7 +77,7 @@ def test_each_runtime_computes_convolutions(name: str) -> None:
 
 
 def test_peaks_are_measured_in_processes_of_their_own() -> None:
-    """With the requested number of threads."""
+    """Peaks are measured in child processes with the requested number of threads."""
     set_rates = peaks.measure(1, 0.1)
 
     assert (1, True, True) == (set_rates.threads, set_rates.flops > 0, set_rates.bytes_per_s > 0)
@@ -103,7 +103,7 @@ def test_the_higher_rate_is_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_error_of_a_failed_child_has_its_command() -> None:
-    """And the end of its output."""
+    """The error of a failed child has its command and the end of its output."""
     with pytest.raises(
         DeviceError, match=r"measuring the peak with nothing failed: .*KeyError.*; try `.*-m ngbkit.device.peaks"
     ):

@@ -76,7 +76,7 @@ def test_a_group_of_another_batch_size_carries_an_anchor(mlp: Workload) -> None:
 
 
 def test_one_after_the_other_shares_no_round(mlp: Workload) -> None:
-    """Without interleaving each compiler has a block of its own, and there is no anchor."""
+    """Compilers share no round and have no anchor if interleaving is off."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=12, threads=1, interleave=False)
     records, _ = carry_out(sweep)
     rounds = {key: set(record.rounds) for key, record in records.items() if isinstance(record, Measurement)}
@@ -262,7 +262,7 @@ def test_a_gpu_label_has_no_numbers_of_a_cpu(mlp: Workload) -> None:
 
 
 def test_a_trial_that_the_client_has_is_not_repeated(mlp: Workload) -> None:
-    """Even if this device's own journal has lost it."""
+    """A trial that the client has is skipped, even if the device's journal lacks it."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=3, threads=1)
     (trial_id,) = [trial.id for trial in sweep.trials() if trial.compiler == "identity"]
     records, _ = carry_out(sweep, have=frozenset({trial_id}))

@@ -74,7 +74,7 @@ def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path
 
 
 def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) -> None:
-    """With a reference in float64, its own error, and its size."""
+    """The preparation of an ONNX file has a float64 reference, its own error, and its size."""
     store = Store(tmp_path / "artifacts")
     for path in mlp.artifacts.values():
         store.add(path)
@@ -100,7 +100,7 @@ def test_the_folders_name_depends_on_every_input() -> None:
 
 @pytest.mark.parametrize("name", ["file", "x"])
 def test_an_input_may_have_any_name(tmp_path: Path, name: str) -> None:
-    """Even that of an argument of numpy.savez."""
+    """An input has any name, even that of an argument of numpy.savez."""
     values.write(tmp_path / "a.npz", {name: np.ones(2)})
 
     assert [name] == list(preparation.read_arrays(str(tmp_path / "a.npz")))
@@ -119,7 +119,7 @@ def test_the_least_recently_used_are_evicted(tmp_path: Path) -> None:
 
 
 def test_a_workload_reads_back_with_its_artifacts_located() -> None:
-    """Only hashes travel; the device locates the files."""
+    """The device locates the artifacts of a workload by their hashes."""
     workload = Workload(name="a", source="onnx", spec={}, artifacts={"0" * 32: Path("here")})
     back = Workload.from_json(workload.to_json(), preparation.build_locator("/there"))
 

@@ -100,7 +100,7 @@ def test_every_output_has_its_own_error() -> None:
 
 
 def test_an_overflow_of_float32_is_expected() -> None:
-    """Where the network itself overflows, infinity is right."""
+    """The reference is infinite where the network itself overflows float32."""
     (output,) = build_module_reference(Overflowing()).outputs
 
     assert np.isinf(output).any()
@@ -191,14 +191,14 @@ def test_a_network_with_which_nothing_can_be_compared_says_so(module: nn.Module,
     ],
 )
 def test_a_file_with_which_nothing_can_be_compared_says_so(nodes: list[Any], problem: str, tmp_path: Path) -> None:
-    """Also where its noise has a seed: each call of a session draws other numbers."""
+    """The reference of a random network has a problem, even if its noise has a seed."""
     actual = build_file_reference(write_graph(tmp_path / "net.onnx", nodes, {"y": TensorProto.FLOAT}), tmp_path).problem
 
     assert re.search(problem, actual) if problem else not actual
 
 
 def test_a_trial_without_a_reference_is_not_checked() -> None:
-    """Whatever its outputs, with the reason of the reference."""
+    """A trial without a reference is not checked, and its verdict has the reason."""
     expected = build_module_reference(Broken(float("nan")))
 
     verdict = reference.judge(expected, list(expected.outputs), 2)
@@ -208,7 +208,7 @@ def test_a_trial_without_a_reference_is_not_checked() -> None:
 
 
 def test_a_reference_reads_back(tmp_path: Path) -> None:
-    """With the type of each output; its name is stored elsewhere."""
+    """A reference keeps its outputs, their types and its errors in a file."""
     expected = build_module_reference(Several())
     expected.write(tmp_path / "a.npz")
 
@@ -221,7 +221,7 @@ def test_a_reference_reads_back(tmp_path: Path) -> None:
 
 
 def test_a_file_has_a_reference_in_float64_too(mlp: Workload, tmp_path: Path) -> None:
-    """And ONNX Runtime's own error is measured against it."""
+    """An ONNX file has a float64 reference, which gives ONNX Runtime's own error."""
     expected = build_file_reference(mlp, tmp_path)
 
     assert "onnx, float64" == expected.name

@@ -84,7 +84,7 @@ class TimeFirst(nn.Module):
     ("module", "axes"), [(nn.Linear(8, 2), (0,)), (TimeFirst(), (1,)), (Mean(), None), (Rows(), None)]
 )
 def test_samples_are_found_in_the_outputs(module: nn.Module, axes: tuple[int | None, ...] | None) -> None:
-    """Where a sample depends on the others, each batch size needs a reference of its own."""
+    """The reference finds the axis of the samples in each output, if samples are independent."""
     expected = build_module_reference(module)
 
     assert (axes is not None) == expected.row_wise
@@ -192,7 +192,7 @@ def test_a_trial_whose_check_is_void_is_not_checked() -> None:
 
 
 def test_the_precision_of_the_body_widens_the_tolerance() -> None:
-    """Not that of its inputs and outputs, and not an option."""
+    """The tolerance follows the precision of the network's body, not of its inputs."""
 
     class Body(nn.Module):
         def __init__(self) -> None:

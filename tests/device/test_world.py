@@ -74,7 +74,7 @@ def read_environment(child: Child) -> dict[str, str]:
 
 
 def test_a_cell_sees_the_present_folder_path_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after its engine has started elsewhere."""
+    """A cell sees the client's present folder, path and variables, not its engine's."""
     aside = tmp_path / "aside"
     aside.mkdir()
     (aside / "aside.py").write_text("width = 2\n")
@@ -104,7 +104,7 @@ def test_children_are_in_the_folder_of_their_world(fork: Callable[[World], Child
 
 
 def test_a_removed_folder_leads_nowhere(fork: Callable[[World], Child], tmp_path: Path) -> None:
-    """And not to the folder in which the engine began."""
+    """A child works in its server's folder if the client's folder is removed."""
     child = fork(World(folder=str(tmp_path / "missing")))
     child.ask({"op": "usage"}, 60)
     folder = Path(f"/proc/{child.pid}/cwd").readlink()
@@ -199,7 +199,7 @@ def test_variables_are_never_displayed_or_written(tmp_path: Path, monkeypatch: p
 
 
 def test_a_world_travels_with_its_plan(spec: Spec) -> None:
-    """As JSON; a plan without one, such as that of a job array, has no variables in its file."""
+    """The JSON of a plan has its world, or none if the plan has none."""
     world = World(folder="/nets", path=("/lib",), variables={"A": "1", "B": None}, files={"net": "/nets/net.py"})
 
     assert world == Spec.from_json(replace(spec, world=world).to_json()).world
@@ -233,7 +233,7 @@ def test_a_removed_state_folder_is_made_anew(mlp: Workload, peaks_file: Path) ->
 def test_a_run_warns_of_cells_that_use_the_surroundings_of_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is told by its engine, and only where the source of the network uses them."""
+    """A run warns of cells that use files or variables of the client."""
     monkeypatch.chdir(tmp_path)
     engines.stop("cpu")  # which another test may have started in a folder with the same files
     remote = replace(engines.acquire("cpu"), adapt=lambda _: None)

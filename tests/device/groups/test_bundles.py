@@ -135,7 +135,7 @@ def test_a_network_that_cannot_be_prepared_costs_the_others_nothing(sweep: Sweep
 
 
 def test_networks_are_measured_one_by_one_after_two_crashes(sweep: Sweep) -> None:
-    """So that the one that ends the engine is found, as among the compilers of one network."""
+    """Networks are measured one by one after two crashes of their bundle."""
     spec = build_spec(sweep)
     trials = sweep.trials()
     for _ in range(2):

@@ -184,7 +184,7 @@ def test_a_race_ends_for_those_who_have_lost_it(interleave: Callable[..., Outcom
 
 
 def test_a_race_among_equals_ends_with_the_samples(interleave: Callable[..., Outcome]) -> None:
-    """Or when a precision says that they are equal; nobody has won."""
+    """A race of equal columns ends at its number of samples, or at the requested precision."""
     workers, precise = ([build_worker(name, 0.05) for name in ("identity", "onnxruntime")] for _ in range(2))
     interleave(workers, repeats=60, race=True)
     interleave(precise, precision=0.02, race=True)
@@ -230,7 +230,7 @@ def test_the_time_limit_ends_it_after_the_minimum_of_rounds(
 
 
 def test_a_failed_worker_does_not_stop_the_others(interleave: Callable[..., Outcome]) -> None:
-    """Not even the baseline: from then on the first of the others is the reference."""
+    """The other workers continue after one fails, even if it is the baseline."""
     first, second = build_worker("onnxruntime", 0.01), build_worker("openvino", 0.01)
     outcome = interleave([build_worker("identity", 0.01, fails_in=3), first, second], precision=0.02)
 

@@ -88,7 +88,7 @@ def test_a_failed_compile_keeps_its_output(mlp: Workload) -> None:
 
 
 def test_the_cost_is_remembered(tmp_path: Path) -> None:
-    """Even after an engine was killed, and candidates of its predecessor are not counted twice."""
+    """The journal keeps the cost of tuning, and counts the candidates of a killed engine once."""
     with Journal(tmp_path / "journal.sqlite") as journal:
         budget = Budget(None, 100, journal)
         for first, last in ((0, 30), (30, 50)):

@@ -74,7 +74,7 @@ def list_pieces(worker: Worker) -> list[tuple[int, int]]:
 
 
 def test_a_turn_is_timed_in_pieces_of_a_tenth_of_a_second(build_worker: Build) -> None:
-    """Only the first one settles: the others follow at once."""
+    """A turn is timed in pieces, of which only the first settles."""
     worker = build_worker([])
     worker.time_turn(0, 5)
 
@@ -83,7 +83,7 @@ def test_a_turn_is_timed_in_pieces_of_a_tenth_of_a_second(build_worker: Build) -
 
 
 def test_contended_turns_are_repeated_until_half_of_their_samples_are_uncontended(build_worker: Build) -> None:
-    """As long as patience lasts, and if more than a few turns are contended."""
+    """Contended turns are repeated until half of their samples are uncontended."""
     worker = build_worker([CONTENDED, CONTENDED, QUIET, CONTENDED])
     worker.time_turn(0, 4, Patience(factor=2.0, planned_s=10.0))
 

@@ -18,7 +18,7 @@ def channels() -> tuple[Channel, Channel]:
 
 
 def test_messages_arrive_whole_and_in_order(channels: tuple[Channel, Channel]) -> None:
-    """Also a message larger than any buffer."""
+    """Messages arrive whole and in order, even one that is larger than any buffer."""
     large = {"text": "ü" * 3_000_000}
     sender = threading.Thread(target=lambda: [channels[0].send(message) for message in ({"n": 1}, large)])
     sender.start()

@@ -49,7 +49,7 @@ def test_a_child_answers_and_ends_on_request(servers: Servers) -> None:
 
 
 def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None:
-    """And again after its end."""
+    """A server is reused for the same imports, and replaced after its end."""
     first = servers.get(["json"])
     again = servers.get(["json"])
     other = servers.get(["csv"])
@@ -125,7 +125,7 @@ def test_the_kernel_kills_a_child_first(servers: Servers) -> None:
 
 
 def test_children_end_with_their_server(servers: Servers) -> None:
-    """Also when it is killed."""
+    """The children of a server end when it is killed."""
     server = servers.get([])
     child = server.fork(WORLD)
     process = psutil.Process(child.pid)
@@ -241,7 +241,7 @@ def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
 
 
 def test_each_interpreter_has_servers_of_its_own(servers: Servers, tmp_path: Path) -> None:
-    """Without the module path of this process; the error for one that does not start names it."""
+    """Each interpreter has its own servers, and the error of one that does not start has its path."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho "path is ${PYTHONPATH-none}" >&2\nexit 3\n')
     program.chmod(0o755)

@@ -78,7 +78,7 @@ def test_intervals_cover_as_often_as_their_level(rounds, distribution):
 
 
 def test_intervals_of_replicates_cover_as_often_too():
-    """With a thousand replicates rather than infinitely many, only the noise changes."""
+    """Intervals of a thousand replicates have the coverage of exact ones."""
     generator = np.random.default_rng(2)
     values = generator.standard_normal((2000, 13))
 
@@ -154,7 +154,7 @@ def test_too_few_rounds_have_no_interval():
 
 
 def test_only_a_stopping_rule_raises_the_level():
-    """With fixed repeats the level is unchanged."""
+    """A stopping rule raises the level of intervals, and fixed repeats do not."""
     assert 0.95 == intervals.adjust_level(0.95, 0)
     assert 0.95 == intervals.adjust_level(0.95, nan)
     assert 0.96 < intervals.adjust_level(0.95, 1) < 0.99

@@ -26,7 +26,7 @@ def test_a_fast_piece_buys_no_time() -> None:
 
 
 def test_no_patience_repeats_nothing() -> None:
-    """With the factor 0."""
+    """A patience of factor 0 repeats nothing."""
     assert not Patience(factor=0.0, planned_s=10.0).lasts
 
 

@@ -49,7 +49,7 @@ def test_the_turns_of_a_group_have_the_requested_samples(
 
 
 def test_few_samples_are_spread_over_rounds() -> None:
-    """As many rounds as samples allow; and of many samples, the first are in short turns."""
+    """A plan spreads samples over as many rounds as they allow, in short turns first."""
     assert ([2] * 10, [1, 1, 1]) == (plan(20, 0.02, 10, 8), plan(3, 0.02, 10, 8))
     assert [2] * 10 + [8] * 10 == plan(100, 0.02, 10, 8)
 
@@ -117,7 +117,7 @@ def test_what_slows_a_whole_round_does_not_shorten_turns() -> None:
 
 
 def test_few_rounds_tell_nothing_about_turns() -> None:
-    """Nor do rounds of single samples, or without the baseline; a call that needs no settling has no reason to wait."""
+    """The length of turns has its default if rounds are few, single or without a baseline."""
     turns = {number: [0.1, 0.2] for number in range(5)}
     single = {number: [0.1] for number in range(50)}
 
@@ -127,7 +127,7 @@ def test_few_rounds_tell_nothing_about_turns() -> None:
 
 
 def test_the_order_changes_with_the_round_and_follows_from_the_seed() -> None:
-    """So that no compiler always runs after the same other one."""
+    """The order of workers changes with each round and follows from the seed."""
     workers = ["a", "b", "c", "d"]
     orders = [tuple(shuffle(workers, 0, number)) for number in range(50)]
 

@@ -65,7 +65,7 @@ def test_the_preparation_of_a_call_is_not_timed(block: int, expected: list[int])
 
 
 def test_another_clock_times_each_prepared_call_separately() -> None:
-    """Otherwise only the first call of a block would be prepared."""
+    """Another clock times each call alone, after its preparation."""
     order: list[object] = []
 
     def measure(calls: int) -> float:

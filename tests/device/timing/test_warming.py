@@ -63,7 +63,7 @@ def test_calls_that_never_get_steady_are_given_up() -> None:
 
 
 def test_the_collector_is_off_during_warm_up() -> None:
-    """As in timed calls."""
+    """The garbage collector is off during warm-up and on afterwards."""
     states: set[bool] = set()
     warm_up(lambda: states.add(gc.isenabled()))
 
