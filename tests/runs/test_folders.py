@@ -139,7 +139,7 @@ def test_a_run_that_has_finished_is_not_stopped(state_dir: Path) -> None:
 
 
 def test_a_shell_warns_of_a_damaged_run_in_one_line(state_dir: Path) -> None:
-    """Without the line of code that warns."""
+    """A shell prints the warning of a damaged run on one line, without its source code."""
     make_run(state_dir, "a")
     make_run(state_dir, "b", b"[]")
     command = [sys.executable, "-c", "from ngbkit import cli; cli.main(['runs'])"]
@@ -151,7 +151,7 @@ def test_a_shell_warns_of_a_damaged_run_in_one_line(state_dir: Path) -> None:
 
 
 def test_metadata_that_were_changed_are_refused(state_dir: Path) -> None:
-    """Even if they are valid: another batch size would be another sweep."""
+    """Changed metadata of a run are refused, even if they are valid."""
     metadata = build_metadata("a", SWEEP)
     metadata["sweep"]["batch_sizes"] = [1, 5]
     folder = make_run(state_dir, "a", metadata)
@@ -169,7 +169,7 @@ def test_metadata_are_loaded_as_they_were_built(state_dir: Path) -> None:
 
 
 def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
-    """What is lost is measured again."""
+    """A resumed run recovers its damaged journal and warns of it."""
     folder = make_run(state_dir, "a")
     double_a_sample(folder / "journal.sqlite")
     run = Run(SWEEP, "a", folder, (), {})
@@ -183,7 +183,7 @@ def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
 def test_other_work_is_reported_of_a_run_that_is_opened_again(
     state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it was found last: by its warnings, its line of progress, its table, its panel, and the list of runs."""
+    """A run that is opened again reports the other work of its last observation."""
     folder = make_run(state_dir, "a")
     warning = "other work uses 100 % of all cores (stress): end it"
     conditions = {"other_busy_percent": 99.6, "busiest": ["stress"], "warnings": [warning]}
@@ -220,7 +220,7 @@ def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:
 
 
 def test_a_damaged_journal_is_shown_with_a_warning(state_dir: Path) -> None:
-    """And not changed by that."""
+    """The dataset of a damaged journal has a warning, and the file stays unchanged."""
     folder = make_run(state_dir, "a")
     double_a_sample(folder / "journal.sqlite")
     copy = shutil.copy(folder / "journal.sqlite", folder / "copy")

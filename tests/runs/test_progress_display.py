@@ -195,7 +195,7 @@ def test_the_reason_has_the_line_of_the_user() -> None:
 
 
 def test_a_warning_is_written_once_and_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    """As soon as the run has it; a quiet display writes none."""
+    """The display writes a warning once, as soon as the run has it."""
     run = Steps([])
     for quiet in (True, False):
         run.warnings.clear()

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_recorded_sweep_is_replayed(
     mlp: Workload, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With every sample and the same run id, also for another user; it is measured again on request."""
+    """A recorded sweep is replayed with every sample, and measured again on request."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], repeats=10, threads=1)
     first = sweep.run()
     monkeypatch.setenv(recordings.MEASURE, "never")

@@ -77,7 +77,7 @@ def test_a_live_run_cannot_be_resumed(mlp: Workload) -> None:
 
 
 def test_retrying_runs_failures_again(mlp: Workload) -> None:
-    """Only those with the given statuses."""
+    """A retry measures only the failures of the given statuses again."""
     run = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1).start()
     run.result()
     before = load_records(run)
@@ -128,7 +128,7 @@ def test_groups_that_are_not_conclusive_are_measured_again(mlp: Workload) -> Non
 
 
 def test_an_error_of_any_text_costs_its_own_trial_alone(mlp: Workload) -> None:
-    """What no encoding has, and what a terminal would obey, is replaced in it."""
+    """An error of hostile text fails only its own trial, and is made printable."""
     run = Sweep(mlp, ["identity", 'raising{"kind":"hostile"}'], [1], repeats=3, threads=1).start()
     data = run.result()
     (failure,) = run.failures()

@@ -50,7 +50,7 @@ def list_networks(sweep: Sweep, settling: settle.Settling) -> set[str]:
 
 
 def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
-    """With more rounds than before, and with nothing else; the plan says how long that takes."""
+    """Only the networks of an inconclusive pair are measured again, with more rounds."""
     sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.102, "c": 0.5}, {"a": 1, "b": 2, "c": 3})
     settling = settle.plan(data, sweep)
@@ -77,7 +77,7 @@ def test_networks_that_took_turns_are_measured_again_together() -> None:
 
 
 def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> None:
-    """Although there is only one network."""
+    """Compilers with equal speed are measured again, even of one network."""
     sweep = Sweep([network("a")], ["identity", "openvino"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1}, {"a": 1}, noise=0.05)
 

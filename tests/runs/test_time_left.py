@@ -94,7 +94,7 @@ def test_a_compiler_and_a_network_have_their_own_times(clock: Clock) -> None:
 
 
 def test_a_batch_of_256_does_not_take_256_times_as_long(clock: Clock) -> None:
-    """What one batch size tells of another is not known before it is measured, or that of another network."""
+    """The time left is unknown until each batch size of one network is measured."""
     left = clock.build("resnet18", "resnet50", batch_sizes=(1, 256))
     estimates = []
     for network, size, call_s in (("resnet18", 1, 6.0), ("resnet18", 256, 8.0), ("resnet50", 1, 6.0)):
@@ -116,7 +116,7 @@ def test_two_batch_sizes_tell_of_a_third(clock: Clock, calls_s: tuple[float, flo
 
 
 def test_the_time_left_counts_down_between_events(clock: Clock) -> None:
-    """Not below what is left without the current step, however long that takes."""
+    """The time left decreases between events, down to that without the current step."""
     left = clock.build("resnet18", "resnet50", batch_sizes=(1,))
     clock.measure(left, "resnet18", 1)
     start = left.estimate_s()

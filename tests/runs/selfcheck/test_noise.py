@@ -65,7 +65,7 @@ def test_fewer_than_two_groups_are_an_error(groups: int) -> None:
 
 
 def test_intervals_of_rounds_alone_are_too_narrow_where_processes_differ() -> None:
-    """With the allowance estimated from the other groups, their coverage is right."""
+    """Intervals have the right coverage only with the allowance for processes."""
     quiet, contended = noise.estimate(draw(150, round_sd=0.01, process_sd=0.02))
 
     assert contended is None

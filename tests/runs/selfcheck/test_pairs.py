@@ -111,7 +111,7 @@ def test_a_compiler_that_is_missing_is_told() -> None:
 
 
 def test_the_report_says_how_well_each_pair_is_known() -> None:
-    """And how far a drift of the machine moved two different programs, where two copies moved alike."""
+    """The report has the uncertainty of each pair, and the effect of a drift on it."""
     ends = {"low": 1.9, "high": 2.1, "group_sd": 0.04, "half_width": 0.08}
     pair = Pair(compiler="openvino", groups=12, speedup=2.0, judged=12, agreeing=12, **ends)
     unsteady = make(quiet=replace(NOISE, drift=0.53, process_sd=0.0), pairs=(pair,))

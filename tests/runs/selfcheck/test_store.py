@@ -27,7 +27,7 @@ def test_the_latest_check_of_a_device_is_loaded() -> None:
 
 
 def test_a_check_of_another_chip_is_ignored(state_dir: Path) -> None:
-    """So is an invalid file."""
+    """The store ignores a check of another chip and an invalid file."""
     nothing = latest()
     store.save(make(chip="another"))
     other_chip = latest()
@@ -68,7 +68,7 @@ def test_the_coverage_of_all_groups_counts_each_once() -> None:
 
 
 def test_the_report_says_what_two_copies_cannot_show() -> None:
-    """Where samples were contended or the latency moved, and on no quiet machine."""
+    """The report of a contended or drifting machine states the limits of two copies."""
     busy = make(quiet=replace(NOISE, contended_share=0.38, drift=0.53))
     text = "38 % of the samples were contended and the latency moved by 53 % over the groups. Two copies of one program"
 
