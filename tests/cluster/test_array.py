@@ -134,7 +134,7 @@ def test_a_killed_index_is_told_from_one_that_waits(slurm: FakeSlurm, tmp_path: 
 
 
 def test_a_stop_cancels_the_array(slurm: FakeSlurm) -> None:
-    """What waits never starts, and what is in flight does not count as tried."""
+    """A stop cancels the waiting jobs of an array, and counts no trial in flight as an attempt."""
     sweep = build_sweep()
     shares = divide(sweep, "nodes", 3)
     slurm.hold(*shares[1])
@@ -210,7 +210,7 @@ def test_failed_trials_are_measured_again_on_request(slurm: FakeSlurm) -> None:
 
 
 def test_a_refused_submission_is_an_error(slurm: FakeSlurm) -> None:
-    """With the text of sbatch; no array is noted."""
+    """A refused submission is an error with the text of sbatch, and no array is noted."""
     (slurm.bin / "sbatch").write_text("#!/bin/sh\necho sbatch: error: invalid partition >&2; exit 1\n")
     run = build_sweep().start()
     run.wait()
@@ -252,7 +252,7 @@ def test_a_budget_for_tuning_is_shared_out() -> None:
 
 
 def test_a_job_array_has_no_engine() -> None:
-    """What needs one says what to do."""
+    """A request for the engine of a job array is an error with a remedy."""
     engine = launcher.start(Device(label="nodes", launch="array", indices=3))
     with pytest.raises(UsageError, match=r'device nodes is a job array, which has no engine.*launch = "slurm"'):
         engine.view.apply_async()

@@ -68,7 +68,7 @@ def build_script(**fields: Any) -> str:
 
 
 def test_a_device_with_ngbkit_is_fit(program: Program) -> None:
-    """Without it, it is reachable, and the problem has a remedy."""
+    """A device with ngbkit is fit; one without it is reachable, and its problem has a remedy."""
     program("ssh", SSH)
     before = check(FAR)
     program("../.local/state/ngbkit/env/bin/python", OWN)
@@ -162,7 +162,7 @@ def test_setup_runs_first(setup: str, problem: str) -> None:
 
 
 def test_an_unreachable_machine_is_reported(program: Program) -> None:
-    """With the reason on one line."""
+    """The problem of an unreachable machine has the reason on one line."""
     program("ssh", "echo 'a\nb: Connection refused' >&2; exit 255")
     finding = check(FAR)
 
@@ -218,7 +218,7 @@ def test_an_engine_of_the_users_own_is_checked(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_launcher_of_another_package_is_only_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its start would show whether the device is reachable."""
+    """The check loads a launcher of another package and does not start it."""
     entry_points = {
         name: metadata.EntryPoint(name, value, registry.LAUNCHERS)
         for name, value in (("mine", "json"), ("broken", "no_such_module"))
@@ -248,7 +248,7 @@ FILE = '[far]\nlaunch = "ssh"\nhost = "far"\n[one]\nlaunch = "local"\ncores = [0
 def test_a_check_is_a_table_with_a_row_per_device(
     project: Path, program: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Or JSON; of all devices or a selection. The exit code shows whether all are fit."""
+    """The check prints a row per device, or JSON, and its exit code shows whether all are fit."""
     write(project / "devices.toml", FILE)
     program("ssh", "exit 255")
     codes = [cli.main(["devices", "check"]), cli.main(["devices", "check", "one,cpu", "one", "--json"])]
@@ -306,7 +306,7 @@ def test_every_command_reports_an_invalid_file(
 
 
 def test_the_magic_lists_and_checks(project: Path) -> None:
-    """As the shell does."""
+    """The magic `%ngdevices` lists and checks devices, as the shell does."""
     write(project / "devices.toml", FILE)
     shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
     magics.register(shell)

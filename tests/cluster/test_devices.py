@@ -216,7 +216,7 @@ def test_files_of_other_systems_are_valid(project: Path) -> None:
 def test_a_connection_file_is_relative_to_the_devices_file(
     project: Path, tmp_path: Path, cluster: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or to the home folder; an id is unchanged."""
+    """A connection file is relative to the devices file or the home folder; an id is unchanged."""
     write(project.parent / "devices.toml", f'[a]\n{ATTACH}cluster = "{cluster}"')
 
     assert expected.format(home=tmp_path, file=project.parent) == devices.load()["a"].cluster
@@ -231,7 +231,7 @@ def test_a_connection_file_is_relative_to_the_devices_file(
     ],
 )
 def test_an_engine_sees_the_accelerator_of_its_device(fields: dict[str, Any], expected: dict[str, str]) -> None:
-    """And no other, unless the file sets the variables."""
+    """An engine sees only the accelerator of its device, unless the file sets the variables."""
     numbered = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert numbered | expected == Device(label="x", launch="ssh", **fields).environment()
 
@@ -257,7 +257,7 @@ def test_devices_have_descriptions(project: Path) -> None:
 
 
 def test_the_error_for_an_unknown_device_names_the_file(project: Path) -> None:
-    """Or how to create one."""
+    """The error of an unknown device has the path of the devices file, or how to create one."""
     with pytest.raises(UnknownNameError, match=r"Without a devices file.*`ngbkit devices init`"):
         devices.check(["cpu", "orin"])
     file = write(project / "devices.toml")
@@ -315,7 +315,7 @@ def test_nothing_completes_from_an_invalid_file(project: Path) -> None:
 
 
 def test_the_first_file_is_valid(project: Path) -> None:
-    """With its examples too, which show each key and each launcher."""
+    """The first devices file is valid, and its examples show each key and each launcher."""
     file = devices.init(project / "devices.toml")
     initial = devices.load()
     examples = re.sub(r"^#(?=\S)", "", devices.TEMPLATE, flags=re.MULTILINE)
@@ -328,7 +328,7 @@ def test_the_first_file_is_valid(project: Path) -> None:
 
 
 def test_the_first_file_is_private(project: Path) -> None:
-    """Whatever the umask; init never replaces a file."""
+    """The first devices file is private whatever the umask, and init never replaces a file."""
     umask = os.umask(0)
     try:
         file = devices.init(project / "devices.toml")
@@ -346,6 +346,6 @@ def test_the_first_file_is_private(project: Path) -> None:
 
 
 def test_a_failed_init_is_reported(project: Path) -> None:
-    """With the reason."""
+    """The error of a failed init has the reason."""
     with pytest.raises(UsageError, match=r"cannot write .*: Not a directory"):
         devices.init(write(project / "file") / "devices.toml")

@@ -200,7 +200,7 @@ def test_an_event_that_is_no_object_of_limited_size_is_refused(text: str) -> Non
 
 
 def test_a_valid_record_is_taken_as_it_is() -> None:
-    """With the numbers that JSON lacks."""
+    """A valid record is accepted unchanged, including numbers that JSON lacks."""
     event = parse({"kind": "record", "record": {**MEASUREMENT, "rmse": math.inf}})
 
     assert event is not None

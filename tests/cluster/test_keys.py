@@ -107,7 +107,7 @@ def refuse(text: str | bytes) -> str:
     ],
 )
 def test_an_error_has_the_value_and_the_valid_ones(text: str | bytes, message: str) -> None:
-    """And the file, the table, and the line of invalid TOML."""
+    """The error of an invalid file has the value, the valid ones, the file, and the table or line."""
     assert message in refuse(text)
 
 
@@ -167,7 +167,7 @@ def test_invalid_cores_are_refused(cores: str) -> None:
 
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_formatted_cores_are_parsed_again(cores: set[int]) -> None:
-    """As a text with ranges, or as a list."""
+    """The same cores are parsed from a list and from a text with ranges."""
     expected = tuple(sorted(cores))
 
     assert expected == validation.parse(keys.Cores, devices.format_cores(list(cores)))
@@ -212,7 +212,7 @@ def test_all_faults_are_reported_at_once(project: Path) -> None:
 
 
 def test_the_error_for_an_unknown_key_lists_those_of_the_launcher(project: Path) -> None:
-    """Like that for any unknown name."""
+    """The error of an unknown key lists the keys of the launcher."""
     write(project / "devices.toml", f"[a]\n{ATTACH}zzz = 1")
     with pytest.raises(UnknownNameError) as caught:
         devices.load()

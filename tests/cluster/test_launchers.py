@@ -56,7 +56,7 @@ def test_starts_are_bounded(launcher: object, starts: base._Starts, monkeypatch:
 
 
 def test_a_waiting_start_can_be_stopped(starts: base._Starts) -> None:
-    """As soon as its run is stopped."""
+    """A start that waits for other engines ends when its run is stopped."""
     for _ in range(MOST_STARTS):
         starts._slots.acquire()
     with (

@@ -50,6 +50,6 @@ def test_what_no_device_sends_is_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("trials", [None, {}, "x", [1]])
 def test_trials_are_a_list_of_records(trials: Any) -> None:
-    """And nothing else."""
+    """The reply of a load test is refused unless its trials are a list of records."""
     with pytest.raises(ReplyError, match="invalid load test from device orin"):
         parse_load_test("orin", {"trials": trials})

@@ -170,7 +170,7 @@ def test_running_engines_are_found_and_stopped_by_label(processes: Processes) ->
 def test_an_engine_that_was_killed_is_replaced_in_a_removed_folder(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
-    """Also where its own folder was removed, without which its controller never hears of its end."""
+    """A killed engine is replaced, even if its folders were removed."""
     folder = tmp_path / "notebook"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -51,7 +51,7 @@ def devices_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_devices_of_one_host_are_on_one_machine() -> None:
-    """Where a job of Slurm will run is not known, and neither is where an attached engine does."""
+    """Devices of one host are on one machine; jobs and attached engines are each on their own."""
     expected = [{"cpu", "gpu"}, {"server", "server-gpu"}, {"socket0", "socket1"}, {"node"}, {"attached"}]
 
     groups = group_by_machine(LABELS)

@@ -76,7 +76,7 @@ def replace_text(path: Path, text: str) -> Iterator[None]:
 
 
 def test_the_output_of_a_program(shell: Shell) -> None:
-    """Without its errors."""
+    """The shell returns the output of a program without its errors."""
     assert "one\ntwo\n" == shell.run("echo one; echo beside >&2; echo two")
 
 
@@ -190,7 +190,7 @@ def test_a_conversation(shell: Shell) -> None:
 
 
 def test_a_remote_program_has_no_local_environment(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor the local home folder."""
+    """A remote program has neither the local environment nor the local home folder."""
     monkeypatch.setenv("LC_SECRET", "x")
     monkeypatch.setenv("NGBKIT_SECRET", "x")
     output = Shell(host=host.alias).run("pwd; env")

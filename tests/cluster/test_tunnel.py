@@ -56,7 +56,7 @@ def build_keepalive(keeper: tunnel._Keeper, token: str = TOKEN) -> Keepalive:
 
 
 def test_no_connection_ends_the_greeter(keeper: tunnel._Keeper) -> None:
-    """Whether it is reset, says nothing, or says anything at all."""
+    """The greeter survives connections that reset, stay silent or send anything."""
     for words in (None, b"", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 10_000, b"\xff\n"):
         connection = connect(keeper)
         if words is None:

@@ -128,7 +128,7 @@ def test_the_next_clean_removes_the_remains_of_a_killed_one(state_dir: Path, cac
 
 
 def test_the_files_of_another_user_are_listed_and_left(caches: DeviceCaches, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``sudo -E`` leaves them in a preparation: a warning names the folder, and the rest is removed."""
+    """Cleaning leaves the files of another user, with a warning, and removes the rest."""
     for name in ("old", "foreign"):
         (caches.cache / name / "compiled").mkdir(parents=True)
     foreign = caches.cache / "foreign" / "compiled"

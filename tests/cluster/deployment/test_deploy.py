@@ -268,7 +268,7 @@ def test_an_old_python_is_refused(fresh: Device, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_missing_python_is_reported(fresh: Device) -> None:
-    """With the error of the device's shell."""
+    """The error of a missing Python has the message of the device's shell."""
     with pytest.raises(DeviceError, match=r"(?s)no python3.99 on this machine .*not found.*by --python"):
         deploy(fresh, extras=(), python="python3.99")
 
@@ -285,7 +285,7 @@ def test_a_python_without_pip_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_modules_that_shadow_the_installation_are_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Otherwise a checkout in PYTHONPATH would measure."""
+    """Deployment refuses modules that shadow the installed ngbkit."""
     monkeypatch.setenv("PYTHONPATH", str(Path(ngbkit.__file__).parents[1]))
     (home / "wheels").mkdir()
     with pytest.raises(Refused, match=r"imports \S+/ngbkit/__init__.py, not the installed ngbkit: PYTHONPATH is set"):
@@ -330,7 +330,7 @@ def test_the_remark_names_the_python_of_runs(change: dict[str, Any], expected: s
 def test_the_shell_deploys_by_label(
     home: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With text or JSON as its output; an unknown label is an error of one paragraph."""
+    """The shell deploys to a device by its label, and prints text or JSON."""
     variables = ", ".join(f'{name} = "{value}"' for name, value in OFFLINE.items())
     lines = [
         "[far]",
@@ -362,7 +362,7 @@ def test_the_shell_deploys_by_label(
 
 
 def test_an_environment_may_include_the_packages_of_its_system(tmp_path: Path) -> None:
-    """As on a Jetson, whose system has torch and TensorRT."""
+    """An environment includes the packages of its system on request, as a Jetson needs."""
     for system in (False, True):
         install._create(tmp_path / "env", {"named": False, "system": system})
         (tmp_path / "env" / READY).touch()

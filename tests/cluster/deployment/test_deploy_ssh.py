@@ -110,7 +110,7 @@ def test_a_broken_link_leaves_no_process(host: Host, wheels: Path) -> None:
 
 
 def test_an_unreachable_machine_is_reported() -> None:
-    """With the output of ssh."""
+    """The error of an unreachable machine has the output of ssh."""
     require_program(PROGRAMS["ssh"])
     nowhere = Device(label="gone", launch="ssh", host="nowhere.invalid")
     for act in (deploy, undeploy):

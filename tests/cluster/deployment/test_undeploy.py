@@ -51,7 +51,7 @@ def write_engine(far: Path, started: float, **more: object) -> None:
 
 
 def test_all_of_ngbkits_entries_are_removed(device: Device, far: Path) -> None:
-    """And the folder itself; a second undeploy finds nothing."""
+    """The first undeploy removes all of ngbkit's entries and the folder; a second finds nothing."""
     first = undeploy(device)
     second = undeploy(device)
 
@@ -128,7 +128,7 @@ def test_a_run_under_way_is_not_contended(device: Device, far: Path) -> None:
 
 
 def test_a_live_engine_is_not_cut_off(device: Device, far: Path) -> None:
-    """Not even by --discard."""
+    """Undeploy refuses a device with a live engine, even with --discard."""
     write_engine(far, psutil.Process().create_time())
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(far\)"):
         undeploy(device, discard=True)
@@ -181,7 +181,7 @@ def test_a_folder_without_the_mark_is_unchanged(names: list[str], tmp_path: Path
 
 
 def test_a_folder_that_has_lost_its_mark_is_unchanged(device: Device, far: Path) -> None:
-    """Whatever it has, and even with --discard."""
+    """Undeploy changes nothing in a folder without its mark, even with --discard."""
     (far / MARK).unlink()
     with pytest.raises(UsageError, match="so nothing was removed"):
         undeploy(device, discard=True)
@@ -220,7 +220,7 @@ def test_this_machines_own_device_loses_the_environment_alone(state_dir: Path) -
 
 
 def test_the_home_folder_cannot_be_a_state_folder(tmp_path: Path) -> None:
-    """Nor can a parent of it."""
+    """The home folder and its parents are refused as state folders."""
     for folder in (Path.home(), Path("/")):
         with pytest.raises(DeviceError, match=r"cannot be ngbkit's state folder: name another as `state_dir`"):
             undeploy(Device(label="far", launch="local", state_dir=str(folder)))

@@ -41,7 +41,7 @@ def test_a_wheel_has_the_package_alone(built: Path) -> None:
 
 
 def test_the_record_lists_every_file_with_its_hash_and_size(built: Path) -> None:
-    """As installers check it; its own line is empty."""
+    """The record lists every file of the wheel with its hash and size."""
     archive = zipfile.ZipFile(built)
     info = f"ngbkit-{ngbkit.__version__}.dist-info"
     record = {row[0]: row[1:] for row in csv.reader(archive.read(f"{info}/RECORD").decode().splitlines())}
@@ -78,7 +78,7 @@ def test_pip_installs_it_into_a_bare_environment(built: Path, tmp_path: Path) ->
 
 
 def test_the_extras_are_those_of_the_metadata() -> None:
-    """Including those with compilers."""
+    """The extras of the wheel are those of the metadata, including compilers."""
     assert {"torch", "onnxruntime", "openvino", "tvm", "tensorrt", "notebook"} <= set(wheel.list_extras())
 
 

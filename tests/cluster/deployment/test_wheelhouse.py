@@ -111,7 +111,7 @@ def test_wheels_are_for_the_python_of_the_device(shelf: Path, tmp_path: Path) ->
 
 
 def test_a_wheelhouse_has_the_last_download(shelf: Path, tmp_path: Path) -> None:
-    """Without older wheels; a failed download leaves it unchanged."""
+    """A wheelhouse has only the wheels of the last successful download."""
     make_wheel(shelf, "old")
     make_wheel(shelf, "new")
     first = wheelhouse.download(ORIN, make_wheel(tmp_path / "a", "mine", needs=("old",)), (), print)
