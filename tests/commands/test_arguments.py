@@ -43,7 +43,7 @@ def sweep_of(line: str) -> Sweep:
     ],
 )
 def test_numbers_are_lists_and_ranges_with_both_ends(text: str, numbers: list[float]) -> None:
-    """As people write them; whole numbers stay whole."""
+    """Numbers are parsed from lists and ranges with both ends, and whole ones stay integers."""
     result = parsing.parse_numbers("depth", text)
 
     assert numbers == result
@@ -73,7 +73,7 @@ def test_factors_that_do_not_read_are_refused(texts: list[str], message: str) ->
 
 @pytest.mark.parametrize(("text", "shape"), [("3,224,224", (3, 224, 224)), ("(16,)", (16,)), ("4", (4,))])
 def test_shapes_are_read(text: str, shape: tuple[int, ...]) -> None:
-    """With or without the brackets of Python."""
+    """A shape is parsed with or without the brackets of Python."""
     assert shape == parsing.parse_shape(text)
 
 
@@ -132,7 +132,7 @@ def test_a_quote_that_is_not_closed_is_refused(line: str) -> None:
     ],
 )
 def test_quotes_that_a_shell_took_are_put_back(text: str, label: str) -> None:
-    """What bash makes of the natural spelling is understood."""
+    """The parser restores the quotes of a label that a shell has removed."""
     assert label == parsing.restore_quotes(text)
 
 
@@ -169,7 +169,7 @@ def test_what_is_not_said_is_as_by_default() -> None:
     ],
 )
 def test_a_sweep_becomes_its_words_again(line: str) -> None:
-    """What a list of runs shows asks for the same sweep."""
+    """The formatted options of a sweep are parsed to the same sweep."""
     result = sweep_of(line)
     parsing = [line.split()[0], *format_options(result)]
 
@@ -203,7 +203,7 @@ def test_the_table_makes_the_parsers_of_the_magics_and_of_the_shell(kind: type[a
     ],
 )
 def test_bad_words_get_a_clear_error(line: str, message: str) -> None:
-    """What came, what is valid, the nearest names."""
+    """The error of an invalid argument has its value, the valid ones, and the nearest names."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         sweep_of(line)
 
@@ -247,14 +247,14 @@ def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.Mon
 
 
 def test_devices_of_the_users_cluster_may_have_any_label(tmp_path: Path) -> None:
-    """Only what ngbkit would start itself must be known to it."""
+    """A device of the user's cluster has any label, even one that no file configures."""
     args = parse(parser(), ["resnet18", "-d", "orin", "--cluster", str(tmp_path)])
 
     assert ("orin",) == arguments.to_sweep(args).devices
 
 
 def test_unknown_options_name_the_nearest() -> None:
-    """As every unknown name does."""
+    """An unknown option raises an UnknownNameError with its name."""
     with pytest.raises(UnknownNameError) as raised:
         parse(parser(), ["--repeat-s=3"])
 
@@ -262,7 +262,7 @@ def test_unknown_options_name_the_nearest() -> None:
 
 
 def test_how_long_to_measure_is_said_by_repeats_or_by_a_precision() -> None:
-    """And comes back in the words that ask for the sweep again."""
+    """A sweep has repeats or a precision, and its options format either."""
     line = "blocks.conv --factor width=8 --factor depth=1 --precision 2% --min-rounds 12 --max-seconds 30 --sequential"
     sweep = sweep_of(line)
 

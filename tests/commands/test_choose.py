@@ -18,7 +18,7 @@ def file(tmp_path: Path) -> str:
 
 
 def test_the_choice_is_printed(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a table with sentences below."""
+    """`choose` prints a table with sentences below."""
     assert cli.OK == cli.main(["choose", file, "--deadline", "1s", "--quantile", "0.5"])
 
     printed = capsys.readouterr().out
@@ -38,7 +38,7 @@ def test_json_has_every_configuration(file: str, capsys: pytest.CaptureFixture[s
 
 
 def test_the_figure_is_written(file: str, tmp_path: Path) -> None:
-    """With the deadline and the quantile."""
+    """`choose` writes a figure with the deadline and the quantile."""
     target = tmp_path / "front.svg"
     assert cli.OK == cli.main(["choose", file, "--deadline", "5ms", "--quantile", "0.9", "--figure", str(target)])
 
@@ -56,6 +56,6 @@ def test_the_figure_is_written(file: str, tmp_path: Path) -> None:
 def test_invalid_arguments_are_refused(
     file: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the exit code of all invalid arguments."""
+    """Invalid arguments of `choose` end with the exit code for invalid arguments."""
     assert cli.INVALID == cli.main(["choose", file, *arguments])
     assert message in capsys.readouterr().err

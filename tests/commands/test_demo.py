@@ -49,7 +49,7 @@ def test_demo_prints_four_tables_and_keeps_a_page(
 def test_a_demo_that_is_stopped_keeps_its_dataset(
     mlp_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a run does."""
+    """A demo that is stopped saves its dataset."""
 
     def stop(_shell: Shell, run: Run) -> None:
         run.stop()

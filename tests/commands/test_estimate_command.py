@@ -36,7 +36,7 @@ def estimated() -> Estimate:
     ],
 )
 def test_a_time_has_sensible_digits_and_a_unit(times: tuple[float, float | None, float | None], text: str) -> None:
-    """As many digits as its interval supports, or two."""
+    """A time has as many digits as its interval supports, or two."""
     assert text == format_time(*times)
 
 
@@ -49,7 +49,7 @@ def test_the_likely_results_are_a_table(estimated: Estimate) -> None:
 
 
 def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
-    """And neither has the digits of a float."""
+    """The text and the HTML of an estimate have the same words and no float of full length."""
     text, html = answer_estimate(estimated).to_text(), answer_estimate(estimated).to_html()
 
     for word in ("4 trials in 2 groups, about 1 min 24 s", "likely fastest", "129 ± 20 ms", "lead"):
@@ -59,7 +59,7 @@ def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
 
 
 def test_programs_get_every_digit(estimated: Estimate) -> None:
-    """With the ends of the interval, None where there is none."""
+    """The JSON of an estimate has every digit, and None for a missing end of an interval."""
     report = answer_estimate(estimated).json
 
     assert 84.2 == report["seconds"]

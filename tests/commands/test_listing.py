@@ -58,7 +58,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, *compilers: Compiler) -> None:
 
 
 def test_compilers_say_what_is_missing_and_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the versions of all packages, and every option with its default, choices and help."""
+    """A row of a compiler has its missing package, the remedy, the versions and the options."""
     offer(monkeypatch, absent())
     (row,) = list_compilers()
 
@@ -71,7 +71,7 @@ def test_compilers_say_what_is_missing_and_the_way_to_it(monkeypatch: pytest.Mon
 
 
 def test_a_compiler_that_works_on_one_accelerator_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it lacks for another one is told beside it, and does not make it unavailable."""
+    """A compiler that works on one accelerator is available, and its row lists the others."""
     probes = {"cpu": always, "cuda": lambda: "there is no driver"}
     offer(monkeypatch, absent(packages=("numpy",), accelerators=probes))
     (row,) = list_compilers()
@@ -127,13 +127,13 @@ def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_compiler_that_there_is_not_is_told() -> None:
-    """With the nearest name."""
+    """The error of an unknown compiler suggests the nearest name."""
     with pytest.raises(UnknownNameError, match="Did you mean openvino"):
         list_compilers(["identity,opnvino"])
 
 
 def test_the_baseline_is_listed_with_its_version() -> None:
-    """What is here can be used, and says which one it is."""
+    """The baseline is listed as available, with its version."""
     (identity,) = list_compilers(["identity"])
 
     assert (True, "") == (identity["available"], identity["missing"])
@@ -221,7 +221,7 @@ def test_rows_are_written_as_aligned_text() -> None:
 
 
 def test_rows_are_written_as_a_table_of_a_page() -> None:
-    """What they hold is text, and never markup."""
+    """The HTML of rows is one table, and their texts are escaped."""
     html = to_html(ROWS, "nothing")
 
     assert "&lt;b&gt;" in html
@@ -246,7 +246,7 @@ WIDE = [
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
-    """What does not fit is folded within its column, at blanks."""
+    """A table folds long cells at blanks within their column, to its width."""
     lines = to_text(WIDE, "", width).splitlines()
 
     assert max(map(len, lines)) <= width
@@ -256,7 +256,7 @@ def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
 
 
 def test_a_narrow_table_keeps_its_names_whole() -> None:
-    """Where there is no room at all, lines are longer, and long words are torn."""
+    """A table that is too narrow keeps its names whole and splits long words."""
     text = to_text(WIDE, "", 10)
 
     assert all(line[:5] in ("name ", "short", "other", "     ") for line in text.splitlines())
@@ -285,7 +285,7 @@ def test_sheets_stand_one_below_the_other() -> None:
 
 
 def test_sheets_are_one_table_of_a_page() -> None:
-    """What they hold is text, and lines stay lines."""
+    """The HTML of sheets is one table; their texts are escaped, and their lines remain."""
     html = to_html_sheets(SHEETS, "nothing")
 
     assert "&lt;b&gt;" in html

@@ -28,7 +28,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_number_of_trials_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the expected time as soon as an earlier run tells it; a budget has its own."""
+    """The first notice has the number of trials, and the expected time if an earlier run gives it."""
     before = list_notices(sweep())
     monkeypatch.setattr(expected, "estimate_seconds", lambda grid: 80.2)
 
@@ -63,7 +63,7 @@ def test_a_comparison_without_its_baseline_is_said(compilers: list[str], count: 
 
 
 def test_a_missing_compiler_is_said_with_its_remedy(missing: str) -> None:
-    """Once, with all its columns; the other compilers are not named."""
+    """One notice reports a missing compiler, with its remedy, for all its columns."""
     columns = ["identity", missing, f'{missing}{{"hint":"throughput"}}']
     (notice,) = list_notices(sweep(compilers=columns), with_time=False)
 

@@ -68,7 +68,7 @@ def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: p
 
 
 def test_a_cost_model_is_learned_once(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And kept by what it was learned from."""
+    """A cost model is learned once and cached by its labels."""
     words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
     first = optimize.find_cost(asked(*words))
     monkeypatch.setattr(predictor, "fit", lambda *_, **__: pytest.fail("learned again"))
@@ -102,7 +102,7 @@ def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None
 
 
 def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
-    """Also where the device is that of the kernel, and no word names it."""
+    """A cost model of another device is refused, even if the device is an option of the kernel."""
     words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
 
     with pytest.raises(UnknownNameError, match="orin"):

@@ -39,7 +39,7 @@ FIT = ("predict", "--fit", "labels.csv", "--kind", "linear", "--runtime", "onnxr
 
 
 def test_labels_are_fitted_and_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside FLOPs and the noise of the labels; the file predicts and leads an optimiser."""
+    """`fit` evaluates a predictor against FLOPs and noise, and writes a file that predicts."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     text = capsys.readouterr().out
     assert 0 == cli.main([*FIT, "--quiet", "--json"])
@@ -173,7 +173,7 @@ def test_exports_alone_cannot_be_lowered(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_an_optimiser_learns_from_a_table() -> None:
-    """As from saved examples; again each time, since the files that it names may change."""
+    """An optimiser learns its cost model from a table of labels, as from saved examples."""
     words = ["resnet18", "--cost", "linear", "--labels", "labels.csv", "-d", "cpu"]
     args = parse(build_parser("ngbkit optimize", OPTIMIZE.arguments), words)
     args.runtime = "unnamed"

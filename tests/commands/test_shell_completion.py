@@ -99,7 +99,7 @@ def test_the_shell_finds_the_marker() -> None:
 def test_without_argcomplete_tab_does_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And no command is carried out."""
+    """Tab prints nothing and executes no command if argcomplete is missing."""
     monkeypatch.setitem(sys.modules, "argcomplete", None)
     monkeypatch.setenv("_ARGCOMPLETE", "1")
 
@@ -108,7 +108,7 @@ def test_without_argcomplete_tab_does_nothing(
 
 
 def test_a_command_does_not_import_argcomplete(tmp_path: Path) -> None:
-    """Only Tab does: starting stays as fast."""
+    """A command that is not completed does not import argcomplete."""
     program = "import sys; from ngbkit import cli; cli.main(['runs']); sys.exit('argcomplete' in sys.modules)"
 
     assert importlib.util.find_spec("argcomplete")

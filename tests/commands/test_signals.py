@@ -49,7 +49,7 @@ def test_later_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ignored_signals_stay_ignored() -> None:
-    """As SIGHUP under nohup; a handler of the caller stays too, and all are as before at the end."""
+    """A signal that was ignored stays ignored, and handlers are restored at the end."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_in_order(), stop_in_order() as inner:
@@ -63,7 +63,7 @@ def test_ignored_signals_stay_ignored() -> None:
 
 
 def test_interrupts_are_ignored_while_results_are_saved() -> None:
-    """And no longer than that."""
+    """Interrupts are ignored while results are saved, and not afterwards."""
     with ignore_interrupts():
         signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):

@@ -48,7 +48,7 @@ def test_what_was_printed_before_an_error_is_written(capsys: pytest.CaptureFixtu
 
 
 def test_a_full_disk_behind_the_output_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is left that Python would write again at its exit."""
+    """The error of a full disk has its reason, and no text remains for Python's exit."""
     with open("/dev/full", "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
         with pytest.raises(OutputError, match="No space left on device"), hold_output():
