@@ -85,7 +85,7 @@ def test_a_measurement_lands_at_its_labels():
 
 
 def test_every_trial_of_a_real_grid_lands_at_its_own_labels():
-    """With factors, devices and several networks each trial's own number is under its own labels, in every node."""
+    """Each trial of a grid with several networks, factors and devices is at its own labels."""
     grid = sweep(network("a"), network("c", width=(8, 16), depth=(1, 2, 3)), network("b"), devices=["cpu", "orin"])
     trials = grid.trials()
     records = [measurement(trial, compile_time_s=float(index)) for index, trial in enumerate(trials)]
@@ -170,7 +170,7 @@ def test_arrays_do_as_well_as_tuples():
 
 
 def test_a_journal_gives_the_same_dataset_as_its_records(tmp_path):
-    """Whether its samples are arrays or tuples."""
+    """A journal and its records give the same dataset."""
     grid = sweep(network("a"), network("c", depth=(1, 2)))
     records = synthetic.make_records(grid, seed=3, failures=0.3)
     with Journal(tmp_path / "journal.sqlite") as journal:
@@ -204,7 +204,7 @@ def test_a_damaged_record_costs_its_own_trial_alone(tmp_path):
 
 
 def test_records_of_another_sweep_are_left_out_of_a_journals_dataset(tmp_path):
-    """With a warning that counts them."""
+    """The dataset omits records of another sweep, with a warning that counts them."""
     grid, other = sweep(), sweep(network("other"))
     records = synthetic.make_records(grid)
     with Journal(tmp_path / "journal.sqlite") as journal:

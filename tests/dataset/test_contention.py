@@ -44,7 +44,7 @@ def sweep(mlp: Workload) -> Sweep:
 
 
 def test_an_estimate_leaves_contended_samples_out(sweep: Sweep) -> None:
-    """Where half of the rounds are uncontended: the speed-up is that of a quiet machine."""
+    """An estimate omits contended samples if half of the rounds are uncontended."""
     data = measure(sweep, {"identity": range(12)})
 
     assert contention.conclusive(data).all()
@@ -81,7 +81,7 @@ def test_few_rounds_are_conclusive_if_nothing_contended_them(sweep: Sweep) -> No
 
 
 def test_all_contended_samples_can_be_dropped(sweep: Sweep) -> None:
-    """Also those of trials that are not conclusive."""
+    """`uncontended` drops all contended samples, including those of inconclusive trials."""
     data = measure(sweep, {"identity": range(20), "onnxruntime": [0]})
     quiet = contention.uncontended(data)
 
@@ -98,7 +98,7 @@ def test_a_dataset_of_others_is_conclusive(sweep: Sweep) -> None:
 
 
 def test_a_tied_metric_needs_a_conclusive_anchor(sweep: Sweep) -> None:
-    """What ties two batch sizes together is part of the estimate."""
+    """A normalised metric is inconclusive if its anchor is contended."""
     single = measure(sweep, {})
     data = xr.concat([single, single.assign_coords(batch_size=[4])], "batch_size")
     anchors = {name: data[name].sel(compiler="identity", drop=True) for name in ("latency", "round", "contended")}

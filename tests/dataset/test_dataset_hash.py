@@ -27,7 +27,7 @@ def test_a_file_keeps_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["a sample", "a label", "a text", "an attribute", "a dim"])
 def test_any_change_changes_it(change: str) -> None:
-    """Even the smallest change counts."""
+    """The hash changes with the smallest change of a dataset."""
     data, digest = measured(), hash_dataset(measured())
     if change == "a sample":
         data["latency"].values[0, 0, 0, 0, 0] = np.nextafter(data["latency"].values[0, 0, 0, 0, 0], 1)

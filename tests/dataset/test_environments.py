@@ -18,7 +18,7 @@ MACHINES = {
 
 
 def test_a_column_a_device() -> None:
-    """What one device has and another lacks is empty there; a GPU has its name."""
+    """The table has one column per device, empty where the device lacks a value."""
     table = environments(measured().assign_attrs(environments=json.dumps(MACHINES)))
 
     assert ["chip", "cores", "memory (GiB)", "torch", "accelerator", "onnx"] == table.index.tolist()

@@ -26,7 +26,7 @@ def test_a_dataset_is_selected_as_by_xarray() -> None:
 
 
 def test_a_node_that_remains_is_a_dataset(tree: xr.DataTree) -> None:
-    """With the attributes of the tree."""
+    """A selection of one node is a dataset with the attributes of the tree."""
     part = select(tree, workload=["b"])
 
     assert isinstance(part, xr.Dataset)

@@ -110,7 +110,7 @@ except UsageError as error:
 
 
 def test_a_full_disk_is_a_clear_error(tmp_path):
-    """Without room for the file the error says so, the older file stays, and Python does not crash at its exit."""
+    """Saving to a full disk is an error, and the older file stays."""
     path = tmp_path / "run.nc"
     path.write_text("older")
 
@@ -174,7 +174,7 @@ def make_pipe(path: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["run.nc", "-with a space é.nc"])
 def test_what_is_no_file_of_a_dataset_says_what_it_is(make, message, name, tmp_path):
-    """Without waiting for a pipe, reading a device to its end, or a traceback."""
+    """The error of a path without a dataset has the kind of the path, and no pipe is read."""
     make(tmp_path / name)
 
     with pytest.raises(UsageError, match=message):
@@ -262,7 +262,7 @@ def test_a_file_reads_nothing_but_itself(tmp_path, spoil, reason):
     ],
 )
 def test_a_reader_that_hangs_or_crashes_is_an_error(tmp_path, monkeypatch, program, reason):
-    """What HDF5 does to its process never reaches this one: the limits of the child hold, and the error names them."""
+    """A reader that hangs or crashes is an error, and only its child process ends."""
     path = datasets.save(made(network("a")), tmp_path / "run.nc")
     child = tmp_path / "netcdf_child.py"
     text = Path(netcdf._CHILD).read_text().replace("_CPU_BYTES_PER_S = 10,", "_CPU_BYTES_PER_S = 1,")
@@ -274,7 +274,7 @@ def test_a_reader_that_hangs_or_crashes_is_an_error(tmp_path, monkeypatch, progr
 
 
 def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):
-    """Where h5py is not installed, saving says which command brings it."""
+    """The error of a missing h5py has the extra that installs it."""
     monkeypatch.setitem(sys.modules, "h5py", None)
 
     with pytest.raises(MissingDependencyError, match=r"h5py is not installed.*ngbkit\[notebook\]"):
