@@ -99,7 +99,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
 def test_a_dataset_of_another_program_is_refused_by_every_method(data):
-    """With what it has and what was expected: xarray gives every dataset its `ngb`."""
+    """Every method refuses a dataset of another program, with its variables."""
     methods = [name for name in dir(data.ngb) if not name.startswith("_") and name != "plot"]
 
     assert len(methods) > 20
@@ -113,7 +113,7 @@ def test_a_dataset_of_another_program_is_refused_by_every_method(data):
 
 
 def test_a_part_of_a_dataset_says_what_it_lacks():
-    """Where a method needs it, and in no other."""
+    """The error of a partial dataset has the missing variable, and only methods that need it raise."""
     data = measured_sweep()
     unlabelled = data.squeeze("device", drop=True)
 

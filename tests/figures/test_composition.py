@@ -148,7 +148,7 @@ def test_the_look_is_a_theme_for_other_charts(pair: tuple[Any, Any]) -> None:
 
 
 def test_a_notebook_shows_a_composition_with_its_look(pair: tuple[Any, Any]) -> None:
-    """As a figure alone."""
+    """A notebook displays a composition with the theme of a single figure."""
     shell = InteractiveShell()
     charts.register(shell)
     try:

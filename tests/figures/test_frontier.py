@@ -21,7 +21,7 @@ def select(spec: Spec, kind: str) -> list[dict[str, object]]:
 
 
 def test_a_mark_has_the_quantile_and_the_throughput_of_its_trial() -> None:
-    """As `ds.ngb.choose` has them."""
+    """A mark has the quantile and the throughput that `ds.ngb.choose` computes."""
     data = measured(network("net"), batch_sizes=[1, 4, 8])
     spec = Spec(figures.frontier(data, quantile=0.5))
 
@@ -119,7 +119,7 @@ def test_stored_matrices_are_drawn() -> None:
 
 
 def test_invalid_arguments_are_refused() -> None:
-    """And data without samples."""
+    """The frontier refuses invalid arguments and data without samples."""
     data = measured(network("net"))
     with pytest.raises(UsageError, match="invalid deadline"):
         figures.frontier(data, deadline="soon")

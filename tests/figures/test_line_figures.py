@@ -95,7 +95,7 @@ def test_a_column_of_another_contract_has_no_speedup():
 
 
 def test_a_selection_is_drawn():
-    """Only the selected labels are drawn, relative to others."""
+    """A figure of selected labels draws only these, relative to others."""
     spec = Spec(measured(batch_sizes=[1, 4, 8]).ngb.plot.speedup(batch_size=[4, 8], compiler="openvino"))
 
     assert {4.0, 8.0} == {row["batch_size"] for row in spec.rows}

@@ -348,7 +348,7 @@ def test_rounds_of_merged_runs_are_counted_from_zero():
 
 @pytest.mark.parametrize("draw", [figures.throughput, figures.traces])
 def test_the_titles_of_a_row_of_panels_stand_on_one_line(draw):
-    """Whatever the axes, whose highest labels are at different heights."""
+    """The titles of a row of panels have the same height, whatever their axes."""
     spec = Spec(draw(measured(*map(network, "abc"), batch_sizes=[1])))
     titles = {item["text"]: item for item in spec.items("text") if item.get("fontWeight") == "bold"}
 

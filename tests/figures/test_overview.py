@@ -172,7 +172,7 @@ def test_nothing_measured_yet_is_drawn_too():
 
 
 def test_factors_are_drawn_at_their_extremes():
-    """Only the smallest and the largest value of each factor are drawn, and the subtitle says so."""
+    """The overview draws the smallest and the largest value of a factor, and its subtitle says so."""
     spec = drawn(synthetic.make_dataset(sweep(network("c", width=(8, 16), depth=(2, 1, 6)))))
 
     assert {f"c, width {width}, depth {depth}" for width in (8, 16) for depth in (1, 6)} == set(titles(spec))

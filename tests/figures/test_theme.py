@@ -25,7 +25,7 @@ def test_a_colour_does_not_depend_on_company():
 
 
 def test_unknown_compilers_do_not_look_alike():
-    """As many unknown compilers as there are other colours have distinct colours, none of a known compiler."""
+    """Unknown compilers have distinct colours, none of which is that of a known compiler."""
     names = [f"compiler{number}" for number in range(len(theme.OTHERS))]
 
     colours = set(theme.assign_colours([*names, *theme.COLOURS]).values())

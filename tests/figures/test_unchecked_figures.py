@@ -26,7 +26,7 @@ def forget_check(data: xr.Dataset, compiler: str = "openvino") -> xr.Dataset:
     "name", ["throughput", "speedup", "latency", "break_even", "cpu", "frontier", "reversals", "overview", "status"]
 )
 def test_every_figure_says_what_was_not_checked(name: str) -> None:
-    """With the reason, and not that it was contended; nothing where all was checked."""
+    """The subtitle of every figure lists unchecked trials with the reason."""
     draw: Any = getattr(figures, name)
     unchecked, checked = Spec(draw(forget_check(flipping()))), Spec(draw(flipping()))
 
@@ -38,7 +38,7 @@ def test_every_figure_says_what_was_not_checked(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["throughput", "speedup", "break_even", "cpu", "frontier", "reversals"])
 def test_its_marks_are_hollow(name: str) -> None:
-    """As those of numbers that are not conclusive for another reason; a measurement is no failure."""
+    """The marks of an unchecked trial are hollow, and it is no failure."""
     draw: Any = getattr(figures, name)
     unchecked, checked = Spec(draw(forget_check(flipping()))), Spec(draw(flipping()))
 
@@ -50,7 +50,7 @@ def test_its_marks_are_hollow(name: str) -> None:
 
 
 def test_a_cell_of_a_heatmap_has_a_question_mark() -> None:
-    """So has what is relative to it: each batch size of that compiler."""
+    """A cell of a heatmap has a question mark if it, or what it is relative to, is unchecked."""
     data = forget_check(measured(network("block", width=(8, 16))))
     cells = [row for row in Spec(figures.heatmap(data)).rows if str(row["mark"]).endswith("?")]
 
