@@ -73,7 +73,7 @@ def test_a_kind_of_a_single_network_does_not_pay_for_all_that_is_peculiar_about_
 
 
 def test_operators_measured_alone_tell_prices_that_networks_do_not(examples: Examples) -> None:
-    """What a call and the change of its layout cost alone is not part of a network's prediction."""
+    """Operators that are measured alone improve the prediction of unseen networks."""
     networks = np.flatnonzero(~examples.isolated)
     narrow = [index for index in networks if examples.families[index] == "width8"]
     wide = [index for index in networks if examples.families[index] == "width32"]
@@ -111,7 +111,7 @@ def test_noisy_labels_count_less(examples: Examples) -> None:
 
 
 def test_a_network_that_helps_nobody_is_not_returned(examples: Examples) -> None:
-    """Without an epoch that beats it on the networks held out, the additive model is the result, by runtime."""
+    """The additive model is the result for a runtime where no epoch improves on it."""
     networks = examples.take(np.flatnonzero(~examples.isolated))
     seconds = 1000 * networks.seconds  # beside which the least cost of an operator is nothing
     seconds[:, 1] *= np.exp(np.random.default_rng(0).normal(0, 2, len(seconds)))

@@ -122,7 +122,7 @@ def test_openvino_tells_its_kernels(tmp_path: Path) -> None:
 
 
 def test_options_that_change_the_graph_count(tmp_path: Path) -> None:
-    """Without optimisation the export runs as it is."""
+    """A graph is lowered with the options of its compiler, such as no optimisation."""
     path = residual(tmp_path, 8, 2)
     graph = lower(path, 'onnxruntime{"optimization":"off"}')
 
@@ -192,7 +192,7 @@ def lowered(tmp_path: Path) -> Examples:
 
 
 def test_examples_are_saved_with_their_lowering(lowered: Examples, tmp_path: Path) -> None:
-    """And so are their graphs."""
+    """Saved examples keep their lowering and their graphs."""
     again = predictor.load_examples(lowered.save(tmp_path / "examples.nc"))
 
     assert "onnxruntime" == lowered.lowering == again.lowering

@@ -169,7 +169,7 @@ def test_a_shortened_file_is_refused(saved: Path) -> None:
 def test_a_file_that_contradicts_itself_is_refused(
     saved: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], reason: str
 ) -> None:
-    """Even if its hash fits: it was made, not damaged."""
+    """A file that contradicts itself is refused, even if its hash is right."""
     rewrite(saved, change)
 
     with pytest.raises(UsageError, match=rf"is not a predictor: .*{reason}"):

@@ -37,7 +37,7 @@ def test_time_is_of_the_operators_that_do_the_work(runtime: str, network: Path) 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_the_operators_sum_up_to_a_call(runtime: str, network: Path) -> None:
-    """Without the profiler."""
+    """The seconds of operators sum up to the latency of a call without the profiler."""
     execution = execute(network, runtime, calls=5)
 
     assert execution.latency > 0
@@ -88,6 +88,6 @@ def test_other_runtimes_have_no_profiler() -> None:
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    """As everywhere."""
+    """The profile of an unknown network raises an UnknownNameError."""
     with pytest.raises(UnknownNameError):
         predictor.profile("resnte18")

@@ -73,7 +73,7 @@ def test_the_latest_runs_are_known() -> None:
 
 @pytest.mark.parametrize("as_file", [False, True])
 def test_a_dataset_is_known_as_its_run_would_be(tmp_path: Path, as_file: bool) -> None:
-    """With the trials of its sweep, so that they are of the same networks; and the facts of these."""
+    """A dataset gives the earlier trials that its run would give, with their facts."""
     sweep = build_sweep()
     data = synthetic.make_dataset(sweep)
     key = facts_key(sweep.trials()[0].workload, dict(sweep.trials()[0].factors))

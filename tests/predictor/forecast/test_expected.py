@@ -62,7 +62,7 @@ def test_more_samples_take_longer(earlier: list[Measurement]) -> None:
 
 @pytest.mark.parametrize(("called_s", "factor"), [(None, 1.0), ("long", 1.0), (0, 1.0), (2.0, 2.0)])
 def test_untimed_calls_take_time_too(called_s: object, factor: float) -> None:
-    """Where a record tells how long all calls of the network took; a record is data, and may say anything."""
+    """The estimate includes untimed calls if a record has their valid total time."""
     sweep = build_sweep(compilers=["identity"])
     (record,) = synthetic.make_records(sweep)
     assert isinstance(record, Measurement)

@@ -82,7 +82,7 @@ def test_what_was_measured_is_predicted_as_it_was(table: Table, truth: np.ndarra
 
 
 def test_nothing_measured_is_nothing_known(table: Table) -> None:
-    """Without measurements the interval spans everything."""
+    """The surrogate of no measurements has an interval that spans everything."""
     model = surrogate.build_surrogate(table, [])
     _, deviation = model.predict(np.arange(3))
 
@@ -117,7 +117,7 @@ def test_a_trial_is_worth_what_it_may_decide() -> None:
 
 
 def test_without_a_choice_the_most_uncertain_trial_is_chosen() -> None:
-    """Without a decision to make, the most uncertain trial is chosen."""
+    """The most uncertain trial is chosen if there is no decision to make."""
     model = _Independent(mean=[0.0, 0.0], deviation=[0.1, 0.5])
 
     assert [1, 0] == acquisition.choose(model, np.arange(2), np.arange(2), np.ones(2, bool), np.ones(2), 2)

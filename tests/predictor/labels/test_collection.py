@@ -51,7 +51,7 @@ def test_a_row_a_network_and_a_column_a_runtime() -> None:
 
 
 def test_contended_samples_are_no_labels() -> None:
-    """As in every estimate, where enough rounds are uncontended."""
+    """Labels omit contended samples if enough rounds are uncontended."""
     data = run(sweep(network("resnet9"), batch_sizes=[1]))
     early = data["round"] < 3
     data["contended"] = data["latency"].notnull() & early
@@ -62,7 +62,7 @@ def test_contended_samples_are_no_labels() -> None:
 
 
 def test_trials_that_were_not_checked_are_no_labels() -> None:
-    """What they timed may be another network; a warning names them with the reason."""
+    """Labels omit unchecked trials, and a warning has their reason."""
     data = run(sweep(network("resnet9"), batch_sizes=[1]))
     unchecked = data["compiler"] == "openvino"
     for name, text in (("status", "not-checked"), ("error", "it is random")):

@@ -36,7 +36,7 @@ def merge(*rows: tuple[Graph, str, float], error: float | None = None) -> Exampl
 
 
 def test_a_network_measured_again_is_noise(graphs: list[Graph]) -> None:
-    """However much its latencies differ; the deviation of two values is too small by a factor that is known."""
+    """Repeated labels of one network are averaged, and their deviation is noise."""
     first, second, _ = graphs
     merged = merge((first, "a", 1.0), (second, "b", 1.0), (first, "a", 4.0))
 
@@ -69,7 +69,7 @@ def test_lowered_graphs_are_reported_without_the_advice_to_lower_them(graphs: li
 
 @pytest.mark.parametrize(("difference", "is_reported"), [(1.09, False), (1.12, True)])
 def test_unknown_noise_may_be_a_tenth(graphs: list[Graph], difference: float, is_reported: bool) -> None:
-    """Without a repetition nor an error, nothing tells noise from another graph."""
+    """A warning reports different graphs with one digest only beyond a tenth, if the noise is unknown."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         merge((graphs[0], "a", 1.0), (graphs[0], "b", difference))

@@ -117,7 +117,7 @@ def test_a_data_frame_is_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_what_does_not_fit_is_an_error(folder: Path, lines: tuple[str, ...], message: str) -> None:
-    """With its line and column."""
+    """The error of an invalid table has its line and column."""
     (folder / "evil.py").write_text("raise SystemExit")
     with pytest.raises(UsageError, match=message):
         examples(write(folder, *lines))

@@ -30,7 +30,7 @@ def test_shares_are_averaged(graph: Graph) -> None:
 
 
 def test_without_a_profile_there_is_none(graph: Graph) -> None:
-    """And a network without one beside others has gaps."""
+    """Labels without any profile have none, and a network without one has gaps."""
     other = replace(graph, digest="other")
     profile = np.ones((3, 1))
     merged = merge_profiles([graph, other], [None, profile], [0, 1], np.array([[1.0], [6.0]]))

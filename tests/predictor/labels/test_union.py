@@ -47,7 +47,7 @@ def test_a_slower_hour_is_no_property_of_a_network(graphs: dict[str, Graph]) -> 
 
 
 def test_the_better_known_label_counts_more(graphs: dict[str, Graph]) -> None:
-    """And what differs by more than both errors is known less well than either says."""
+    """A merged label follows the more precise one, and its error grows if the two contradict."""
     precise = build(graphs, {"a": 1.0, "b": 1.0, "c": 1.0}, error=0.001)
     # The mean of three residuals is the drift: b and c tell that a is off.
     vague = build(graphs, {"a": np.exp(0.3), "b": np.exp(-0.15), "c": np.exp(-0.15)}, error=0.1)

@@ -104,7 +104,7 @@ def test_too_few_networks_to_split_are_an_error(examples: Examples) -> None:
 
 
 def test_folds_hold_every_network_out_once(examples: Examples) -> None:
-    """With its variants; single operators are in every training set."""
+    """Folds hold out every network once, with its variants, and train on all single operators."""
     folds = list(split_folds(examples, 3, seed=0))
 
     assert 3 == len(folds)
