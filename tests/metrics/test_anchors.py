@@ -67,7 +67,7 @@ def test_rates_can_be_compared_untied() -> None:
 
 
 def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
-    """Then a machine that was three times slower affects the rates."""
+    """Rates without anchors are compared as measured, with the drift of the machine."""
     dataset = measured(3.0, anchored=False)
 
     assert "anchor_latency" not in dataset
@@ -75,7 +75,7 @@ def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
 
 
 def test_a_missing_anchor_leaves_its_group_untied() -> None:
-    """Only that group is untied."""
+    """A group without an anchor is not normalised."""
     dataset = measured(3.0)
     dataset["anchor_latency"][:] = np.nan
 

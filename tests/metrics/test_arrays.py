@@ -66,7 +66,7 @@ def test_each_round_has_its_median():
 
 
 def test_nothing_measured_has_no_rounds():
-    """Without samples there are no rounds, and the leading dims are kept."""
+    """The round medians of no samples are empty and keep the leading dims."""
     assert (2, 3, 0) == arrays.round_medians(np.full((2, 3, 4), nan), np.full((2, 3, 4), -1)).shape
 
 

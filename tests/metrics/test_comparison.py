@@ -98,7 +98,7 @@ def test_what_one_run_lacks_is_counted() -> None:
 
 
 def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a table, and as JSON with everything."""
+    """`compare` prints what changed as a table or as JSON, and writes a figure."""
     first, second = twice()
     second["latency"].loc[{"compiler": "openvino"}] = second["latency"].loc[{"compiler": "openvino"}] * 3
     files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in (("a", first), ("b", second))]

@@ -63,7 +63,7 @@ def test_a_faster_one_is_not_slower() -> None:
 
 
 def test_a_slowdown_within_the_margin_passes() -> None:
-    """So does one that no interval excludes: it is not conclusive, and fails only if that is asked for."""
+    """A slowdown within the margin passes; an inconclusive one fails only on request."""
     gate = compare(slower(1), slower(1.3)).gate(0.5)
     unsure = compare(slower(1), slower(1.3)).gate(0.3)
 
@@ -74,7 +74,7 @@ def test_a_slowdown_within_the_margin_passes() -> None:
 
 
 def test_what_no_longer_runs_fails_the_gate() -> None:
-    """With its reason; what has no outcome is not conclusive."""
+    """A trial that fails only in the second run fails the gate, with its reason."""
     gate = compare(slower(1), failing()).gate()
     verdicts = {
         (row["workload"], row["batch_size"]): (row["verdict"], row["reason"]) for row in gate.trials.to_dict("records")
@@ -87,7 +87,7 @@ def test_what_no_longer_runs_fails_the_gate() -> None:
 
 
 def test_what_failed_in_both_runs_is_named() -> None:
-    """With its reason; and what failed before and runs now is, too."""
+    """A trial that failed in the first run is not judged, and the gate has its reason."""
     both, mended = compare(failing(), failing()).gate(), compare(failing(), slower(1)).gate()
     rows = [
         next(row for row in gate.trials.to_dict("records") if (row["workload"], row["batch_size"]) == ("a", 4))
@@ -181,7 +181,7 @@ def test_runs_of_two_machines_are_no_gate(
 
 
 def test_two_runs_of_one_machine_are_a_gate() -> None:
-    """Also where their devices have other labels, or packages that were updated in between."""
+    """A gate compares two runs of one machine, even with other labels or updated packages."""
     first, second = describe(slower(1), torch="2.9"), describe(slower(1), torch="2.10")
     comparison = compare(first, second.assign_coords(device=["laptop"]))
 

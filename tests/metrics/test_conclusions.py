@@ -53,7 +53,7 @@ def test_a_sure_winner_is_named(mlp: Workload) -> None:
 
 
 def test_a_virtual_machine_says_why_its_intervals_are_wide(mlp: Workload) -> None:
-    """And how to measure what it only assumes; a history of the device has done so."""
+    """A conclusion explains the wide intervals of a virtual machine that has no history."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
     hosted = {"conditions": {"virtual_machine": True}}
     data.attrs["environments"] = json.dumps({"cpu": hosted})
@@ -68,7 +68,7 @@ def test_a_virtual_machine_says_why_its_intervals_are_wide(mlp: Workload) -> Non
 
 
 def test_a_tie_is_named_as_one(mlp: Workload) -> None:
-    """With its probability, the rival, and what would separate them."""
+    """The conclusion of a tie has its probability, the rival and a remedy."""
     data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": 2.0})
     tie, remedy = conclude(data)
 
@@ -81,7 +81,7 @@ def test_a_tie_is_named_as_one(mlp: Workload) -> None:
 
 
 def test_a_contended_winner_is_not_sure(mlp: Workload) -> None:
-    """However clear its lead: other work may have bent it."""
+    """A lead of any size is not conclusive if its rounds were contended."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"identity": range(15)}, foreign_percent=30.0)
     inconclusive, tie = conclude(data)
 

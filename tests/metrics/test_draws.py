@@ -172,7 +172,7 @@ def test_what_two_processes_differ_by_widens_a_ratio():
 
 
 def test_a_rule_that_stopped_the_measurement_widens_its_interval():
-    """Only intervals of the stopped networks are wider."""
+    """A stopping rule widens the intervals of the stopped networks alone."""
     data = noisy(40)
     stopped = data.assign(looks=xr.zeros_like(data["compile_time"]) + (data["workload"] == "net1") * 3)
 

@@ -59,7 +59,7 @@ def test_the_documentation_has_every_column_and_its_unit() -> None:
 
 
 def test_failures_are_rows_without_samples() -> None:
-    """With their reason; cells that no run of a merge requested are no rows."""
+    """A failure is a row without samples, and a cell that no run requested is no row."""
     data = crashing(sweep(), "openvino", 4)
     frame = data.ngb.to_dataframe()
     failed = frame[frame["status"] == "crashed"]
@@ -129,7 +129,7 @@ def test_files_hold_the_frame(tmp_path: Path) -> None:
 
 
 def test_parquet_without_pyarrow_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And leaves no file."""
+    """The error of a missing pyarrow has the install command, and no file remains."""
     monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "pyarrow" else importlib.util.find_spec(name))
 
     with pytest.raises(MissingDependencyError, match=r"pyarrow is not installed. .*pip install 'ngbkit\[publish\]'"):

@@ -80,7 +80,7 @@ def test_a_network_with_too_few_rounds_leaves_its_group_without_an_interval(data
 
 
 def test_an_inconclusive_network_unsettles_its_group(data: xr.Dataset) -> None:
-    """Not the others."""
+    """A mean is inconclusive if a network of its group is, and other groups are not affected."""
     contended = (data["workload"] == "resnet18").broadcast_like(data["latency"]).astype(np.int8)
     means = metrics.mean(data.assign(contended=contended), by=GROUPS, ci=0.95).sel(compiler="openvino")
 

@@ -97,7 +97,7 @@ def test_a_file_of_another_sort_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_shell_prints_or_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a file name it prints JSON."""
+    """`export` prints JSON if it has no file name, and writes a CSV file otherwise."""
     file = storage.save(measured(), tmp_path / "a.nc")
 
     assert 0 == cli.main(["export", str(file)])

@@ -86,7 +86,7 @@ def test_another_device_of_the_paper(networks: xr.Dataset) -> None:
 
 
 def test_the_device_of_the_dataset_is_named_where_there_are_two() -> None:
-    """With its name the table is that of its own dataset."""
+    """A dataset of two devices needs the name of one for the paper's table."""
     two = measured(network("resnet101"), devices=["cpu", "orin"], batch_sizes=(1,))
     with pytest.raises(UsageError, match="on='cpu'"):
         metrics.beside_paper(two, "III")

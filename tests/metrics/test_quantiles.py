@@ -45,7 +45,7 @@ def test_the_probability_is_calibrated(rounds: int, width: int, correlation: flo
 
 @pytest.mark.parametrize(("samples", "expected"), [(30, 1 - 0.99**30), (100, 1 - 0.99**100), (500, 1 - 0.99**500)])
 def test_samples_below_a_deadline_are_as_sure_as_their_number(samples: int, expected: float) -> None:
-    """However far the deadline is: as order statistics have it."""
+    """The probability that a quantile keeps a far deadline follows from the number of samples."""
     generator = np.random.default_rng(0)
     latency = generator.normal(1, 0.01, samples)
     draws = quantiles.draw_quantiles(latency, np.arange(samples), 0.99, 4000, generator)
@@ -89,6 +89,6 @@ def test_few_rounds_have_no_replicates() -> None:
 
 @pytest.mark.parametrize(("quantile", "expected"), [(0.99, 368), (0.9, 36), (0.5, 6)])
 def test_the_samples_that_a_quantile_needs(quantile: float, expected: int) -> None:
-    """As many that the slowest of them exceeds the quantile in 97.5 % of cases; of a median, 6 as for the rounds."""
+    """The slowest of the needed samples exceeds the quantile in 97.5 % of cases."""
     assert expected == quantiles.count_needed_samples(quantile, 0.95)
     assert 2 * expected >= quantiles.count_needed_samples(quantile, 0.95, 2.0) > expected

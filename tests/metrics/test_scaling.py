@@ -177,7 +177,7 @@ def test_identities_of_the_definitions(latency, rounds):
 
 @given(latencies)
 def test_both_forms_of_bsr_agree(latency):
-    """Without rounds to pair, ASE_c/ASE_identity and speedup_c(b)/speedup_c(1) are the same number."""
+    """The ratio of ASE and the ratio of speed-ups give the same BSR if no rounds are paired."""
     dataset = grid(latency)
     ase = metrics.ase(dataset)
 
@@ -236,7 +236,7 @@ def test_a_failed_trial_stays_nan(scaling):
 
 
 def test_a_failed_baseline_leaves_nothing_to_compare_with(scaling):
-    """Where identity failed at batch 4, speed-ups at 4 are NaN; RTR of the other compiler is not."""
+    """A speed-up is NaN where its baseline failed, and the RTR of other compilers is not."""
     scaling["latency"].loc[{"compiler": "identity", "batch_size": 4}] = np.nan
 
     np.testing.assert_array_equal([[1.0, np.nan], [2.5, np.nan]], metrics.speedup(scaling))
@@ -253,7 +253,7 @@ def test_a_failed_depth_is_left_out_of_the_slope_but_not_of_the_retention(deepen
 
 @pytest.mark.parametrize("name", ["rtr", "ase", "bsr"])
 def test_a_missing_batch_size_names_the_trials_to_add(scaling, name):
-    """Without batch size 1 the error lists those of the sweep and the one to add, in Python and in a shell."""
+    """The error of a missing batch size 1 has the batch sizes to add in Python and in a shell."""
     with pytest.raises(MetricError) as raised:
         getattr(metrics, name)(scaling.sel(batch_size=[4]))
 
@@ -263,7 +263,7 @@ def test_a_missing_batch_size_names_the_trials_to_add(scaling, name):
 
 @pytest.mark.parametrize("name", ["speedup", "bsr", "depth_slope", "retention"])
 def test_a_missing_identity_names_the_trials_to_add(deepening, name):
-    """Without identity the error lists the compilers and the one to add, in Python and in a shell."""
+    """The error of a missing identity has the compilers to add in Python and in a shell."""
     with pytest.raises(MetricError) as raised:
         getattr(metrics, name)(deepening.sel(compiler=["fast"]))
 
@@ -292,7 +292,7 @@ def test_a_selection_of_the_baseline_itself_is_1(scaling):
 
 @pytest.mark.parametrize("name", ["depth_slope", "retention"])
 def test_one_depth_is_not_enough(deepening, name):
-    """With fewer than two depths the error names the factor to sweep."""
+    """The error of fewer than two depths has the factor to sweep."""
     with pytest.raises(MetricError, match=r"the sweep has only depth 2\. Add factors=.* --factor depth=2,…"):
         getattr(metrics, name)(deepening.sel(depth=2))
     with pytest.raises(MetricError, match=r"it varies depth\. Add .* --factor width="):

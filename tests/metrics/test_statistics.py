@@ -21,7 +21,7 @@ def draw(groups: int, process_sd: float, seed: int = 0) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("process_sd", [0.01, 0.03, 0.1])
 def test_variation_between_processes_is_separated_from_that_between_rounds(process_sd: float) -> None:
-    """Even where it is as small as the error of a group's own median."""
+    """The estimate separates the variation of processes from that of rounds."""
     estimate = statistics.estimate_process_sd(draw(1000, process_sd))
 
     assert process_sd == pytest.approx(estimate, rel=0.1)
@@ -104,5 +104,5 @@ def test_a_share_has_wilsons_interval(hits: int, total: int, interval: tuple[flo
 
 
 def test_a_share_of_nothing_is_nan() -> None:
-    """So is its interval."""
+    """A share of nothing, and its interval, is NaN."""
     assert all(math.isnan(value) for value in statistics.estimate_share(0, 0))

@@ -58,7 +58,7 @@ def test_a_row_a_trial():
 
 
 def test_metrics_without_their_baseline_are_empty_columns():
-    """Without identity and batch 1 the table has NaN for the ratios."""
+    """The table has NaN for a ratio that lacks its baseline."""
     table = tables.build_trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
 
     assert [8.0, 32.0] == table["throughput"].tolist()
@@ -294,7 +294,7 @@ def synthetic_blocks(**more) -> datasets.Data:
     ],
 )
 def test_a_metric_of_several_trials_has_a_table(figure, rows):
-    """Without the dim that it reduces; each number has its interval, and its title says what it is."""
+    """The table of a metric over several trials lacks the dim that it reduces."""
     table = tables.compact(synthetic_blocks(), figure)
 
     assert set(rows) == set(table.index.names)
@@ -364,7 +364,7 @@ def test_a_variable_that_is_missing_is_an_error():
 
 
 def test_a_table_displays_itself():
-    """As HTML in a notebook, as text in a terminal; its frame is for computing."""
+    """A table displays as HTML in a notebook and as text in a terminal."""
     frame = tables.compact(measured())
     table = tables.Table(frame)
 

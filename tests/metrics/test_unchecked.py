@@ -52,7 +52,7 @@ def measure(
 
 
 def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None:
-    """Also after a journey through a file; its numbers are not conclusive, nor are ratios over it."""
+    """An unchecked trial keeps its samples and reason in a file, and is inconclusive."""
     data = storage.load(storage.save(measure(unchecked=("identity",)), tmp_path / "a.nc"))
     trial = data.sel(compiler="identity")
 
@@ -157,7 +157,7 @@ def test_rankings_end_with_what_was_not_checked() -> None:
 
 
 def test_what_was_not_checked_is_on_no_front() -> None:
-    """And keeps no other from it."""
+    """An unchecked trial is on no front and excludes no other from it."""
     data = measure("a", "b").assign_coords(parameters=("workload", [10, 10]))
     data["status"].loc[{"workload": "a"}] = "not-checked"
     frame = metrics.front(data.sel(compiler=["onnxruntime"])).set_index("workload")
@@ -177,7 +177,7 @@ def test_reversals_say_whether_all_four_trials_were_checked() -> None:
 
 
 def test_a_choice_excludes_it_with_the_reason() -> None:
-    """However fast it is; a front of throughput and latency too."""
+    """A choice excludes an unchecked trial with its reason, however fast it is."""
     choices = metrics.choose(measure(), "2s", 0.5)
 
     assert ["onnxruntime"] == choices.table["compiler"].tolist()

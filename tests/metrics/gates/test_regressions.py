@@ -42,7 +42,7 @@ def test_any_false_alarm_is_rare(trials: int, rounds: int, tails: bool) -> None:
 
 
 def test_single_intervals_would_alarm_falsely() -> None:
-    """Without Holm's procedure, most runs of 40 unchanged trials have an alarm."""
+    """Most runs of 40 unchanged trials have a false alarm if Holm's procedure is off."""
     verdicts = simulate(1, 20, slowdown=0.0, seed=0, margin=0.0).reshape(-1, 40)
 
     assert (verdicts == "slower").any(axis=1).mean() > 0.5

@@ -83,7 +83,7 @@ def test_alarms_and_misses_of_many_gates_are_rare() -> None:
 
 
 def test_two_processes_of_one_program_may_differ() -> None:
-    """Without a self-check by half a percent, so that 0.7 % is not conclusive although the rounds agree on it."""
+    """A difference within that of processes is not conclusive if there is no self-check."""
     exact = measure(1.007, noise=1e-4)
     unchecked = measure(1.007, noise=1e-4, environments={})
 
@@ -99,7 +99,7 @@ def test_a_virtual_machine_does_not_widen_a_gate() -> None:
 
 
 def test_sides_that_took_no_turns_are_wider_and_say_so() -> None:
-    """As where memory did not hold both: no round is the same."""
+    """Sides without common rounds have wider intervals and a warning."""
     gate = judge_sides(measure(1.04, drift=0.0, bundles=(7, 8)))
 
     assert ["not conclusive"] == gate.trials["verdict"].tolist()
@@ -109,7 +109,7 @@ def test_sides_that_took_no_turns_are_wider_and_say_so() -> None:
 
 
 def test_a_rule_that_stopped_widens() -> None:
-    """As every interval after repeated looks."""
+    """An interval is wider if a rule stopped the measurement."""
     fixed, stopped = (judge_sides(measure(1.05, looks=looks)).trials for looks in (0, 3))
 
     widths = [np.log(trials["high"] / trials["low"])[0] for trials in (fixed, stopped)]

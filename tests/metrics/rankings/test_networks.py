@@ -69,7 +69,7 @@ def compare(data: Data, **options: object) -> dict[str, object]:
 
 
 def test_networks_that_took_turns_are_compared_round_by_round() -> None:
-    """What slows a round slows both, so a difference of 2 % is sure although rounds differ by 30 %."""
+    """Networks of the same rounds are compared round by round, so their drift cancels."""
     row = compare(measure({"a": 1.0, "b": 1.02}))
 
     assert ("a", "b") == (row["network_a"], row["network_b"])
@@ -206,7 +206,7 @@ def test_networks_are_ranked_with_their_best_compiler_or_by_compiler() -> None:
 
 
 def test_a_network_is_compared_with_the_compiler_of_its_highest_speed_up() -> None:
-    """Not of its highest throughput, which a machine that changes its pace may give to a slower one."""
+    """A network is compared with the compiler of its highest speed-up."""
     pace = np.repeat([1.0, 3.0], ROUNDS // 2)
     faster = pace / 1.4
     faster[0] *= 3  # half of its rounds and one more are of the slow spell, and so is their median
@@ -309,7 +309,7 @@ def test_drift_is_estimated_from_anchors() -> None:
 
 
 def test_a_verdict_names_the_fastest_network() -> None:
-    """With its lead, its interval and the probability; no verdict of one network."""
+    """A verdict names the fastest of several networks, with its lead and the probability."""
     (line,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.3}))
 
     assert line.startswith("a is the fastest network at batch 1 on cpu with identity: 1.29")
@@ -319,7 +319,7 @@ def test_a_verdict_names_the_fastest_network() -> None:
 
 
 def test_a_verdict_says_what_is_not_conclusive() -> None:
-    """And what would settle it; minutes apart is part of it."""
+    """A verdict reports an inconclusive comparison and the rounds that would settle it."""
     (close,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.0005}))
     (untied,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2}))
 
@@ -330,7 +330,7 @@ def test_a_verdict_says_what_is_not_conclusive() -> None:
 
 
 def test_a_contended_lead_is_not_conclusive() -> None:
-    """However large it is: the verdict says why, and what to do."""
+    """A lead in contended rounds is not conclusive, and the verdict has the reason and a remedy."""
     data = measure({"a": 1.0, "b": 1.3})
     assert isinstance(data, xr.Dataset)
     contended = data.assign(contended=xr.ones_like(data["contended"]))

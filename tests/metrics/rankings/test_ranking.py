@@ -75,7 +75,7 @@ def test_what_was_not_tuned_has_a_place_only_if_asked_for():
 
 
 def test_what_only_sounds_like_it_keeps_its_place():
-    """Only a separate note counts, not a part of another."""
+    """A note that only contains the word does not exclude a column from the ranking."""
     assert "raw" in set(metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}, notes="not untuned"))["compiler"])
 
 

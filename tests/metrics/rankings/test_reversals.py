@@ -72,7 +72,7 @@ def test_a_reversal_within_the_noise_is_improbable():
 
 
 def test_improbable_ones_can_be_left_out():
-    """Only reversals with at least the requested probability are listed."""
+    """A minimum probability selects the reversals that are listed."""
     data = measured({"p": (1.0, 0.9), "q": (1.01, 0.89)}, noise=0.1)
     pairs = metrics.reversals(data)
 

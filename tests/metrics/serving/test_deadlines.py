@@ -105,7 +105,7 @@ def test_few_samples_are_never_sure() -> None:
 
 
 def test_a_sure_one_is_named_beside_a_fast_one() -> None:
-    """Where the fastest is not sure; and a probability that is asked for chooses it."""
+    """The verdict has a sure configuration if the fastest is not sure; a probability selects it."""
     data = build({("fast", 1): 0.010, ("fast", 8): 0.040})
     deadline = 0.040 * math.exp(0.01 * 2.4)
 
@@ -116,7 +116,7 @@ def test_a_sure_one_is_named_beside_a_fast_one() -> None:
 
 
 def test_the_nearest_is_named_where_none_keeps_the_deadline() -> None:
-    """With its numbers, and as none that keeps it."""
+    """The verdict names the nearest configuration if none keeps the deadline."""
     choices = metrics.choose(build(LATENCIES), "5ms")
 
     assert [("cpu", "fast", 1, False)] == describe(choices.table)
@@ -158,7 +158,7 @@ def test_devices_are_chosen_from() -> None:
 
 
 def test_each_network_has_its_own_choice_in_a_tree_too() -> None:
-    """Or all have one."""
+    """Each network of a tree has its own choice, or all have one."""
     other = build({("fast", 1): 0.005}, workload="block").expand_dims(depth=[2])
     tree = xr.DataTree.from_dict({"/a": build(LATENCIES), "/b": other})
 
