@@ -1,4 +1,4 @@
-"""How late the events of runs reach their subscribers, and how long a display waits for the next one."""
+"""Measurement of the lag between events of runs and their subscribers, and of the interval between two events."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ class Client:
 
     @property
     def measuring(self) -> bool:
-        """Whether it has started to measure."""
+        """True if it has started to measure."""
         return any(text.startswith("measuring") for text in self.texts)
 
     @property
     def loaded(self) -> bool:
-        """Whether the device has compiled networks at this moment."""
+        """True if the device has compiled networks at this moment."""
         return self.measuring and self.text.startswith(("measuring", "compiling"))
 
     def _listen(self) -> None:

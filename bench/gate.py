@@ -60,7 +60,7 @@ def write_network(path: Path, layers: int) -> Path:
 
 
 def time_directly(before: Path, after: Path) -> float:
-    """How many times as long a call of the later network takes, by two sessions of ONNX Runtime in turns."""
+    """Return the ratio of the later network's time to the earlier one's, by two sessions of ONNX Runtime in turns."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -119,7 +119,7 @@ class _Builder:
 
 
 def _is_connected(cell: Sequence[int]) -> bool:
-    """Whether the output of a cell depends on its input."""
+    """Return whether the output of a cell depends on its input."""
     reached = {0}
     for (start, end), operation in zip(_EDGES, cell, strict=True):
         if CELL[operation] != "none" and start in reached:

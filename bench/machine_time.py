@@ -108,7 +108,7 @@ def time_turn(worker: Worker, samples: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What was recorded of one network."""
+    """The recorded samples of one network."""
 
     network: str
     # Seconds a call: (rounds, compilers, samples of a turn), and (sequential measurements, compilers, repeats).
@@ -266,7 +266,7 @@ def judge_sequential(recording: Recording) -> Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """How far all replays of a design were off, and whether their intervals cover, (replays, compilers - 1)."""
+    """The errors of all replays of a design, and whether their intervals cover, (replays, compilers - 1)."""
 
     errors: np.ndarray
     covered: np.ndarray
@@ -286,7 +286,7 @@ class Judged:
 
 
 def covers(logs: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Whether each interval over rounds, as ngbkit computes it without any allowance, covers the truth."""
+    """Return whether each interval over rounds, computed as by ngbkit without any allowance, covers the truth."""
     low, high = intervals.compute_median_interval(logs.T, normal.LEVEL)
     center, factor = np.median(logs, axis=0), intervals.estimate_inflation(logs.T)
     return (center + factor * (low - center) <= truth) & (truth <= center + factor * (high - center))

@@ -1,4 +1,4 @@
-"""How many node cases of the onnx package does ngbkit accept and measure, and do the runtimes then agree?
+"""Count the node cases of the onnx package that ngbkit accepts and measures, and those on which the runtimes agree.
 
     python bench/node_cases.py FOLDER --seed 1 --cases 300            # with the values of the cases
     python bench/node_cases.py FOLDER --seed 1 --cases 300 --drawn    # with drawn values

@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def is_complete(file: Path, labels: set[str]) -> bool:
-    """Whether a file has a result of every cost model and every tool; one from before a tool was added has not."""
+    """Return whether a file has a result of every cost model and every tool; older files lack tools added later."""
     return file.exists() and labels == set(storage.load(file)["cost"].values.tolist())
 
 

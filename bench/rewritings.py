@@ -22,7 +22,7 @@ GAIN = 0.03
 
 
 def compare_rewritings(examples: Examples, gain: float = GAIN) -> pd.DataFrame:
-    """How often a rewriting that gains on one runtime gains, or loses, on another.
+    """Compute the share of rewritings that gain on one runtime and gain, or lose, on another.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def compare_rewritings(examples: Examples, gain: float = GAIN) -> pd.DataFrame:
 
 
 def compare_equal_work(examples: Examples) -> pd.DataFrame:
-    """How far apart are the latencies of variants of a network whose operators do the same work?
+    """Compare the latencies of variants of a network whose operators do the same work.
 
     Such a pair gains nothing: what it shows is the noise of labels, as a comparison of a program with itself does.
 

@@ -18,7 +18,7 @@ from ngbkit.workloads.base import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an operator is: the file of a network and a node of its opened model; with what chooses it."""
+    """The place of an operator: the file of a network and a node of its opened model; with the criteria of choice."""
 
     file: Path
     node: str
@@ -81,7 +81,7 @@ def _list_places(file: Path) -> Iterator[Place]:
 
 
 def is_plain(node: ir.Node) -> bool:
-    """Whether all values of a node are images, tokens or vectors of floats, of known shapes."""
+    """Return whether all values of a node are images, tokens or vectors of floats, of known shapes."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     flowing = [value for value in values if value.const_value is None]
     shaped = all(value.shape is not None and all(isinstance(side, int) for side in value.shape) for value in values)

@@ -130,7 +130,7 @@ def print_race(repetitions: int = 2_000) -> None:
 def simulate_race(
     draw: Draw, compilers: int, step: float, repetitions: int, generator: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Simulate races; return the share whose fastest lost, that of intervals that cover, and that of rounds."""
+    """Simulate races; return the shares of lost races, of intervals that cover, and of rounds."""
     lost = covered = count = rounds_in_total = 0
     for _ in range(repetitions):
         # A ratio of two compilers has the given deviation.

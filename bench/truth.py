@@ -9,7 +9,7 @@ if it differs from the truth beyond the 95 % intervals of both, their half width
 says how often chance alone makes one wrong. "rounds alone" is of as many rounds as planned, contended or not, with
 intervals over rounds; "wrong" is as ngbkit reports it on this machine. On a virtual machine its intervals allow for
 what the host does within hours, which cancels here, where the truth is seconds away: "wrong, without the host" leaves
-this allowance out. The time is that of the rounds with the plant over that of the row "nothing". Needs root for some
+this allowance out. The time is relative to the row "nothing", over the rounds with the plant. Needs root for some
 plants. Nothing is asserted.
 """
 

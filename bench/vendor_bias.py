@@ -71,7 +71,7 @@ class Bias:
 
     @property
     def within(self) -> bool:
-        """Whether the ratio is within `TARGET`."""
+        """True if the ratio is within `TARGET`."""
         return TARGET[0] <= self.ratio <= TARGET[1]
 
 

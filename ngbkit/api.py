@@ -35,7 +35,7 @@ class Sweep(Grid):
     def estimate(
         self, predictor: Predictor | str | None = None, *, earlier: Data | str | os.PathLike[str] | None = None
     ) -> Estimate:
-        """How long the sweep would take, and its likely results: from earlier measurements, and from a predictor.
+        """Estimate the time of the sweep, and its likely results, from earlier measurements and from a predictor.
 
         Parameters
         ----------

@@ -46,7 +46,7 @@ _LONGEST, _HEAD, _TAIL = 200, 120, 60
 _CLIPPED = re.compile(rf"""(?<!\w)'(?:[^'\\\n]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\\n]|\\.)*"(?!\w)|\S{{{_LONGEST + 1},}}""")
 
 Place = Literal["magic", "python"]
-"""Where a reader of a message is: at the magics of a notebook, or at Python's own lines in it."""
+"""The reader's place: the magics of a notebook, or Python's own lines in it."""
 _COMMAND = re.compile(r"`ngbkit (?P<command>[a-z]+)(?P<arguments>(?: [^`]*)?)`")
 _COMMANDS = "ngbkit.commands"  # the entry points of their records
 

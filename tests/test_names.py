@@ -1,11 +1,17 @@
-"""Variables are nouns of the field: none is a word that only points at where its value came from."""
+"""Variables are nouns of the field, and docstrings are sentences.
+
+No variable is a word that only points at where its value came from. No docstring opens with a question word.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 POINTERS = frozenset(
@@ -26,6 +32,10 @@ PUBLIC = frozenset(
 )
 
 
+# A function says what it does, "Return whether ..."; all else is a noun.
+QUESTION = re.compile(r"\s*(?:How|What|Where|Whether|Which|Who|Whose|Why)\b")
+
+
 def bindings(tree: ast.AST) -> Iterator[str]:
     """The names that a module binds as variables and as parameters."""
     for node in ast.walk(tree):
@@ -43,6 +53,22 @@ def pointers(file: str) -> set[str]:
     return {name for name in bindings(tree) if name.strip("_") in POINTERS}
 
 
+def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """The docstrings of modules, classes, functions and attributes: every text that is a statement of its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+def questions(tree: ast.AST) -> list[str]:
+    """The lines whose docstring opens with a question word, each with the docstring's first line."""
+    return [
+        f"{text.lineno}: {text.value.strip().splitlines()[0]}"
+        for text in docstrings(tree)
+        if QUESTION.match(str(text.value))
+    ]
+
+
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in ("bench", "ngbkit", "tests")
@@ -53,6 +79,31 @@ FILES = sorted(
 def test_variables_are_nouns() -> None:
     """No file binds a pointer, except for the listed exceptions, which are all needed."""
     assert set(PUBLIC) == {(file, name) for file in FILES for name in pointers(file)}
+
+
+def test_docstrings_open_with_no_question_word() -> None:
+    """Every docstring of the package and of the benchmarks names a thing or says what a function does."""
+    files = [file for file in FILES if not file.startswith("tests/")]
+    trees = {file: ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files}
+
+    assert {} == {file: lines for file, tree in trees.items() if (lines := questions(tree))}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        '"""What it is."""',
+        'class Device:\n    """Where it is."""',
+        'class Device:\n    name: str\n    """How it is called."""',
+        'class Device:\n    @property\n    def ended(self):\n        """Whether it has ended."""',
+        'async def load():\n    """\n    Why it loads.\n    """',
+        'LIMIT = 1\n"""Which limit."""',
+    ],
+)
+def test_a_question_word_is_found_wherever_a_docstring_is(program: str) -> None:
+    """Modules, classes, functions, properties and attributes have docstrings."""
+    assert 1 == len(questions(ast.parse(program)))
+    assert [] == questions(ast.parse(re.sub(QUESTION.pattern, "The thing", program)))
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ class Device:
 
     @property
     def shares_packages(self) -> bool:
-        """Whether its engine imports the packages of this process."""
+        """True if its engine imports the packages of this process."""
         return self.launch == "local" and self.python is None and not self.setup
 
     def environment(self) -> dict[str, str]:
@@ -167,7 +167,7 @@ def find() -> Path | None:
 
 
 def load(path: Path | None = None) -> dict[str, Device]:
-    """Load the devices by label: those of a file (by default that of `find`), and this machine as ``cpu``.
+    """Load the devices by label: the devices of a file (by default, of `find`), and this machine as ``cpu``.
 
     The error for an invalid file lists every fault at once, each with its table and the valid values.
     """

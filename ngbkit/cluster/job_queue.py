@@ -46,7 +46,7 @@ class JobState:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended and nothing of it runs any more."""
+        """True if the job has ended and none of its processes runs any more."""
         return self.name in _GONE
 
 

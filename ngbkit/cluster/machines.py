@@ -60,6 +60,6 @@ def group_by_cores(labels: Iterable[str]) -> list[list[str]]:
 
 
 def _share_cores(first: Device | None, second: Device | None) -> bool:
-    """Whether two devices of a machine have a core in common; without `cores`, a device has all of them."""
+    """Return whether two devices of a machine have a core in common; without `cores`, a device has all of them."""
     cores: Sequence[Iterable[int] | None] = [device.cores if device else None for device in (first, second)]
     return None in cores or bool(set(cores[0] or ()) & set(cores[1] or ()))

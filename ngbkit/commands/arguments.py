@@ -123,7 +123,7 @@ def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
 
 
 def to_settling(args: argparse.Namespace, run_id: str) -> Settling | None:
-    """What would settle a run, if parsed arguments ask for that."""
+    """Plan the settling of a run, if parsed arguments ask for it."""
     if args.settle in (None, False):
         return None
     if args.retry or args.budget:

@@ -80,7 +80,7 @@ def describe_compilers(rows: Iterable[Row]) -> list[Row]:
 
 
 def _probe(compilers: Sequence[Compiler]) -> dict[str, dict[str, str]]:
-    """Why each does not work on each of its accelerators; all at once, since some probe in a process of their own."""
+    """Explain why each does not work on each of its accelerators; some probe in a process of their own, all at once."""
     questions = [(compiler, kind) for compiler in compilers for kind in compiler.accelerators]
     with ThreadPoolExecutor(max_workers=max(1, len(questions)), thread_name_prefix="ngbkit-probe") as pool:
         reasons = pool.map(lambda question: _find_reason(*question), questions)

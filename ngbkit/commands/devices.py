@@ -99,7 +99,7 @@ def _to_row(device: Device) -> Row:
 
 
 def _describe_energy() -> str:
-    """What measures the energy of this machine's CPU."""
+    """Describe the meter of the energy of this machine's CPU."""
     chip = telemetry.open("cpu")
     if chip is None:
         return "no counter"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a table by its name: its labels depend on the files that it names, too."""
+    """Return whether a file is a table by its name: its labels depend on the files that it names, too."""
     from ngbkit.predictor.labels.table import SUFFIXES
 
     return path.suffix.lower() in SUFFIXES

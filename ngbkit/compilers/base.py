@@ -78,7 +78,7 @@ def _ignore(progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """Where a compiler that searches for fast code stores its results, and what the search may cost.
+    """The folder in which a compiler that searches for fast code stores its results, and the budget of the search.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the runtimes of NVIDIA's GPUs have in common: options, and checks and conversions of a precision."""
+"""The common part of the runtimes of NVIDIA's GPUs: options, and checks and conversions of a precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dataset of a run consists of, checked where a file may be of anything else."""
+"""The contents of the dataset of a run, checked where a file may be of anything else."""
 
 from __future__ import annotations
 

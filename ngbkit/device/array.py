@@ -46,7 +46,7 @@ class _Fields(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArraySpec:
-    """What a job array measures."""
+    """The measurements of a job array: its spec, and the cores and environment of each index."""
 
     spec: Spec
     # The number of indices.

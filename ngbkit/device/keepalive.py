@@ -56,7 +56,7 @@ class Keepalive:
         return None
 
     def is_answered(self) -> bool:
-        """Whether the client answers."""
+        """Return whether the client answers."""
         connection = self.connect()
         if connection is None:
             return False

@@ -150,7 +150,7 @@ def check_machine() -> None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the engine with that folder runs."""
+    """Return whether the engine with that folder runs."""
     metadata = _read_metadata(folder)
     return metadata is not None and _find_process(metadata) is not None
 
@@ -227,7 +227,7 @@ def _find_process(metadata: dict[str, Any]) -> psutil.Process | None:
 
 
 def _has_client(metadata: dict[str, Any]) -> bool:
-    """Whether the client of an engine is still alive."""
+    """Return whether the client of an engine is still alive."""
     if metadata.get("watch"):
         return psutil.pid_exists(metadata["watch"])
     keepalive = metadata.get("lifeline")

@@ -87,7 +87,7 @@ def describe_open(frame: pd.DataFrame) -> list[str]:
 
 
 def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
-    """What disturbed the run, and the number of marks that are not conclusive and of those that were not checked."""
+    """Describe the run's disturbances, and count the marks that are not conclusive and those that were not checked."""
     state = describe_contention(data)
     count = int((~frame["conclusive"].astype(bool) & (frame["status"] == "ok")).sum()) if "conclusive" in frame else 0
     reason = explain_inconclusive(data, plural=True) if count else ""
@@ -98,7 +98,7 @@ def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
 
 
 def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:
-    """How far groups differ since they are measured at different times, where the figure has several."""
+    """Describe the differences between groups measured at different times, where the figure has several."""
     groups = frame[["network", "batch_size"]].drop_duplicates()
     return [drift] if len(groups) > 1 and (drift := describe_drift(data)) else []
 

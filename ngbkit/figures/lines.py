@@ -185,7 +185,7 @@ def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
 
 
 def needs_log_axis(frame: pd.DataFrame, panel: str | None, column: str = "value") -> bool:
-    """Whether the values of any panel, or of all if they share an axis, differ too much for a linear axis.
+    """Return whether the values of any panel, or of all if they share an axis, differ too much for a linear axis.
 
     A logarithmic axis has no place for negative ones.
     """

@@ -70,7 +70,7 @@ def _keep_digits(decimals: re.Match[str]) -> str:
 
 
 def _is_invisible(element: ElementTree.Element) -> bool:
-    """Whether an element shows nothing; vega's outermost group has no fill, and shapes inherit none."""
+    """Return whether an element shows nothing; vega's outermost group has no fill, and shapes inherit none."""
     if element.tag == _GROUP:
         return not len(element)
     return element.get("opacity") == "0" or (element.tag in _SHAPES and not {"fill", "stroke"} & element.attrib.keys())

@@ -138,7 +138,7 @@ def read_cpu_flags(root: Path = ROOT) -> set[str]:
 
 
 def is_virtual_machine(root: Path = ROOT) -> bool:
-    """Whether a hypervisor that does not hide itself runs this machine."""
+    """Return whether a hypervisor that does not hide itself runs this machine."""
     hints = ("proc/device-tree/hypervisor", "sys/hypervisor/type")
     return "hypervisor" in read_cpu_flags(root) or any((root / hint).exists() for hint in hints)
 

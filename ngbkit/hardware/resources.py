@@ -30,7 +30,7 @@ class CpuClock:
 
 @dataclass(slots=True)
 class CpuUse:
-    """How busy the whole machine was over several intervals of time."""
+    """The load of the whole machine's CPUs over several intervals of time."""
 
     busy: float = 0.0
     total: float = 0.0

@@ -113,7 +113,7 @@ def tcr(throughput: ArrayLike, raw_bytes: ArrayLike, compressed_bytes: ArrayLike
 
 
 def contradict(slope: ArrayLike, retention: ArrayLike) -> NDArray[np.bool_]:
-    """Whether slope and retention disagree on whether the speed-up grows with the depth.
+    """Return whether slope and retention disagree on whether the speed-up grows with the depth.
 
     Then the curve is not monotone; tables VII and VIII of the paper contain such rows.
     """

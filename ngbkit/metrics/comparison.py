@@ -109,7 +109,7 @@ class Comparison:
 
     @property
     def share(self) -> str:
-        """How many conclusive values differ beyond their intervals, beside how many chance alone makes differ."""
+        """The number of conclusive values that differ beyond their intervals, and the number that differ by chance."""
         judged = self.judged
         changed = int((judged["is"] != "same").sum())
         line = (

@@ -1,4 +1,4 @@
-"""What disturbed a run, and its conclusions, in sentences: what is conclusive, what is fastest, and what to do."""
+"""The disturbances of a run and its conclusions, in sentences: conclusive trials, the fastest ones, and next steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def describe_contention(data: Data) -> str:
 
 
 def _describe_start(data: Data) -> str:
-    """What ran on the devices when their part of a run began."""
+    """Describe the other work on the devices at the start of their part of a run."""
     devices = {label: device for node in nodes(data).values() for label, device in read_environments(node).items()}
     states = {label: describe_other_work(device.get("conditions") or {}) for label, device in devices.items()}
     busy = [f"{state} of {label}" if len(states) > 1 else state for label, state in states.items() if state]

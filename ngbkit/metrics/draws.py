@@ -167,7 +167,7 @@ def _compute_bounds(
 
 
 def _find_conclusive(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
-    """Whether all trials that contribute to each value are conclusive: it stays the same without the others."""
+    """Return whether all trials that contribute to each value are conclusive: it stays the same without the others."""
     if bool(data["conclusive"].all()):
         return xr.ones_like(point, dtype=bool)
     parts = {name: data[name].where(data["conclusive"]) for name in ("throughput", "medians")}

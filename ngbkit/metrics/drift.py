@@ -1,4 +1,4 @@
-"""How far a machine moves throughputs from group to group: what no interval of one group shows.
+"""The drift of a machine's throughputs from group to group, which no interval of one group shows.
 
 The groups of a run are measured minutes apart, and meanwhile a machine, a virtual one above all, changes its pace.
 Beside each other batch size the baseline runs at batch size 1 once more, as an anchor: by how much anchors differ is
@@ -38,7 +38,7 @@ _ASSUMED_WEIGHT = 4
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far a device moves the throughput of one group, as a standard deviation of its logarithm."""
+    """The drift of a device: the standard deviation of the logarithm of the throughput of one group."""
 
     sd: float
     anchors: int  # that tell of it

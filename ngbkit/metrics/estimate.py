@@ -43,7 +43,7 @@ class Estimate(float):
 
     @property
     def bounded(self) -> bool:
-        """Whether it has an interval, whose high end may be infinite."""
+        """True if it has an interval, whose high end may be infinite."""
         return math.isfinite(self.low) and not math.isnan(self.high)
 
     def __str__(self) -> str:

@@ -129,7 +129,7 @@ BUILDERS: Mapping[str, Callable[[Data], pd.DataFrame]] = {"trials": to_dataframe
 
 
 def _select_others(node: xr.Dataset) -> pd.DataFrame:
-    """What a node has of each trial beside the columns of the table of trials, one row per requested trial."""
+    """Select the variables of a node that the table of trials lacks, one row per requested trial."""
     latency = node["latency"]
     dims = set(latency.dims) - {"repeat"}
     present = [str(name) for name in node.data_vars if name not in _NO_COLUMNS and dims >= set(node[name].dims)]

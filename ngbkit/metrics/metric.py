@@ -242,7 +242,7 @@ _OPTIONS: Mapping[str, str] = {
     'transfers, synchronisation or overlap: "error" raises, "mask" sets them to NaN, "allow" compares them anyway.',
 }
 REFERENCES: Mapping[str, str] = {"compiler": "the baseline", "batch_size": "batch size 1"}
-"""What a metric is relative to, by the dim."""
+"""The reference of a metric, by the dim."""
 
 _RETURNED = (
     "Without the dim `repeat`; a failed or pending trial is NaN, and so is every trial relative to it. With `ci` a\n"

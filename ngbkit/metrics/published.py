@@ -29,7 +29,7 @@ _DIMS = ("workload", "width", "batch_size", "compiler")
 
 
 def beside_paper(data: Data, number: str, *, device: str = "xeon", on: str | None = None) -> pd.DataFrame:
-    """The values of a dataset beside those of a table of the paper, for everything that both have.
+    """Compare the values of a dataset with a table of the paper, for everything that both have.
 
     Means of table VI are over the networks of a family that were measured with all of its compilers at both batch
     sizes; ``networks`` is their number. Its speed-ups are quotients of such means, since the paper has no others: those
@@ -91,7 +91,7 @@ def _load(number: str, device: str) -> xr.Dataset:
 
 
 def _tabulate(node: xr.Dataset, published: xr.Dataset, compute: _Compute) -> pd.DataFrame:
-    """The numbers of a table beside those of a node, which may have none of them."""
+    """Tabulate the numbers of a table and of a node, which may have none of them."""
     labels = {name for label in published["workload"].values for name in (label, *FAMILIES.get(label, ()))}
     names = [name for name in list_labels(node, "workload") if name in labels]
     if not names:

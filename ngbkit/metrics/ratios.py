@@ -102,13 +102,13 @@ def _read_copies_sd(device: dict[str, Any]) -> float:
 
 
 def _is_baseline(label: str) -> bool:
-    """Whether a column runs the program of the baseline: of its options, only `copy` changes nothing."""
+    """Return whether a column runs the program of the baseline: of its options, only `copy` changes nothing."""
     name, _, options = label.partition("{")
     return name == BASELINE and (not options or options.startswith('"copy":'))
 
 
 def is_hosted(device: dict[str, Any]) -> bool:
-    """Whether a device is a virtual machine of which no history says how far its host bends ratios."""
+    """Return whether a device is a virtual machine without a history of its host's effect on ratios."""
     conditions = device.get("conditions") or {}
     return bool(conditions.get("virtual_machine")) and not (device.get("history") or {}).get("deviations")
 
@@ -235,7 +235,7 @@ def _compute_deviation(data: xr.Dataset, metric: str, baseline: str) -> xr.DataA
 
 
 def _mark(columns: xr.DataArray, check: Callable[[str], bool]) -> xr.DataArray:
-    """Whether each label passes a check."""
+    """Mark the labels that pass a check."""
     return columns.copy(data=np.reshape([check(str(label)) for label in np.ravel(columns.values)], columns.shape))
 
 

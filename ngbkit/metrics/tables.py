@@ -246,7 +246,7 @@ def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., 
 
 
 def _compare_with_itself(values: Any, metric: Metric) -> Any:
-    """Where a metric compares a trial with itself: no measured ratio is 1 to the last bit."""
+    """Find the values in which a metric compares a trial with itself: no measured ratio is 1 to the last bit."""
     is_neutral = values == metric.neutral
     return is_neutral if metric.neutral == 1 else is_neutral & (values["compiler"] == BASELINE)
 

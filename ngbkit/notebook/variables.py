@@ -170,7 +170,7 @@ def _describe_missing(text: str, name: str, scope: Scope) -> str:
 
 
 def _list_texts(text: str, name: str, value: Any) -> list[str]:
-    """List the texts that a value inserts: that of a text, a number or a path, and those of each item of a list."""
+    """List the texts that a value inserts: one for a text, a number or a path, and one for each item of a list."""
     array = value if hasattr(value, "tolist") or not hasattr(value, "to_numpy") else value.to_numpy()
     values = array.tolist() if hasattr(array, "tolist") else array  # of NumPy, pandas, xarray and torch
     is_list = isinstance(values, Collection) and not isinstance(values, (str, bytes, Mapping))

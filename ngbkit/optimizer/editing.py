@@ -161,7 +161,7 @@ def find_producer(value: ir.Value | None, kind: str) -> ir.Node | None:
 
 
 def is_kind(node: ir.Node, *kinds: str) -> bool:
-    """Whether the node is one of these operators of ONNX itself."""
+    """Return whether the node is one of these operators of ONNX itself."""
     return node.domain in ("", "ai.onnx") and node.op_type in kinds
 
 

@@ -35,7 +35,7 @@ _BLOCKED = (*_CONVOLUTIONS, "AveragePool", "MaxPool")
 _RAGGED = tuple(f"{kind}_not_of_{lanes}" for kind in _BLOCKED for lanes in _LANES)
 
 PRICED = (*KINDS, "other", *_RAGGED)
-"""What an operator may be, with a price for each: its kind, and whether its channels leave vector registers unfilled.
+"""The classes of operators, with a price for each: the kinds, and kinds whose channels leave vector registers unfilled.
 
 Runtimes keep channels in blocks of a register, and take slower kernels where a number of channels is no multiple of
 that; so such an operator pays the prices of its kind and these on top.
@@ -90,7 +90,7 @@ _ATTRIBUTES = (*_WINDOWS, "group")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a model knows of an operator: its row with the columns `OPERATOR`, a hash of that row, and its amounts.
+    """The features of an operator for a model: its row with the columns `OPERATOR`, a hash of it, and its amounts.
 
     `priced` are the indices of what it is in `PRICED`. Equal operators share one `Work`.
     """

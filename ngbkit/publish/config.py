@@ -1,4 +1,4 @@
-"""What the author of a site sets in ``site.toml``, beside the notebooks."""
+"""The settings of a site: the file ``site.toml`` in the folder of the notebooks."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _find_metadata_files(folder: Path) -> list[Path]:
 
 
 def _read_citation(metadata_files: Sequence[Path], settings: config.SiteConfig) -> Citation:
-    """Read the authors and the licenses of a site: those of site.toml, or else those of CITATION.cff."""
+    """Read the authors and the licenses of a site from site.toml, or else from CITATION.cff."""
     file = next((path for path in metadata_files if path.name == citation.FILE), None)
     return (Citation.read(file) if file else Citation()).overridden_by(settings.citation)
 

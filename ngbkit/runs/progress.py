@@ -14,7 +14,7 @@ from ngbkit.sweep.trials import Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is, or its part on one device.
+    """The progress of a run, or of its part on one device.
 
     Parameters
     ----------

@@ -207,7 +207,7 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has finished, stopped or failed."""
+        """True if the run has finished, stopped or failed."""
         return self._ended.is_set()
 
     def subscribe(self, listener: Callable[[Run], None]) -> None:
@@ -219,12 +219,12 @@ class Run:
 
     @property
     def is_replay(self) -> bool:
-        """Whether the run repeats a recording, perhaps of another machine, and measures nothing."""
+        """True if the run repeats a recording, perhaps of another machine, and measures nothing."""
         return isinstance(self._guide, Replay)
 
     @property
     def progress(self) -> Progress:
-        """How far the run is at this moment."""
+        """The progress of the run at this moment."""
         return self._summarize(None)
 
     def progress_of(self, device: str) -> Progress:

@@ -1,4 +1,4 @@
-"""What would settle a run: the groups to measure again side by side, and with how many rounds."""
+"""The plan that settles a run: the groups to measure again side by side, and their number of rounds."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Argument:
 
     @property
     def takes_value(self) -> bool:
-        """Whether a word follows the flag."""
+        """True if a word follows the flag."""
         return self.settings.get("action") != "store_true"
 
 

@@ -129,7 +129,7 @@ class Journal:
         return {row[0]: row[1] for row in self._read("SELECT * FROM results") if is_intact("results", row)}
 
     def unfinished(self, phase: str) -> Mapping[str, int]:
-        """How often each trial entered that phase and its process ended within it; 0 for all others."""
+        """Count how often each trial entered that phase and its process ended within it; 0 for all others."""
         return Counter(
             dict(self._read("SELECT trial_id, count(*) FROM starts WHERE phase = ? GROUP BY trial_id", (phase,)))
         )

@@ -45,7 +45,7 @@ _LOCKED_S, _PAUSE_S = 30.0, 0.01
 
 Row = tuple[Any, ...]
 IsReadable = Callable[[Row], bool]
-"""Whether a row of `results` whose checksum is right holds a record."""
+"""A check of whether a row of `results` with a valid checksum holds a record."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ def compute_checksum(row: Row) -> int:
 
 
 def is_intact(table: str, row: Row) -> bool:
-    """Whether a row of a table is as it was written, as far as its types and its checksum tell."""
+    """Return whether a row of a table is as it was written, as far as its types and its checksum tell."""
     kinds = _COLUMNS[table].values()
     if len(row) != len(kinds) or not all(type(part) is kind for part, kind in zip(row, kinds, strict=True)):
         return False
@@ -241,7 +241,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_sound(connection: sqlite3.Connection, is_readable: IsReadable) -> bool:
-    """Whether the file and every row of it are as they were written."""
+    """Return whether the file and every row of it are as they were written."""
     if not _check_integrity(connection):
         return False
     tables = {table: connection.execute(f"SELECT * FROM {table}") for table in _COLUMNS}

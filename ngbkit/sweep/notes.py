@@ -84,7 +84,7 @@ class Environment(TypedDict, total=False):
 
 
 class TuningCost(TypedDict):
-    """What the search for fast code of one trial has cost."""
+    """The cost of the search for fast code of one trial."""
 
     seconds: Finite
     candidates: Finite

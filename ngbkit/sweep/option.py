@@ -33,7 +33,7 @@ _NAME = re.compile(r"(?<!`)`([a-z_]+)`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How people read and write a field of a sweep: its documentation, its argument, and its words."""
+    """The form in which people read and write a field of a sweep: its documentation, its argument, and its words."""
 
     doc: str
     argument: Argument

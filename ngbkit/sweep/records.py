@@ -34,15 +34,15 @@ MEASURED = ("ok", NOT_CHECKED)
 OPEN = ("pending", "predicted")
 """The statuses of trials without a measurement yet."""
 INCONCLUSIVE = "inconclusive"
-"""What stands for the trials that are not conclusive among what can be retried."""
+"""The name of the trials that are not conclusive, among the statuses that can be retried."""
 RETRIABLE = (*(status for status in STATUSES if status not in OPEN), INCONCLUSIVE)
-"""What `ngbkit.runs.resume` can measure again."""
+"""The statuses of trials that `ngbkit.runs.resume` can measure again."""
 Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What a timed call includes. Columns of different contracts must not be compared as if they were alike.
+    """The contents of a timed call. Columns of different contracts must not be compared as if they were alike.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which trials are conclusive: those with enough rounds that no other work slowed."""
+"""The choice of conclusive trials: trials with enough rounds that no other work slowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep is made of: a column, a trial, the trials that are compared with each other; and how each is called."""
+"""The parts of a sweep and their names: a column, a trial, and the trials that are compared with each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASELINE = "identity"
 """The compiler that every ratio is over, unless another is named."""
 
 ANCHOR = "anchor-"
-"""How the id of an anchor begins: see `Trial`."""
+"""The beginning of the id of an anchor: see `Trial`."""
 
 # A quoted text without its end reaches to the end, so that no text is read twice.
 _MARKS = re.compile(r'[{},]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
@@ -36,7 +36,7 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """How the results call it: ``openvino``, ``openvino{"hint":"throughput"}``."""
+        """The name of the column in the results: ``openvino``, ``openvino{"hint":"throughput"}``."""
         if not self.options:
             return self.compiler
         return self.compiler + json.dumps(dict(self.options), sort_keys=True, separators=(",", ":"))

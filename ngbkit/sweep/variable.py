@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Dims = Literal["trial", "sample", "anchor", "anchor sample"]
-"""``"sample"`` has the dim `repeat` beside those of a trial; an anchor has no compiler."""
+"""``"sample"`` has the dims of a trial, and `repeat`; an anchor has no compiler."""
 
 
 _SYMBOLS = {"byte": "B", "1": ""}

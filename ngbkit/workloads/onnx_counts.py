@@ -119,7 +119,7 @@ def count_macs(graph: Any) -> int:
 
 
 def is_free(domain: str, operator: str) -> bool:
-    """Whether an operator counts as 0 at any shape; one with a subgraph does not."""
+    """Return whether an operator counts as 0 at any shape; one with a subgraph does not."""
     return operator not in _BRANCHING and (domain, operator) not in _COUNTERS and _is_light(domain, operator)
 
 
@@ -134,7 +134,7 @@ def count_node_macs(node: Any, shapes: Shapes) -> int:
 
 
 def _is_free_node(node: Any) -> bool:
-    """Whether a node and its subgraphs count as 0, however often a branch or a loop runs them."""
+    """Return whether a node and its subgraphs count as 0, however often a branch or a loop runs them."""
     domain, operator = _get_domain(node), node.op_type
     if (domain, operator) in _COUNTERS or not _is_light(domain, operator):
         return False

@@ -124,7 +124,7 @@ def _check_axes(path: Path, sides: Mapping[str, Sequence[_Side]], batch_axes: Ba
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Where the batch of a file is: in dimensions with these symbols, or first in all; and its size if it is fixed."""
+    """The batch of a file: the symbols of its dimensions, or the first dimension of all; and its size if fixed."""
 
     symbols: frozenset[str] = frozenset()
     size: int | None = None

@@ -103,7 +103,7 @@ _UNKNOWN_OPERATOR = (
 
 
 def is_inside(name: str) -> bool:
-    """Whether a relative name stays inside of the folder that it is joined to."""
+    """Return whether a relative name stays inside of the folder that it is joined to."""
     location = PurePosixPath(name)
     return bool(location.parts) and not location.is_absolute() and ".." not in location.parts
 

@@ -89,6 +89,6 @@ def _choose_missing(name: str, dtype: np.dtype[Any]) -> Any:
 
 
 def _differ(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Whether anything differs, by the first axis; NaN equals NaN."""
+    """Return whether anything differs, by the first axis; NaN equals NaN."""
     unequal = (values != others) & ((values == values) | (others == others))
     return np.asarray(unequal.any(axis=tuple(range(1, unequal.ndim))), dtype=bool)

@@ -39,12 +39,12 @@ class Part:
 
     @property
     def requested(self) -> np.ndarray:
-        """Which trials a run requested; the grid of several runs has more cells."""
+        """The trials that a run requested, as a mask; the grid of several runs has more cells."""
         return is_known(self.dataset["status"].variable)
 
     @property
     def measured(self) -> np.ndarray:
-        """Which trials have a measurement or a failure."""
+        """The trials that have a measurement or a failure, as a mask."""
         return np.asarray(self.requested & ~np.isin(self.dataset["status"].values, OPEN), dtype=bool)
 
     def list_labels(self, dim: str) -> list[Any]:
@@ -103,7 +103,7 @@ def cluster_parts(parts: Sequence[Part]) -> dict[str, list[Part]]:
 
 
 def is_known(values: xr.Variable) -> np.ndarray:
-    """Which values are neither NaN nor an empty text."""
+    """Return which values are neither NaN nor an empty text."""
     present = values.notnull().values
     return np.asarray(present & (values.values != "") if values.dtype.kind in "OUT" else present, dtype=bool)
 

@@ -92,8 +92,8 @@ class Bench(Loader):
     def _load_workers(self, batch: list[Job], separate: list[Job], deferred: list[Job]) -> Iterator[list[Worker]]:
         """Load a worker, ready to be timed, for each job that does not fail before that; they end with the block.
 
-        A group that does not fit in memory beside another is added to `deferred`, with all after it; trials that do not
-        fit beside others of their own group are added to `separate`, except anchors.
+        A group that does not fit in memory together with another is added to `deferred`, with all after it. Trials that
+        do not fit together with their own group are added to `separate`, except anchors.
         """
         workers: list[Worker] = []
         try:
@@ -130,7 +130,7 @@ class Bench(Loader):
                 worker.end()
 
     def _has_room(self, workers: Sequence[Worker]) -> bool:
-        """Whether another worker is likely to fit beside the live ones, judged by the largest of them."""
+        """Return whether another worker is likely to fit in memory, judged by the largest of the live ones."""
         largest = max((worker.peak_memory_bytes for worker in workers), default=0)
         return resources.read_available_memory_bytes() >= _HEADROOM * largest
 

@@ -1,4 +1,4 @@
-"""What is timed in the same rounds: the jobs of a bundle of groups, and how their progress is described."""
+"""The jobs of a bundle of groups, which are timed in the same rounds, and the description of their progress."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def iterate_first_rounds(*, is_first: bool) -> Iterator[int]:
 
 
 def has_baseline(bundle: Bundle, jobs: Sequence[Job]) -> bool:
-    """Whether the baseline of the bundle's first network, to which ties refer, is itself among the jobs."""
+    """Return whether the baseline of the bundle's first network, to which ties refer, is itself among the jobs."""
     return any(job.group is bundle.groups[0] and job.trial.compiler == BASELINE for job in jobs if not job.trial.beside)
 
 

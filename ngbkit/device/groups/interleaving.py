@@ -108,7 +108,7 @@ class Interleaving:
 
 
 def _list_pairs(workers: Sequence[Worker]) -> list[tuple[rounds.Turns, rounds.Turns]]:
-    """List the turns of each worker of a network beside those of its baseline; of a single one beside its own."""
+    """Pair each worker's turns of a network with its baseline's turns, or a single worker's turns with themselves."""
     reference = find_reference(workers)
     turns = reference.list_turns()
     others = [worker for worker in workers if worker is not reference]

@@ -69,5 +69,5 @@ class Search:
 
 
 def is_tuned(compiler: Compiler, label: str) -> bool:
-    """Whether a compiler with the options of a label searches for fast code."""
+    """Return whether a compiler with the options of a label searches for fast code."""
     return compiler.tunes(compiler.settle(Choice.parse(label).options))

@@ -104,7 +104,7 @@ def compute_interval(draws: ArrayLike, level: float, rounds: ArrayLike | None = 
 
 
 def has_enough_rounds(rounds: ArrayLike, level: float) -> NDArray[np.bool_]:
-    """Whether that many rounds allow an interval of that level.
+    """Return whether that many rounds allow an interval of that level.
 
     Even the interval from the lowest to the highest of n values covers the true median with the probability
     1 - 2 * 0.5^n only: 95 % needs 6 rounds.

@@ -34,10 +34,10 @@ class Patience:
 
     @property
     def futile(self) -> bool:
-        """Whether the machine has been contended for so long that repetitions only take longer."""
+        """True if the machine has been contended for so long that repetitions only take longer."""
         return self._contended_s > max(_FUTILE_S, _FUTILE_SHARE * self.planned_s)
 
     @property
     def lasts(self) -> bool:
-        """Whether another repetition is worth its time."""
+        """True if another repetition is worth its time."""
         return self.extra_s < self.factor * self.planned_s and not self.futile

@@ -62,7 +62,7 @@ def choose_samples(pairs: Sequence[tuple[Turns, Turns]], settling: float, least:
     Parameters
     ----------
     pairs
-        The uncontended samples of each compiler beside those of its baseline; of a single column beside itself.
+        The uncontended samples of each compiler, paired with its baseline's samples; a single column with itself.
     settling
         Duration of what is untimed in a turn, in samples.
     least

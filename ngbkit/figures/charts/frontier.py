@@ -171,7 +171,7 @@ def _list_shapes(labels: list[str]) -> list[str]:
 
 
 def _describe(trials: pd.DataFrame, share: str, deadline_s: float) -> list[str]:
-    """What the marks mean, and what they cannot say."""
+    """Explain the marks and the limits of their evidence."""
     text = f"x: the latency that {share} of calls keep; wide grey line: the front, with its batch sizes"
     remarks = [text if math.isnan(deadline_s) else f"{text}; dashed: the deadline, {1e3 * deadline_s:g} ms"]
     count = int(np.isinf(trials["ms_high"]).sum())

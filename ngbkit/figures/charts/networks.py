@@ -102,7 +102,7 @@ def _build_rows(data: Data, by: By, ci: float) -> pd.DataFrame:
 
 
 def _remark(frame: pd.DataFrame) -> list[str]:
-    """How the networks were compared, those at 1 left out."""
+    """Describe the comparison of the networks, except for networks of rank 1."""
     manners = list(dict.fromkeys(frame[frame["rank"] > 1]["compared"]))
     allowed = "; the intervals allow for it" if "minutes apart" in manners else ""
     return [f"compared {' and '.join(manners)}{allowed}"]

@@ -149,7 +149,7 @@ class Driver:
 
     @property
     def integrated(self) -> bool:
-        """Whether the GPU shares its memory with the CPU, as on a Jetson."""
+        """True if the GPU shares its memory with the CPU, as on a Jetson."""
         return bool(self._query_attribute(_INTEGRATED))
 
     @property

@@ -19,7 +19,7 @@ _L2_SIZES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """How `ngbkit.device.timing.sampling.sample` times a program: two of its arguments, and their effect."""
+    """The way `ngbkit.device.timing.sampling.sample` times a program: two of its arguments, and their effect."""
 
     # Times that many calls by CUDA events and returns seconds a call; None for the host's clock.
     measure: Timer | None = None

@@ -54,7 +54,7 @@ class Interference:
 
     @property
     def contended(self) -> bool:
-        """Whether other work took more of this turn than a tick can account for."""
+        """True if other work took more of this turn than a tick can account for."""
         return (
             self.waited > WAITED
             or self.throttled > THROTTLED

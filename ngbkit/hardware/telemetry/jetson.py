@@ -29,7 +29,7 @@ _STATUS = re.compile(r"pmode:(\d+)")
 
 
 def is_jetson(root: Path = ROOT) -> bool:
-    """Whether this is a Jetson: by its device tree, or by its GPU in a container, which may not see the tree."""
+    """Return whether this is a Jetson, by its device tree, or by its GPU in a container without access to the tree."""
     return "nvidia,tegra" in _read_tree(root, "compatible") or _find_gpu_folder(root) is not None
 
 
@@ -84,7 +84,7 @@ class JetsonChip:
         return rails.read_update_interval_s(self._root) or _LAG_S
 
     def is_readable(self) -> bool:
-        """Whether anything can be read."""
+        """Return whether any sensor is readable."""
         return bool(self._rails or self._load or self._clocks or self._zones)
 
     def read(self) -> Reading:

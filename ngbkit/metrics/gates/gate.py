@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FailOn = Literal["slower", "inconclusive"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
-"""What fails a gate: trials that are slower, or that no longer run; and trials that are not conclusive."""
+"""The reasons to fail a gate: trials that are slower or no longer run, and trials that are not conclusive."""
 
 _SURE: tuple[Verdict, ...] = ("slower", "failed", "not slower")
 _CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "inconclusive": ("not conclusive",)}
@@ -53,7 +53,7 @@ class Gate:
         return int((self.trials["verdict"] == verdict).sum())
 
     def passes(self, fail_on: Iterable[FailOn] = ("slower",)) -> bool:
-        """Whether no trial has a verdict that fails the gate."""
+        """Return whether no trial has a verdict that fails the gate."""
         return not any(self.count(verdict) for cause in fail_on for verdict in _CAUSES[cause])
 
     def list_unjudged_compilers(self) -> list[str]:

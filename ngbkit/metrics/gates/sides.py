@@ -29,7 +29,7 @@ from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.workloads.base import Workload
 
 BEFORE, AFTER = " (before)", " (after)"
-"""How the labels of the networks of either side end."""
+"""The endings of the labels of the networks of either side."""
 
 
 def name_sides(before: Sequence[Workload], after: Sequence[Workload]) -> list[Workload]:

@@ -1,1 +1,1 @@
-"""Which is the fastest: of the compilers of a group, of networks, and where their order turns."""
+"""The fastest compilers of a group, the fastest networks, and the places where their order turns."""

@@ -112,7 +112,7 @@ def _find_front(
 
 
 def _mark_front(sizes: np.ndarray, speeds: np.ndarray, checked: np.ndarray) -> np.ndarray:
-    """Which checked configurations no other of them exceeds, of shape ``(configurations, draws)`` as the speeds."""
+    """Mark the checked configurations that no other exceeds, in the shape ``(configurations, draws)`` of the speeds."""
     speeds = np.where(checked[:, None], speeds, -np.inf)
     marks = np.empty(speeds.shape, dtype=bool)
     for place, size in enumerate(sizes):

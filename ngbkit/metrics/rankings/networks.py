@@ -1,4 +1,4 @@
-"""Which network is the fastest, whether that is sure, and what would settle it."""
+"""The fastest network, the certainty of this result, and the measurements that would settle it."""
 
 from __future__ import annotations
 

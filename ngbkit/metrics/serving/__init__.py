@@ -1,1 +1,1 @@
-"""What a network serves: the best configuration within a deadline, and the highest rate of requests."""
+"""The capacity of a network: the best configuration within a deadline, and the highest rate of requests."""

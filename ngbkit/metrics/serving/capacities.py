@@ -156,7 +156,7 @@ def _format_cell(row: Mapping[Any, Any]) -> str:
 
 
 def _list_notes(data: Data, frame: pd.DataFrame, service: Service, tests: Sequence[LoadTest]) -> Iterator[str]:
-    """What a reader of the capacities must know."""
+    """List the remarks that a reader of the capacities must know."""
     yield from describe_unchecked(data)
     if tests:
         releases = ", ".join(dict.fromkeys(test.loadgen for test in tests))

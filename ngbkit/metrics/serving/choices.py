@@ -60,7 +60,7 @@ class Choices:
 
     @property
     def notes(self) -> list[str]:
-        """What the choices rest on: samples that are too few, blocks of calls, disturbances, and what was excluded."""
+        """The limits of the choices: samples that are too few, blocks of calls, disturbances, and excluded trials."""
         return [
             *self._explain_few_samples(),
             *self._explain_blocks(),

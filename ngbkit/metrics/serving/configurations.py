@@ -158,7 +158,7 @@ def _estimate_quantile(
 
 
 def _count_calls(node: xr.Dataset, grid: xr.DataArray) -> xr.DataArray:
-    """How many calls each sample of a trial spans: those of a block in a row, times those in flight at once."""
+    """Count the calls that each sample of a trial spans: the calls of a block, times the calls in flight at once."""
     calls = node["calls_per_sample"].fillna(1) if "calls_per_sample" in node else xr.ones_like(grid)
     return calls * contracts.extract_field(node, "overlap", 1).astype(int) if "contract" in node else calls
 

@@ -107,7 +107,7 @@ def choose(
 
 
 def _find_exclusion(row: Mapping[Hashable, Any], deadline_s: float) -> str:
-    """Why a trial is none to choose; empty if it is one."""
+    """Explain why a trial cannot be chosen; empty if it can."""
     reason = str(row["excluded"])
     calls = int(row["calls"])
     # The mean of a block says too little if only the whole block is longer than the deadline.

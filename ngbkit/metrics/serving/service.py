@@ -29,7 +29,7 @@ SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What a server must do: the deadline of which share of requests, and how it forms batches; times in seconds."""
+    """The requirements of a server: the deadline of a share of requests, and its way to batch them; in seconds."""
 
     deadline: float
     quantile: float

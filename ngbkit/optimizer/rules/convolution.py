@@ -90,7 +90,7 @@ def find_convolutions(graph: ir.Graph) -> Iterator[Convolution]:
 
 
 def is_centred(conv: Convolution) -> bool:
-    """Whether the window is in the middle of its padding, so that it contains smaller windows."""
+    """Return whether the window is in the middle of its padding, so that it contains smaller windows."""
     height, width = conv.kernel
     padding = (height // 2, width // 2, height // 2, width // 2)
     return height % 2 == 1 and width % 2 == 1 and conv.dilations == (1, 1) and conv.pads == padding

@@ -150,7 +150,7 @@ def _is_square(node: ir.Node, value: ir.Value) -> bool:
 
 
 def _is_last(mean: ir.Node, rank: int) -> bool:
-    """Whether a mean is over the last dimension alone, and keeps it."""
+    """Return whether a mean is over the last dimension alone, and keeps it."""
     axes_input = read_constant(mean.inputs[1]) if len(mean.inputs) > 1 else None
     axes = tuple(axes_input.tolist()) if axes_input is not None else read_attribute(mean, "axes", ())
     return bool(read_attribute(mean, "keepdims", 1)) and tuple(axes) in ((-1,), (rank - 1,))

@@ -157,7 +157,7 @@ def _call(function: Callable[[], Any], name: str) -> Any:
 
 
 def _is_foreign(item: Any) -> bool:
-    """Whether an object is a rule of `onnxscript.rewriter`, which is imported only if the object's maker did so."""
+    """Return whether an object is a rule of `onnxscript.rewriter`, which only the maker of such an object imports."""
     rewriter = sys.modules.get("onnxscript.rewriter")
     return rewriter is not None and isinstance(item, (rewriter.RewriteRule, rewriter.RewriteRuleSet))
 

@@ -35,7 +35,7 @@ class Costs:
         self._anything = _compute_median(by_compiler) if by_compiler else None
 
     def knows(self, compiler: str) -> bool:
-        """Whether any trial of that compiler was measured."""
+        """Return whether any trial of that compiler was measured."""
         return ("", compiler) in self._usual
 
     def estimate_s(self, trial: Trial, repeats: int | None) -> float | None:

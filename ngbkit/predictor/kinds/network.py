@@ -35,9 +35,9 @@ class Surroundings:
 class Batch:
     """Several graphs as one.
 
-    `operators` are the features of each distinct operator, of shape ``(distinct, features)``, `wholes` those of the
-    graphs, of shape ``(graphs, features)``, `layers` what each layer computes. By operator of the graphs, `graph` is
-    the index of its graph, `first` that of its features and `last` that of its state after all layers.
+    `operators` are the features of each distinct operator, of shape ``(distinct, features)``. `wholes` are the features
+    of the graphs, of shape ``(graphs, features)``. `layers` are the computations of each layer. Each operator of the
+    graphs has three indices: `graph` of its graph, `first` of its features, and `last` of its state after all layers.
     """
 
     operators: torch.Tensor

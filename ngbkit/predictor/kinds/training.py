@@ -28,7 +28,7 @@ _CHUNK = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What a network is fitted to: logarithms of seconds and the ratios of these between variants of one network.
+    """The labels that a network is fitted to: logarithms of seconds, and their ratios between variants of one network.
 
     `logs` and `weights` are of shape ``(graphs, runtimes)``, `noise` is the standard error of the logarithm of the gain
     of a variant, 0 for an original network, and `pairs` the weight of ratios relative to that of seconds. `operators`

@@ -134,7 +134,7 @@ class Examples:
 
     @property
     def isolated(self) -> NDArray[np.bool_]:
-        """Which examples are a single operator that was measured alone; sums of operators are fitted to these."""
+        """The examples that are a single operator measured alone, as a mask; sums of operators are fitted to these."""
         return np.array([family_name == OPERATOR for family_name in self.families], dtype=bool)
 
     @property

@@ -47,7 +47,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Execution:
-    """What a runtime executes for a network: `seconds` by operator, whose sum is `latency`, that of a call."""
+    """The operators that a runtime executes for a network: `seconds` by operator, with the sum `latency` of a call."""
 
     graph: Graph
     seconds: Floats

@@ -16,7 +16,7 @@ from ngbkit.metrics.statistics import Floats
 from ngbkit.sweep.trials import BASELINE
 
 DETECTED = 0.9
-"""What is distinguishable, is so in this share of the groups."""
+"""The share of the groups in which a distinguishable difference is detected."""
 
 # Cross-validation: the allowance for processes of a group is estimated from the groups of the other folds.
 _FOLDS = 10

@@ -73,7 +73,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class History:
-    """How far the stored runs of a device agree; displayed as a table.
+    """The agreement of the stored runs of a device; displayed as a table.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def compare_runs(device: str | None = None) -> History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spread:
-    """How far the runs of one sweep differ, and on which machine."""
+    """The deviations between the runs of one sweep, and their machine."""
 
     deviations: Mapping[str, float]
     runs: int

@@ -1,6 +1,6 @@
 """The noise: identity against identity, and the coverage of intervals estimated from its groups.
 
-The intervals are those of ``ds.ngb.speedup(ci=0.95)``, so the coverage is that of the intervals that users see.
+The intervals come from ``ds.ngb.speedup(ci=0.95)``, so the coverage applies to the intervals that users see.
 """
 
 from __future__ import annotations

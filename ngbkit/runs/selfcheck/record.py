@@ -1,4 +1,4 @@
-"""What a self-check measures: the noise of identical processes, and pairs of different programs."""
+"""The measurements of a self-check: the noise of identical processes, and pairs of different programs."""
 
 from __future__ import annotations
 

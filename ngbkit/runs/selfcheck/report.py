@@ -25,7 +25,7 @@ UNSTEADY = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SelfCheck:
-    """Whether a machine is fit to measure on; displayed as a table.
+    """The fitness of a machine for measurements; displayed as a table.
 
     Parameters
     ----------
