@@ -31,7 +31,7 @@ _OTHER_SEED = 1_000_003
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ReferenceRun:
     """The outputs of a run in double precision, what ran it, and why there are none."""
 
     outputs: Arrays | None = None
@@ -47,7 +47,7 @@ class Runs:
     single: Arrays | None = None
     again: Arrays | None = None
     # In double precision.
-    precise: Attempt = field(default_factory=Attempt)
+    precise: ReferenceRun = field(default_factory=ReferenceRun)
     # Of the first sample by itself.
     alone: Arrays | None = None
     # With the last digit of the inputs changed.
@@ -80,7 +80,7 @@ def run_module(
         module = make()
         result, refusal = _attempt(lambda: _call(module, arrays))
         if result is None:
-            return Runs(refusal=refusal, precise=Attempt(problem="not run"), precision=body, name="torch eager")
+            return Runs(refusal=refusal, precise=ReferenceRun(problem="not run"), precision=body, name="torch eager")
         single, changed = result
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
         again, _ = _attempt(lambda: _call(module, arrays)[0])
@@ -89,7 +89,7 @@ def run_module(
         return Runs(
             single=single,
             again=again,
-            precise=Attempt(outputs=precise, name="torch eager, float64", problem=problem),
+            precise=ReferenceRun(outputs=precise, name="torch eager, float64", problem=problem),
             alone=draw(1, seed) if alone else None,
             nudged=_attempt(lambda: _call(make(), nudge(arrays))[0])[0] if nudge is not None else None,
             others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
@@ -115,12 +115,12 @@ def run_file(
         file = onnx(rows)
         arrays = feeds.draw(network.inputs, network.examples, rows, seed)
     except Exception as error:  # noqa: BLE001  as in `_attempt`
-        return Runs(refusal=" ".join(str(error).split())[:200], precise=Attempt(problem="not run"), name=name)
+        return Runs(refusal=" ".join(str(error).split())[:200], precise=ReferenceRun(problem="not run"), name=name)
     body = _read_precision(file)
     calls, refusal = _attempt(partial(run, rows, seed, calls=2))
     inputs = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
     precise, problem = _attempt(partial(exact.run, file, inputs, budget_s=_BUDGET_S))
-    attempt = Attempt(outputs=precise, name="onnx, float64", problem=problem)
+    attempt = ReferenceRun(outputs=precise, name="onnx, float64", problem=problem)
     if calls is None:
         return Runs(refusal=refusal, precise=attempt, name=name, precision=body)
     first_of, nudge = partial(_get_first, run), _choose_nudge(network, arrays, body, seed)

@@ -12,7 +12,7 @@ from torch import nn
 from ngbkit.device import reference
 from ngbkit.device.equivalence import find_void
 from ngbkit.device.reference import Reference
-from ngbkit.device.reference_runs import Attempt, Runs
+from ngbkit.device.reference_runs import ReferenceRun, Runs
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
 
 LINE = [TensorSpec(name="x", shape=(BATCH, 8))]
@@ -26,7 +26,7 @@ def build_module_reference(module: nn.Module) -> Reference:
 def build_runs(single: np.ndarray, precise: np.ndarray, alone: np.ndarray) -> Runs:
     return Runs(
         single=[single],
-        precise=Attempt(outputs=[precise], name="torch eager, float64"),
+        precise=ReferenceRun(outputs=[precise], name="torch eager, float64"),
         alone=[alone],
         name="torch eager, float32",
     )
