@@ -22,7 +22,7 @@ from ngbkit.compilers.base import Tuning
 from ngbkit.compilers.tvm_relax import measuring, records
 from ngbkit.compilers.tvm_relax.allocation import History, choose
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
-from ngbkit.compilers.tvm_relax.measuring import Bench
+from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.network import Network
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Store, Subject
@@ -96,7 +96,7 @@ def test_a_bad_candidate_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["good", "crashes", "never ends", "is wrong", "hangs", "dies", "good"]
     candidates = [SimpleNamespace(sch=SimpleNamespace(mod=name), args_info=[]) for name in names]
     ticks: list[float] = []
-    bench = Bench(target=None, device=Device, workers=2, tick=lambda: ticks.append(time.monotonic()))
+    bench = CandidateBench(target=None, device=Device, workers=2, tick=lambda: ticks.append(time.monotonic()))
     timings = bench.measure(candidates, None, time.monotonic() + TEST_S)
 
     assert [timing and timing.error for timing in timings] == [
@@ -116,7 +116,7 @@ def test_no_candidate_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) 
     """After the deadline no candidate starts, and those not tried have no timing."""
     monkeypatch.setattr(measuring, "_build", build)
     candidates = [SimpleNamespace(sch=SimpleNamespace(mod="good"), args_info=[])] * 3
-    bench = Bench(target=None, device=Device, workers=2, tick=lambda: None)
+    bench = CandidateBench(target=None, device=Device, workers=2, tick=lambda: None)
 
     assert bench.measure(candidates, None, time.monotonic()) == [None] * 3
 

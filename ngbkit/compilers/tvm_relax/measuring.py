@@ -34,7 +34,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class CandidateBench:
     """Builds and times candidates."""
 
     target: Any

@@ -15,7 +15,7 @@ from typing import Any
 from ngbkit.compilers.base import Progress
 from ngbkit.compilers.tvm_relax import records
 from ngbkit.compilers.tvm_relax.allocation import History, choose
-from ngbkit.compilers.tvm_relax.measuring import Bench, Timing
+from ngbkit.compilers.tvm_relax.measuring import CandidateBench, Timing
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Store
 
@@ -81,7 +81,7 @@ class Search:
     target: Any
     database: Any
     model: Any
-    bench: Bench
+    bench: CandidateBench
     limits: Limits
     report: Callable[[Progress], None]
     earlier_s: float  # tuning time of earlier processes

@@ -7,7 +7,7 @@ from typing import Any
 
 from ngbkit.compilers.tvm_relax import intrinsics
 from ngbkit.compilers.tvm_relax.allocation import History
-from ngbkit.compilers.tvm_relax.measuring import Bench
+from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.search import (
     BATCH,
@@ -97,9 +97,9 @@ class Tasks:
                 results = [RunnerResult([seconds], None) for _, seconds in schedules]
                 self.model.update(function.context, candidates, results)
 
-    def build_bench(self, device: Callable[[], Any], tick: Callable[[], None]) -> Bench:
+    def build_bench(self, device: Callable[[], Any], tick: Callable[[], None]) -> CandidateBench:
         """Build the bench that measures their candidates."""
-        return Bench(target=self.target, device=device, workers=self.threads, tick=tick)
+        return CandidateBench(target=self.target, device=device, workers=self.threads, tick=tick)
 
     def summarise(self, early_stop: int) -> dict[str, Any]:
         """Summarise the results as plain JSON."""
