@@ -26,7 +26,7 @@ _WEIGHTS = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModuleCall:
     """The call of a module: its inputs in order, their example values, and the arguments that they fill."""
 
     specs: list[TensorSpec]
@@ -41,7 +41,7 @@ class Call:
         """The only batch size: 1 if no input has a batch, else any."""
         return None if any(spec.batch_axis is not None for spec in self.specs) else 1
 
-    def with_batch(self, batch_axes: BatchAxes) -> Call:
+    def with_batch(self, batch_axes: BatchAxes) -> ModuleCall:
         """Return the call with the batch of these inputs of known shapes in another dimension, or in none."""
         names = [spec.name for spec in self.specs]
         for name in batch_axes:
@@ -53,7 +53,7 @@ class Call:
         )
 
 
-def parse_shapes(input_shape: Any, module: torch.nn.Module) -> Call:
+def parse_shapes(input_shape: Any, module: torch.nn.Module) -> ModuleCall:
     """Parse an ``input_shape`` to inputs of the module's own floating type, named after its arguments."""
     if isinstance(input_shape, Mapping):
         shapes = {str(name): _parse_shape(shape) for name, shape in input_shape.items()}
@@ -68,7 +68,7 @@ def parse_shapes(input_shape: Any, module: torch.nn.Module) -> Call:
 
 def parse_values(
     values: Any, module: torch.nn.Module, batch_axes: BatchAxes | None = None, *, shared: bool = False
-) -> Call:
+) -> ModuleCall:
     """Parse example tensors to inputs and their values by input name.
 
     Tensors may be nested in tuples, lists and dicts, as the module takes them. The batch is the first dimension, in
@@ -96,7 +96,7 @@ def move_batch(spec: TensorSpec, axis: int | None) -> TensorSpec:
     return replace(spec, shape=tuple(shape))
 
 
-def wrap(module: torch.nn.Module, call: Call, *, is_flat: bool = True) -> torch.nn.Module:
+def wrap(module: torch.nn.Module, call: ModuleCall, *, is_flat: bool = True) -> torch.nn.Module:
     """Wrap a module to take its inputs in order and return a flat tuple; the module itself if it does."""
     from torch import nn
 
@@ -117,7 +117,7 @@ def wrap(module: torch.nn.Module, call: Call, *, is_flat: bool = True) -> torch.
 
 
 def wrap_checked(
-    name: str, module: torch.nn.Module, call: Call, seed: int, *, always: bool = False
+    name: str, module: torch.nn.Module, call: ModuleCall, seed: int, *, always: bool = False
 ) -> tuple[torch.nn.Module, list[Array]]:
     """Run a module once on its inputs; return it, wrapped where its arguments or outputs need it, and the arrays.
 
@@ -165,7 +165,7 @@ def describe_feed(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> str:
     return ", ".join(f"{spec.name} {array.dtype} {array.shape}" for spec, array in zip(specs, arrays, strict=True))
 
 
-def _advise(error: Exception, call: Call) -> str:
+def _advise(error: Exception, call: ModuleCall) -> str:
     """Return the remedy where noise is not what the module takes."""
     text = str(error)
     if call.examples or not any(word in text for word in ("ndices", "dtype", "Long", "Half", "Int", "scalar type")):
@@ -178,7 +178,7 @@ def _advise(error: Exception, call: Call) -> str:
 
 def _parse_arguments(
     arguments: tuple[Any, ...], keywords: Mapping[str, Any], module: torch.nn.Module, batch_axes: BatchAxes | None
-) -> Call:
+) -> ModuleCall:
     from torch.utils import _pytree
 
     leaves, structure = _pytree.tree_flatten((list(arguments), dict(keywords)), is_leaf=_is_tensor)
@@ -200,17 +200,17 @@ def _parse_arguments(
         positional, by_name = _pytree.tree_unflatten(filled, structure)
         return positional, by_name
 
-    return Call(specs=specs, examples=arrays, is_positional=False, arrange=arrange)
+    return ModuleCall(specs=specs, examples=arrays, is_positional=False, arrange=arrange)
 
 
 def _build_call(
     module: torch.nn.Module, specs: list[TensorSpec], arrays: dict[str, Array], names: list[str] | None
-) -> Call:
+) -> ModuleCall:
     """Build the call of a module whose inputs are its arguments, by position, or by these names."""
     first = [spec.name for spec in specs] == list_positional(module)[: len(specs)]
     if names is None or first:
-        return Call(specs=specs, examples=arrays)
-    return Call(
+        return ModuleCall(specs=specs, examples=arrays)
+    return ModuleCall(
         specs=specs,
         examples=arrays,
         is_positional=False,

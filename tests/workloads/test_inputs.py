@@ -95,7 +95,7 @@ def test_invalid_tensors_are_rejected(values: Any, message: str) -> None:
         inputs.parse_values(values, Pair())
 
 
-def build(module: nn.Module, values: Any, **batch_axes: int | None) -> tuple[inputs.Call, nn.Module]:
+def build(module: nn.Module, values: Any, **batch_axes: int | None) -> tuple[inputs.ModuleCall, nn.Module]:
     call = inputs.parse_values(values, module, batch_axes)
     return call, inputs.wrap(module, call)
 
