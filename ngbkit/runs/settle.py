@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ngbkit.device.groups.bundles import describe_group
-from ngbkit.metrics.rankings.candidates import Candidate, Cell, list_candidates
+from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, list_candidates
 from ngbkit.metrics.rankings.networks import Comparison, iterate_comparisons
 from ngbkit.runs.folders import load_dataset, read_sweep
 from ngbkit.runs.time_left import format_duration
@@ -107,7 +107,9 @@ def _count_rounds(comparison: Comparison) -> float:
     return more + (comparison.lead.rounds if comparison.lead.compared == "side by side" else 0)
 
 
-def _list_places(data: Data, pairs: Sequence[tuple[Cell, Comparison]]) -> dict[tuple[str, int, str], list[Candidate]]:
+def _list_places(
+    data: Data, pairs: Sequence[tuple[Cell, Comparison]]
+) -> dict[tuple[str, int, str], list[RankingCandidate]]:
     """List what is measured again, by device, batch size and network: all that took turns with a side of a pair."""
     sides = {(cell, candidate.network) for cell, each in pairs for candidate in (each.first, each.second)}
     bundles = {candidate.bundle for _, each in pairs for candidate in (each.first, each.second)}
@@ -118,7 +120,7 @@ def _list_places(data: Data, pairs: Sequence[tuple[Cell, Comparison]]) -> dict[t
         for candidate in candidates
         if candidate.bundle in bundles
     }
-    places: dict[tuple[str, int, str], list[Candidate]] = {}
+    places: dict[tuple[str, int, str], list[RankingCandidate]] = {}
     for cell, candidates in cells.items():
         for candidate in candidates:
             if (cell, candidate.network) in sides | together:

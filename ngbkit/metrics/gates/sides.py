@@ -24,7 +24,7 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
-from ngbkit.metrics.rankings.candidates import Candidate, Cell, compute_lead, list_candidates
+from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, compute_lead, list_candidates
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.workloads.base import Workload
 
@@ -111,7 +111,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
     )
 
 
-def _pair(data: Data) -> Iterator[tuple[dict[str, Any], Candidate, Candidate | None]]:
+def _pair(data: Data) -> Iterator[tuple[dict[str, Any], RankingCandidate, RankingCandidate | None]]:
     """Every trial that the earlier side measured: its labels, and the trials of both sides."""
     for cell, candidates in list_candidates(data, "gate", "allow", untuned=True).items():
         later = {_label(cell, each, AFTER): each for each in candidates if each.workload.endswith(AFTER)}
@@ -121,7 +121,7 @@ def _pair(data: Data) -> Iterator[tuple[dict[str, Any], Candidate, Candidate | N
                 yield dict(key), earlier, later.get(key)
 
 
-def _label(cell: Cell, candidate: Candidate, side: str) -> tuple[tuple[str, Any], ...]:
+def _label(cell: Cell, candidate: RankingCandidate, side: str) -> tuple[tuple[str, Any], ...]:
     """The labels of a trial, in the order of the columns of every table, its network without the side."""
     labels: Mapping[str, Any] = {
         "workload": candidate.workload.removesuffix(side),
@@ -133,7 +133,7 @@ def _label(cell: Cell, candidate: Candidate, side: str) -> tuple[tuple[str, Any]
     return tuple(labels.items())
 
 
-def _compare(earlier: Candidate, later: Candidate, sampler: Sampler) -> tuple[dict[str, Any], str]:
+def _compare(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[dict[str, Any], str]:
     lead = compute_lead(earlier, later, sampler)
     deviation = math.hypot(lead.rounds_sd, later.copies_sd, lead.between_sd)
     if earlier.stopped or later.stopped:
@@ -153,7 +153,7 @@ def _compare(earlier: Candidate, later: Candidate, sampler: Sampler) -> tuple[di
     return row, lead.compared
 
 
-def _describe_unchecked(earlier: Candidate, later: Candidate) -> str:
+def _describe_unchecked(earlier: RankingCandidate, later: RankingCandidate) -> str:
     """Describe which sides of a trial were not checked; empty where both were."""
     sides = [side for side, trial in (("before", earlier), ("after", later)) if not trial.checked]
     reason = earlier.reason or later.reason

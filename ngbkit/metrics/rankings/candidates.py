@@ -33,7 +33,7 @@ Rounds = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidate:
+class RankingCandidate:
     """One column of a network at one batch size on one device."""
 
     workload: str
@@ -83,9 +83,9 @@ Cell = tuple[str, int]
 """A device and a batch size."""
 
 
-def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[Candidate]]:
+def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[RankingCandidate]]:
     """List the measured columns of every network by device and batch size."""
-    cells: dict[Cell, list[Candidate]] = {}
+    cells: dict[Cell, list[RankingCandidate]] = {}
     for node in map(expand_labels, nodes(data).values()):
         parts = ratios.prepare(node, mask=mask_unranked(node, metric, unlike, untuned))
         for cell, candidate in _iterate_candidates(node, parts, estimate_drifts(node)):
@@ -93,7 +93,7 @@ def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> d
     return cells
 
 
-def compute_lead(candidate: Candidate, reference: Candidate, sampler: Sampler) -> Lead:
+def compute_lead(candidate: RankingCandidate, reference: RankingCandidate, sampler: Sampler) -> Lead:
     """Compute how much faster a candidate is than another, by rounds that both share where there are any."""
     process_sd = math.hypot(candidate.process_sd, reference.process_sd)
     if _get_time(candidate) == _get_time(reference):
@@ -112,7 +112,7 @@ def compute_lead(candidate: Candidate, reference: Candidate, sampler: Sampler) -
     return replace(lead, log_ratio=log_ratio, draws=lead.draws - lead.log_ratio + log_ratio)
 
 
-def find_fastest(columns: Sequence[Candidate]) -> Candidate:
+def find_fastest(columns: Sequence[RankingCandidate]) -> RankingCandidate:
     """Find the fastest column of a network by rounds that it shares with the baseline, as speed-ups are.
 
     Columns that were not checked are left out, unless none was. A machine that changes its pace may give the highest
@@ -120,14 +120,16 @@ def find_fastest(columns: Sequence[Candidate]) -> Candidate:
     """
     reference = next((column for column in columns if column.compiler == BASELINE), columns[0])
 
-    def estimate_gain(column: Candidate) -> float:
+    def estimate_gain(column: RankingCandidate) -> float:
         paired = _pair(reference.rounds, column.rounds) if _get_time(column) == _get_time(reference) else np.array([])
         return float(arrays.median(paired)) if len(paired) else column.throughput / reference.throughput
 
     return max([column for column in columns if column.checked] or columns, key=estimate_gain)
 
 
-def add_noise(leads: Sequence[Lead], candidates: Sequence[Candidate], reference: Candidate, sampler: Sampler) -> Any:
+def add_noise(
+    leads: Sequence[Lead], candidates: Sequence[RankingCandidate], reference: RankingCandidate, sampler: Sampler
+) -> Any:
     """Draw the logarithms of throughputs over that of the reference, ``(candidates, draws)``, with all that varies.
 
     What happens to the process of the reference, or while it was measured, happens to all ratios over it.
@@ -148,7 +150,7 @@ def add_noise(leads: Sequence[Lead], candidates: Sequence[Candidate], reference:
     return np.array(rows)
 
 
-def _get_time(candidate: Candidate) -> Any:
+def _get_time(candidate: RankingCandidate) -> Any:
     """Identify what was measured at the same time: a bundle, or the group alone."""
     return candidate.network if math.isnan(candidate.bundle) else candidate.bundle
 
@@ -178,7 +180,7 @@ def _build_lead(
 
 def _iterate_candidates(
     node: xr.Dataset, parts: xr.Dataset, drifts: Mapping[str, Drift]
-) -> Iterator[tuple[Cell, Candidate]]:
+) -> Iterator[tuple[Cell, RankingCandidate]]:
     """The candidates of a node, with the cell of each."""
     if "medians" not in parts:
         return
@@ -199,7 +201,7 @@ def _iterate_candidates(
         bundle = float(bundles[index])
         yield (
             cell,
-            Candidate(
+            RankingCandidate(
                 workload=str(place["workload"]),
                 factors={name: place[name] for name in factors},
                 compiler=str(place["compiler"]),

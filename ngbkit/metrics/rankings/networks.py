@@ -19,9 +19,9 @@ from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
 from ngbkit.metrics.rankings.candidates import (
-    Candidate,
     Cell,
     Lead,
+    RankingCandidate,
     add_noise,
     compute_lead,
     find_fastest,
@@ -158,8 +158,8 @@ def describe_fastest_networks(data: Data) -> list[str]:
 class Comparison:
     """Two networks, and how far it is known which one is faster."""
 
-    first: Candidate
-    second: Candidate
+    first: RankingCandidate
+    second: RankingCandidate
     lead: Lead
     estimate: Estimate  # of the ratio
     probability: float
@@ -232,7 +232,7 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, Comparison]]:
 
 def _list_cells(
     data: Data, metric: str, compiler: str | None, unlike: Unlike, untuned: bool
-) -> dict[Cell, list[Candidate]]:
+) -> dict[Cell, list[RankingCandidate]]:
     cells = list_candidates(data, metric, unlike, untuned)
     if not cells:
         raise MetricError(
@@ -250,15 +250,15 @@ def _list_cells(
     }
 
 
-def _select_best(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
     """Of each network the column of its fastest compiler, the network of the highest throughput first."""
-    columns: dict[str, list[Candidate]] = {}
+    columns: dict[str, list[RankingCandidate]] = {}
     for candidate in candidates:
         columns.setdefault(candidate.network, []).append(candidate)
     return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
 
 
-def _compare(first: Candidate, second: Candidate, sampler: Sampler) -> Comparison:
+def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> Comparison:
     lead = compute_lead(first, second, sampler)
     draws = add_noise([lead], [first], second, sampler)[0]
     unknown = bool(np.isnan(draws).any())
@@ -272,7 +272,7 @@ def _compare(first: Candidate, second: Candidate, sampler: Sampler) -> Compariso
     )
 
 
-def _build_estimate(lead: Lead, draws: np.ndarray, pair: Sequence[Candidate], level: float) -> Estimate:
+def _build_estimate(lead: Lead, draws: np.ndarray, pair: Sequence[RankingCandidate], level: float) -> Estimate:
     stopped = any(candidate.stopped for candidate in pair)
     adjusted = float(intervals.adjust_level(level, 1 if stopped else 0))
     low, high = intervals.compute_interval(np.exp(draws), adjusted)
@@ -281,7 +281,7 @@ def _build_estimate(lead: Lead, draws: np.ndarray, pair: Sequence[Candidate], le
     )
 
 
-def _rank(candidates: Sequence[Candidate], sampler: Sampler) -> Iterator[dict[str, Any]]:
+def _rank(candidates: Sequence[RankingCandidate], sampler: Sampler) -> Iterator[dict[str, Any]]:
     """The rows of a ranking, the candidate of the highest throughput being the reference of all."""
     if not candidates:
         return
@@ -308,7 +308,7 @@ def _rank(candidates: Sequence[Candidate], sampler: Sampler) -> Iterator[dict[st
         }
 
 
-def _describe_fastest(candidates: Sequence[Candidate], place: str, run_id: str) -> str:
+def _describe_fastest(candidates: Sequence[RankingCandidate], place: str, run_id: str) -> str:
     """Describe the fastest of some networks, the one of the highest throughput first."""
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     ranked = list(_rank(candidates, sampler))
@@ -353,5 +353,5 @@ def _advise(comparison: Comparison, run_id: str) -> str:
     return f"about {more:.0f} {kind} would settle it ({command})"
 
 
-def _name(candidate: Candidate, with_compiler: bool) -> str:
+def _name(candidate: RankingCandidate, with_compiler: bool) -> str:
     return f"{candidate.network} ({candidate.compiler})" if with_compiler else candidate.network

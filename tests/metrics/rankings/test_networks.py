@@ -22,7 +22,7 @@ from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rankings.candidates import Candidate, Lead, compute_lead
+from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead
 from ngbkit.metrics.rankings.networks import Comparison, _compare, describe_fastest_networks
 
 ROUNDS = 40
@@ -117,8 +117,8 @@ def test_two_normalised_bundles_are_compared_through_the_first_network() -> None
     assert pytest.approx(1.5 / 1.4, abs=0.02) == pairs["ratio"].get(("c", "b"), 1 / pairs["ratio"].get(("b", "c"), 1))
 
 
-def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: float = 0.0) -> Candidate:
-    return Candidate(
+def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: float = 0.0) -> RankingCandidate:
+    return RankingCandidate(
         workload=name,
         factors={},
         compiler="identity",
