@@ -57,7 +57,7 @@ SCALE = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class EquivalenceCheck:
     """Result of a comparison with the reference."""
 
     # The largest relative error of any output.
@@ -80,7 +80,7 @@ def compare(
     baseline_rmse: float | Sequence[float] = 0.0,
     precision: str = "f32",
     axes: Axes | None = None,
-) -> Check:
+) -> EquivalenceCheck:
     """Compare `outputs` with the `reference`.
 
     The reference is float64, or integers, booleans or text if the network returns these. Along the axis of the samples,
@@ -110,7 +110,7 @@ def compare(
         if error > limit and not problem:
             problem = f"output {index}: {_name_error(want)} {error:.3g} against the reference; "
             problem += f"{precision} allows at most {limit:.3g}"
-    return Check(rmse=worst, max_abs_error=largest, problem=problem)
+    return EquivalenceCheck(rmse=worst, max_abs_error=largest, problem=problem)
 
 
 def find_void(
@@ -196,8 +196,8 @@ def _name_error(want: np.ndarray) -> str:
     return "share of differing values" if want.dtype.kind in f"iub{_TEXT}" else "relative RMSE"
 
 
-def _reject(problem: str) -> Check:
-    return Check(rmse=np.inf, max_abs_error=np.inf, problem=problem)
+def _reject(problem: str) -> EquivalenceCheck:
+    return EquivalenceCheck(rmse=np.inf, max_abs_error=np.inf, problem=problem)
 
 
 def _flip(array: np.ndarray, axis: int | None) -> np.ndarray:

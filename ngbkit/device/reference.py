@@ -170,7 +170,7 @@ def judge(reference: Reference, outputs: Sequence[np.ndarray], batch_size: int, 
 class Verdict:
     """The verdict on the outputs of a trial."""
 
-    check: equivalence.Check | None = None
+    check: equivalence.EquivalenceCheck | None = None
     # Why the check was not made, or says nothing; ``""`` where it was made.
     unchecked: str = ""
 
