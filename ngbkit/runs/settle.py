@@ -12,7 +12,7 @@ import attrs
 
 from ngbkit.device.groups.bundles import describe_group
 from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, list_candidates
-from ngbkit.metrics.rankings.networks import Comparison, iterate_comparisons
+from ngbkit.metrics.rankings.networks import NetworkComparison, iterate_comparisons
 from ngbkit.runs.folders import load_dataset, read_sweep
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.grid import Grid
@@ -101,14 +101,14 @@ def plan(data: Data, sweep: Grid) -> Settling:
     )
 
 
-def _count_rounds(comparison: Comparison) -> float:
+def _count_rounds(comparison: NetworkComparison) -> float:
     """Count the rounds, side by side, that would settle a comparison."""
     more = comparison.count_more_rounds()
     return more + (comparison.lead.rounds if comparison.lead.compared == "side by side" else 0)
 
 
 def _list_places(
-    data: Data, pairs: Sequence[tuple[Cell, Comparison]]
+    data: Data, pairs: Sequence[tuple[Cell, NetworkComparison]]
 ) -> dict[tuple[str, int, str], list[RankingCandidate]]:
     """List what is measured again, by device, batch size and network: all that took turns with a side of a pair."""
     sides = {(cell, candidate.network) for cell, each in pairs for candidate in (each.first, each.second)}

@@ -155,7 +155,7 @@ def describe_fastest_networks(data: Data) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Comparison:
+class NetworkComparison:
     """Two networks, and how far it is known which one is faster."""
 
     first: RankingCandidate
@@ -213,7 +213,7 @@ class Comparison:
         }
 
 
-def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, Comparison]]:
+def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
     """Compare every pair of networks, each with its best compiler; and of each network that with every other.
 
     What was not checked is left out: no number of rounds settles it.
@@ -258,11 +258,11 @@ def _select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidat
     return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
 
 
-def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> Comparison:
+def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> NetworkComparison:
     lead = compute_lead(first, second, sampler)
     draws = add_noise([lead], [first], second, sampler)[0]
     unknown = bool(np.isnan(draws).any())
-    return Comparison(
+    return NetworkComparison(
         first=first,
         second=second,
         lead=lead,
@@ -340,7 +340,7 @@ def _describe_fastest(candidates: Sequence[RankingCandidate], place: str, run_id
     return f"{text} (p = {probability:.2f}{manner}); {_advise(comparison, run_id)}."
 
 
-def _advise(comparison: Comparison, run_id: str) -> str:
+def _advise(comparison: NetworkComparison, run_id: str) -> str:
     more = comparison.count_more_rounds()
     command = f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --settle`"
     if not comparison.estimate.conclusive:

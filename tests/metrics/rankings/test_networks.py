@@ -23,7 +23,7 @@ from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead
-from ngbkit.metrics.rankings.networks import Comparison, _compare, describe_fastest_networks
+from ngbkit.metrics.rankings.networks import NetworkComparison, _compare, describe_fastest_networks
 
 ROUNDS = 40
 
@@ -241,7 +241,7 @@ def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> N
 
 def build_comparison(
     log_ratio: float, rounds_sd: float, process_sd: float = 0.0, between_sd: float = 0.0
-) -> Comparison:
+) -> NetworkComparison:
     """Two networks after 40 rounds; one that is not side by side has a deviation between times."""
     low, high = (math.exp(log_ratio + side * 1.96 * math.hypot(rounds_sd, process_sd, between_sd)) for side in (-1, 1))
     lead = Lead(
@@ -253,7 +253,7 @@ def build_comparison(
         between_sd=between_sd,
     )
     first, second = (build_candidate(name, np.ones(40), 1.0) for name in "ab")
-    return Comparison(
+    return NetworkComparison(
         first=first,
         second=second,
         lead=lead,
