@@ -16,7 +16,7 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.figures.comparison import Comparison, compare
+from ngbkit.figures.comparison import ChartedComparison, compare
 from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.contracts import UnlikeContractsError
@@ -146,7 +146,7 @@ class Metrics:
         """
         return Table(compact(self._pooled, figure, by=by, select=select))
 
-    def compare(self, other: Data, metric: str = "speedup") -> Comparison:
+    def compare(self, other: Data, metric: str = "speedup") -> ChartedComparison:
         """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`."""
         return compare(self._pooled, schema.require_distinct(schema.require_measured(other)), metric)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-class Comparison(comparison.Comparison):
+class ChartedComparison(comparison.Comparison):
     """Two runs of one sweep, side by side, with a chart."""
 
     def plot(self) -> alt.LayerChart:
@@ -21,6 +21,6 @@ class Comparison(comparison.Comparison):
         return changes(self)
 
 
-def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
+def compare(first: Data, second: Data, metric: str = "speedup") -> ChartedComparison:
     """See `ngbkit.metrics.comparison.compare`."""
-    return Comparison(**vars(comparison.compare(first, second, metric)))
+    return ChartedComparison(**vars(comparison.compare(first, second, metric)))
