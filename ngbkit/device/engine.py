@@ -93,7 +93,7 @@ def remove_remains(folder: Path, pid: int) -> None:
 def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
     from ipyparallel.engine.app import IPEngine
 
-    class Engine(IPEngine):  # type: ignore[misc, unused-ignore]
+    class DeviceEngine(IPEngine):  # type: ignore[misc, unused-ignore]
         """An engine that reports its registration, and ends at once where it is told to."""
 
         async def complete_registration(self, *parts: Any) -> None:
@@ -126,7 +126,7 @@ def _start_engine(settings: Settings, folder: Path, ready: int | None) -> None:
 
     has_watch = settings.watch is not None or settings.lifeline is not None
     most_misses = _MOST_MISSES_WITH_WATCH if has_watch else _MOST_MISSES
-    engine = Engine.instance(connection_info_env=json.dumps(settings.connection))
+    engine = DeviceEngine.instance(connection_info_env=json.dumps(settings.connection))
     engine.initialize(
         [
             f"--profile-dir={folder}",
