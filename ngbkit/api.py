@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
     from ngbkit.metrics.gates.gate import Gate
     from ngbkit.predictor import Predictor
-    from ngbkit.predictor.forecast import Estimate
+    from ngbkit.predictor.forecast import SweepEstimate
     from ngbkit.workloads.base import FactorValue, Workload
 
 
@@ -34,7 +34,7 @@ class Sweep(Grid):
 
     def estimate(
         self, predictor: Predictor | str | None = None, *, earlier: Data | str | os.PathLike[str] | None = None
-    ) -> Estimate:
+    ) -> SweepEstimate:
         """Estimate the time of the sweep, and its likely results, from earlier measurements and from a predictor.
 
         Parameters

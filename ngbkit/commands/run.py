@@ -15,7 +15,7 @@ from ngbkit.sweep.trials import BASELINE, Choice
 
 if TYPE_CHECKING:
     from ngbkit.compilers.base import Compiler
-    from ngbkit.predictor.forecast import Estimate
+    from ngbkit.predictor.forecast import SweepEstimate
     from ngbkit.sweep.grid import Grid
     from ngbkit.tabular import Row
 
@@ -75,7 +75,7 @@ COMMAND = Command(
 )
 
 
-def answer_estimate(estimate: Estimate) -> Answer:
+def answer_estimate(estimate: SweepEstimate) -> Answer:
     """Answer with the duration of a sweep, and the likely fastest compiler of each of its groups."""
     best = estimate.list_best()
     return Answer(

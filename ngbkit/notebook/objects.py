@@ -87,6 +87,6 @@ def _list_public_names(value: object) -> str:
 _ANSWERS: dict[tuple[str, str], Callable[[Any], Answer]] = {
     ("ngbkit.api", "Sweep"): lambda sweep: Answer(rows=[describe_sweep(sweep)], form="sheets"),
     ("ngbkit.figures.accessor", "Metrics"): lambda metrics: Answer(rows=[describe_metrics(metrics)], form="sheets"),
-    ("ngbkit.predictor.forecast.estimate", "Estimate"): answer_estimate,
+    ("ngbkit.predictor.forecast.estimate", "SweepEstimate"): answer_estimate,
 }
 _DATASETS = (("xarray.core.dataset", "Dataset"), ("xarray.core.datatree", "DataTree"))

@@ -8,12 +8,12 @@ from drawn import measured
 
 from ngbkit.commands.run import answer_estimate
 from ngbkit.metrics.estimate import format_time
-from ngbkit.predictor.forecast import Estimate
+from ngbkit.predictor.forecast import SweepEstimate
 from ngbkit.predictor.forecast.imputation import VARIABLES, fill
 
 
 @pytest.fixture
-def estimated() -> Estimate:
+def estimated() -> SweepEstimate:
     """A sweep of which two trials of three are predicted, one without an interval that says much."""
     data = measured(batch_sizes=[1, 4])
     pending = data.assign(status=data["status"].copy(data=np.full(data["status"].shape, "pending", dtype=object)))
@@ -23,7 +23,7 @@ def estimated() -> Estimate:
         ("net", (), "cpu", "identity", 1): (0.2, 0.19, 0.21),
         ("net", (), "cpu", "identity", 4): (0.0000123, np.nan, np.nan),
     }
-    return Estimate(seconds=84.2, text="4 trials in 2 groups, about 1 min 24 s", data=fill(pending, predictions))
+    return SweepEstimate(seconds=84.2, text="4 trials in 2 groups, about 1 min 24 s", data=fill(pending, predictions))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_time_has_sensible_digits_and_a_unit(times: tuple[float, float | None,
     assert text == format_time(*times)
 
 
-def test_the_likely_results_are_a_table(estimated: Estimate) -> None:
+def test_the_likely_results_are_a_table(estimated: SweepEstimate) -> None:
     """A row a group, with the interval of the prediction and the distance to the next compiler, if there is one."""
     first, second = answer_estimate(estimated).rows
 
@@ -48,7 +48,7 @@ def test_the_likely_results_are_a_table(estimated: Estimate) -> None:
     assert ("identity", "~12 µs", "") == tuple(second.values())[-3:]
 
 
-def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
+def test_text_and_html_have_the_same_words(estimated: SweepEstimate) -> None:
     """The text and the HTML of an estimate have the same words and no float of full length."""
     text, html = answer_estimate(estimated).to_text(), answer_estimate(estimated).to_html()
 
@@ -58,7 +58,7 @@ def test_text_and_html_have_the_same_words(estimated: Estimate) -> None:
     assert "0.1286" not in text + html
 
 
-def test_programs_get_every_digit(estimated: Estimate) -> None:
+def test_programs_get_every_digit(estimated: SweepEstimate) -> None:
     """The JSON of an estimate has every digit, and None for a missing end of an interval."""
     report = answer_estimate(estimated).json
 
@@ -67,8 +67,8 @@ def test_programs_get_every_digit(estimated: Estimate) -> None:
     assert report["best"][1]["low"] is None
 
 
-def test_the_table_of_python_is_as_before(estimated: Estimate) -> None:
+def test_the_table_of_python_is_as_before(estimated: SweepEstimate) -> None:
     """The ends of the interval are in the dataset."""
     assert ["compiler", "latency", "measured", "lead", "conclusive"] == list(estimated.best().columns)[-5:]
     assert set(VARIABLES) <= set(estimated.data)
-    assert "<Estimate: 4 trials in 2 groups, about 1 min 24 s>" == repr(estimated)
+    assert "<SweepEstimate: 4 trials in 2 groups, about 1 min 24 s>" == repr(estimated)

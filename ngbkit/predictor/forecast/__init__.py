@@ -3,8 +3,8 @@
 earlier runs, a predictor, measurements so far -> surrogate -> predictions with intervals -> the next trials
 """
 
-from ngbkit.predictor.forecast.estimate import Estimate, estimate, guide_of
+from ngbkit.predictor.forecast.estimate import SweepEstimate, estimate, guide_of
 from ngbkit.predictor.forecast.guide import Guide
 from ngbkit.predictor.forecast.imputation import best, fill
 
-__all__ = ["Estimate", "Guide", "best", "estimate", "fill", "guide_of"]
+__all__ = ["Guide", "SweepEstimate", "best", "estimate", "fill", "guide_of"]

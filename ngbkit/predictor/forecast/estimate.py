@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Estimate:
+class SweepEstimate:
     """The expected duration and results of a sweep.
 
     Parameters
@@ -45,7 +45,7 @@ class Estimate:
     data: Data
 
     def __repr__(self) -> str:
-        return f"<Estimate: {self.text}>"
+        return f"<SweepEstimate: {self.text}>"
 
     def __str__(self) -> str:
         return self.text
@@ -63,7 +63,7 @@ def estimate(
     sweep: Grid,
     predictor: Predictor | str | os.PathLike[str] | None = None,
     earlier: Data | str | os.PathLike[str] | None = None,
-) -> Estimate:
+) -> SweepEstimate:
     """The expected duration and results of a sweep, from earlier measurements and a predictor.
 
     Parameters
@@ -85,7 +85,7 @@ def estimate(
     seconds = estimate_seconds(sweep, Costs((trial.trial, trial.cost) for trial in measured))
     guide = Guide(sweep, trials=0, predictor=load_predictor(predictor), earlier=measured)
     data = fill(assemble(sweep, []), guide.predictions())
-    return Estimate(seconds=seconds, text=describe(sweep, seconds), data=data)
+    return SweepEstimate(seconds=seconds, text=describe(sweep, seconds), data=data)
 
 
 def guide_of(
