@@ -12,7 +12,7 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish.manifest import Figure, Manifest
+from ngbkit.publish.manifest import Manifest, SiteFigure
 from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import hash_json
 
@@ -64,7 +64,7 @@ def verify(site: str | Path, notebooks: str | Path | None = None) -> tuple[int, 
     return len(manifest.figures), findings
 
 
-def _check(figure: Figure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _check(figure: SiteFigure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Check a figure against its specification, cell, dataset and sweep; `digests` caches those of datasets."""
     spec = _load_json(folder / "_static" / "figures" / f"{figure.id}.json")
     if spec is None or hash_json(spec) != figure.spec:

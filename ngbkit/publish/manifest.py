@@ -15,7 +15,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class SiteFigure:
     """A figure of a site."""
 
     id: str  # of its element in the page, and the stem of its files
@@ -34,7 +34,7 @@ class Manifest:
     title: str
     version: str  # of ngbkit, when it built the site
     notebooks: tuple[str, ...]  # their stems, in order
-    figures: tuple[Figure, ...]
+    figures: tuple[SiteFigure, ...]
 
     def write(self, site: Path) -> Path:
         """Write the manifest into a site."""

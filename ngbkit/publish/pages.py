@@ -11,7 +11,7 @@ from typing import Any
 
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.provenance import KEY, list_datasets, list_parts
-from ngbkit.publish.manifest import Figure
+from ngbkit.publish.manifest import SiteFigure
 from ngbkit.workloads.base import hash_json
 
 FOLDED = "hide-input"
@@ -32,7 +32,7 @@ _ROWS = {
 _DATA = {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "sweep and environments (JSON)"}
 
 
-def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
+def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
     """Write an executed notebook to `target` with its charts as HTML, and its figures to `static`, if it has changed.
 
     Returns the figures, in order.
@@ -42,7 +42,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
     digest, record = hash_json(text), target.with_suffix(".figures.json")
     previous = json.loads(record.read_text()) if record.is_file() and target.is_file() else {}
     if previous.get("executed") == digest:
-        return [Figure(**fields) for fields in previous["figures"]]
+        return [SiteFigure(**fields) for fields in previous["figures"]]
     notebook = json.loads(text)
     figures = []
     for number, cell in enumerate(notebook["cells"]):
@@ -52,7 +52,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[Figure]:
             metadata["tags"] = [*metadata.get("tags", []), FOLDED]
         code = "".join(cell["source"])
         for index, (output, spec) in enumerate(_find_charts(cell.get("outputs", []))):
-            figure = Figure(
+            figure = SiteFigure(
                 id=f"figure-{executed.stem}-{number}-{index}",
                 notebook=executed.stem,
                 cell=number,
@@ -84,7 +84,7 @@ def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> None:
     file.write_text(text)
 
 
-def render_figure(figure: Figure, spec: dict[str, Any], code: str) -> str:
+def render_figure(figure: SiteFigure, spec: dict[str, Any], code: str) -> str:
     """Render a figure as HTML: a picture, the specification for scripts, and its provenance."""
     inline = json.dumps(spec).replace("<", "\\u003c")
     return (
@@ -94,7 +94,7 @@ def render_figure(figure: Figure, spec: dict[str, Any], code: str) -> str:
     )
 
 
-def _render_provenance(figure: Figure, code: str) -> str:
+def _render_provenance(figure: SiteFigure, code: str) -> str:
     """Render the details below a figure: its provenance, the code of its cell, and links to its files."""
     rows = "".join(
         f"<tr><th>{escape(label)}</th><td>{escape(value if isinstance(value, str) else json.dumps(value))}</td></tr>"

@@ -14,10 +14,10 @@ from rocrate.rocrate import ROCrate
 
 from ngbkit.publish.archive import write_archive
 from ngbkit.publish.citation import Citation
-from ngbkit.publish.manifest import Figure, Manifest
+from ngbkit.publish.manifest import Manifest, SiteFigure
 
 METADATA = "ro-crate-metadata.json"
-FIGURE = Figure(
+FIGURE = SiteFigure(
     id="figure-1", notebook="01 first", cell=0, code="", spec="", provenance={"dataset": "abc"}, title="Speed-up"
 )
 MANIFEST = Manifest(title="A study", version="1", notebooks=("01 first",), figures=(FIGURE,))
