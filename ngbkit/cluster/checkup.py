@@ -48,7 +48,7 @@ _PROGRAM = f'{SAFE_PATH}{_PROGRAM}print("{_MARK}" + json.dumps(report))'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DeviceFinding:
     """The result of the check of a device, which is fit to measure on if `problem` is empty."""
 
     device: str
@@ -62,30 +62,30 @@ class Finding:
     problem: str = ""
 
 
-def check(devices: Iterable[Device]) -> list[Finding]:
+def check(devices: Iterable[Device]) -> list[DeviceFinding]:
     """Check the devices, all at once."""
     devices = list(devices)
     with ThreadPoolExecutor(max_workers=max(1, len(devices)), thread_name_prefix="ngbkit-checkup") as pool:
         return list(pool.map(_check, devices))
 
 
-def _check(device: Device) -> Finding:
+def _check(device: Device) -> DeviceFinding:
     try:
         registry.load(registry.LAUNCHERS, device.launch)
     except Exception as error:  # noqa: BLE001  a plugin may raise anything
         problem = f"cannot load the launcher {device.launch!r}: {_clean(repr(error))}"
-        return Finding(device=device.label, reachable=None, problem=problem)
+        return DeviceFinding(device=device.label, reachable=None, problem=problem)
     if device.launch == "attach":
         return _check_engine(device)
     if device.launch not in ("local", "ssh", *_BATCH):
-        return Finding(device=device.label, reachable=None)
+        return DeviceFinding(device=device.label, reachable=None)
     try:
         # The lines of `setup` run in their own shell: if they end it, the machine is still reachable.
         output = Shell(host=device.host).run(
             f'echo "{_MARK}$(uname -sm)"; sh -c {shlex.quote(_build_script(device))} 2>&1 || echo "{_MARK}{_ENDED}$?"'
         )
     except DeviceError as error:
-        return Finding(device=device.label, reachable=False, problem=_clean(str(error)))
+        return DeviceFinding(device=device.label, reachable=False, problem=_clean(str(error)))
     return _parse(device, output)
 
 
@@ -104,7 +104,7 @@ def _build_script(device: Device) -> str:
     return "\n".join(lines)
 
 
-def _parse(device: Device, output: str) -> Finding:
+def _parse(device: Device, output: str) -> DeviceFinding:
     """Parse the output of the script."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     marked = [line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)]
@@ -118,7 +118,7 @@ def _parse(device: Device, output: str) -> Finding:
         problem = f"{name} does not run ({': '.join(filter(None, [ended, last]))}): {_suggest_remedy(device)}"
     if _NO_SBATCH in marked:
         problem = f"{_NO_SBATCH} there: name a login node as `host`, or load its module in `setup`"
-    return Finding(
+    return DeviceFinding(
         device=device.label,
         reachable=True,
         machine=_clean(marked[0] if marked else ""),
@@ -150,20 +150,20 @@ def _suggest_remedy(device: Device) -> str:
     return f"run `ngbkit deploy {device.label}`"
 
 
-def _check_engine(device: Device) -> Finding:
+def _check_engine(device: Device) -> DeviceFinding:
     try:
         engine = attach(device.cluster or "", device.label, target=device.target)
     except Exception as error:  # noqa: BLE001  ipyparallel reports a missing cluster in many ways
-        return Finding(device=device.label, reachable=False, problem=_clean(str(error) or repr(error)))
+        return DeviceFinding(device=device.label, reachable=False, problem=_clean(str(error) or repr(error)))
     try:
         environment = engine.hello()
     except DeviceError as error:
-        return Finding(device=device.label, reachable=True, problem=_clean(str(error)))
+        return DeviceFinding(device=device.label, reachable=True, problem=_clean(str(error)))
     finally:
         engine.view.client.close()
     system = str(environment.get("system", "")).partition(" ")[0]
     packages = environment.get("packages")
-    return Finding(
+    return DeviceFinding(
         device=device.label,
         reachable=True,
         machine=_clean(f"{system} {environment.get('architecture', '')}"),

@@ -66,7 +66,7 @@ def list_devices() -> list[Row]:
 
 
 def check_devices(labels: Sequence[str] = ()) -> list[Row]:
-    """A check of those devices, or of all: whether each is ``fit``, and `ngbkit.cluster.checkup.Finding`."""
+    """A check of those devices, or of all: whether each is ``fit``, and `ngbkit.cluster.checkup.DeviceFinding`."""
     from ngbkit.cluster import checkup, devices
 
     devices.check(labels)

@@ -20,7 +20,7 @@ from traitlets.config import Config
 import ngbkit
 from ngbkit import cli, registry
 from ngbkit.cluster import checkup
-from ngbkit.cluster.checkup import Finding
+from ngbkit.cluster.checkup import DeviceFinding
 from ngbkit.cluster.devices import Device
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import UnknownNameError
@@ -56,7 +56,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     return make
 
 
-def check(device: Device) -> Finding:
+def check(device: Device) -> DeviceFinding:
     (finding,) = checkup.check([device])
     return finding
 
@@ -83,7 +83,7 @@ def test_a_device_with_ngbkit_is_fit(program: Program) -> None:
     )
     assert "its Python does not run (it ended with 127: " in before.problem
     assert before.problem.endswith("not found): run `ngbkit deploy far`")
-    assert Finding(device="far", reachable=True, machine=MACHINE, **VERSIONS) == after
+    assert DeviceFinding(device="far", reachable=True, machine=MACHINE, **VERSIONS) == after
 
 
 def test_a_check_over_a_real_ssh(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_check_over_a_real_ssh(tmp_path: Path) -> None:
 
     assert [True, True, False] == [finding.reachable for finding in (*findings, stopped)]
     assert "/far/" in findings[0].problem
-    assert Finding(device="far", reachable=True, machine=MACHINE, **VERSIONS) == findings[1]
+    assert DeviceFinding(device="far", reachable=True, machine=MACHINE, **VERSIONS) == findings[1]
 
 
 @pytest.mark.parametrize("launch", ["ssh", "slurm"])
@@ -107,7 +107,7 @@ def test_a_configured_python_and_folder_are_checked(program: Program, launch: st
     far = {"label": "far", "launch": launch, "host": "far"}
     findings = [check(Device(**far, python="~/it's here/python")), check(Device(**far, state_dir="~/my state"))]
 
-    assert [Finding(device="far", reachable=True, machine=MACHINE, **VERSIONS)] * 2 == findings
+    assert [DeviceFinding(device="far", reachable=True, machine=MACHINE, **VERSIONS)] * 2 == findings
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_this_machine_is_checked_with_the_configured_python() -> None:
     """By default the one that runs ngbkit."""
     findings = [check(HERE), check(Device(label="x", launch="local", python="/nowhere/python"))]
 
-    assert Finding(device="cpu", reachable=True, machine=MACHINE, **VERSIONS) == findings[0]
+    assert DeviceFinding(device="cpu", reachable=True, machine=MACHINE, **VERSIONS) == findings[0]
     assert "its Python, /nowhere/python, does not run (it ended with 127" in findings[1].problem
 
 
@@ -211,7 +211,7 @@ def test_an_engine_of_the_users_own_is_checked(tmp_path: Path, monkeypatch: pyte
         )
     none = check(Device(label="x", launch="attach", cluster="none"))
 
-    assert Finding(device="x", reachable=True, machine=MACHINE, **VERSIONS) == fit
+    assert DeviceFinding(device="x", reachable=True, machine=MACHINE, **VERSIONS) == fit
     assert (False, False) == (absent.reachable, none.reachable)
     assert "no engine 7 in the cluster" in absent.problem
     assert "the cluster none does not answer" in none.problem
@@ -226,7 +226,7 @@ def test_a_launcher_of_another_package_is_only_loaded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "_list_entry_points", lambda group: entry_points)
     findings = [check(Device(label="x", launch=name)) for name in entry_points]
 
-    assert Finding(device="x", reachable=None) == findings[0]
+    assert DeviceFinding(device="x", reachable=None) == findings[0]
     assert "cannot load the launcher 'broken': ModuleNotFoundError" in findings[1].problem
 
 
