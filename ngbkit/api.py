@@ -157,7 +157,7 @@ def _build_guide(
     predictor: Predictor | str | None,
     earlier: Data | str | os.PathLike[str] | None,
     run_id: str | None = None,
-) -> runs.Guide | None:
+) -> runs.RunGuide | None:
     """Build the guide of a budget; return None without one."""
     if budget is not None:
         from ngbkit.predictor.forecast import guide_of

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ngbkit.runs.folders import FORMAT, Summary, find, load_dataset, read_sweep, summaries
     from ngbkit.runs.lifecycle import resume, start
     from ngbkit.runs.progress import Progress
-    from ngbkit.runs.run import Guide, Run, State, live
+    from ngbkit.runs.run import Run, RunGuide, State, live
     from ngbkit.runs.settle import Settling, plan_settling
 
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
     "FORMAT": "folders",
-    "Guide": "run",
+    "RunGuide": "run",
     "Progress": "progress",
     "Run": "run",
     "Settling": "settle",
@@ -38,9 +38,9 @@ _EXPORTS = {
 
 __all__ = [
     "FORMAT",
-    "Guide",
     "Progress",
     "Run",
+    "RunGuide",
     "Settling",
     "State",
     "Summary",

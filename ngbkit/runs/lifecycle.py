@@ -15,7 +15,7 @@ from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, copy_run
-from ngbkit.runs.run import Guide, Replay, Run
+from ngbkit.runs.run import Replay, Run, RunGuide
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import INCONCLUSIVE, RETRIABLE
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @explain_errors()
-def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Guide | None = None) -> Run:
+def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: RunGuide | None = None) -> Run:
     """Start measuring a sweep, in the background.
 
     Parameters
@@ -79,7 +79,7 @@ def resume(
     retry: Collection[str] = (),
     settling: Settling | None = None,
     engines: Mapping[str, Engine] | None = None,
-    guide: Guide | None = None,
+    guide: RunGuide | None = None,
 ) -> Run:
     """Resume a run: only trials without a record are measured.
 
@@ -117,7 +117,7 @@ def resume(
     return Run(sweep, folder.name, folder, retry, engines or {}, guide, settling=settling)._begin()
 
 
-def _replay(sweep: Grid, recording: Path, guide: Guide | None) -> Run:
+def _replay(sweep: Grid, recording: Path, guide: RunGuide | None) -> Run:
     """Replay a recording under the id of the recorded run, so that replaying it twice makes one run."""
     run_id = load_metadata(recording)["id"]
     folder = get_runs_dir() / run_id

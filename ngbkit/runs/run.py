@@ -51,7 +51,7 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-class Guide(Protocol):
+class RunGuide(Protocol):
     """Chooses what a run measures and completes its dataset: see `ngbkit.predictor.forecast.Guide`."""
 
     @property
@@ -73,7 +73,7 @@ class Replay:
 
     key = "replay"
 
-    def __init__(self, guide: Guide | None) -> None:
+    def __init__(self, guide: RunGuide | None) -> None:
         self._guide = guide
 
     def choose(self, run: Run) -> Collection[str]:
@@ -135,7 +135,7 @@ class Run:
         folder: Path,
         retry: Collection[str],
         engines: Mapping[str, Engine],
-        guide: Guide | None = None,
+        guide: RunGuide | None = None,
         recordings: Recordings | None = None,
         settling: Settling | None = None,
     ) -> None:
