@@ -20,7 +20,7 @@ from tvm_child import write_network
 
 from ngbkit.compilers.base import Tuning
 from ngbkit.compilers.tvm_relax import measuring, records
-from ngbkit.compilers.tvm_relax.allocation import History, choose
+from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.network import Network
@@ -121,8 +121,8 @@ def test_no_candidate_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) 
     assert bench.measure(candidates, None, time.monotonic()) == [None] * 3
 
 
-def build_history(work: float = 1.0, weight: float = 1.0, seconds: tuple[float | None, ...] = ()) -> History:
-    history = History(weight=weight, work=work)
+def build_history(work: float = 1.0, weight: float = 1.0, seconds: tuple[float | None, ...] = ()) -> FunctionHistory:
+    history = FunctionHistory(weight=weight, work=work)
     for value in seconds:
         history.add(value)
         history.close_round()
@@ -147,7 +147,7 @@ def test_each_function_has_its_first_turn_by_its_work() -> None:
     ],
     ids=["slower", "called more often", "tried less often", "still getting better", "nothing works yet"],
 )
-def test_the_next_candidates_go_where_they_may_save_most(histories: list[History]) -> None:
+def test_the_next_candidates_go_where_they_may_save_most(histories: list[FunctionHistory]) -> None:
     """The second of the two has more to gain than the first."""
     assert choose(histories) == 1
 

@@ -11,7 +11,7 @@ _WINDOW = 3
 
 
 @dataclass(slots=True, kw_only=True)
-class History:
+class FunctionHistory:
     """The results of one function's candidates so far."""
 
     weight: float  # calls of the function per call of the network
@@ -45,7 +45,7 @@ class History:
         return self.weight * (_PAST * slope + (1 - _PAST) * self.best_s / self.count)
 
 
-def choose(histories: Sequence[History]) -> int:
+def choose(histories: Sequence[FunctionHistory]) -> int:
     """Choose the function to try next: first each one once, heaviest first, then the one with the largest gain."""
     untried = [index for index, history in enumerate(histories) if not history.count]
     if untried:

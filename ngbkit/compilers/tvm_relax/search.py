@@ -14,7 +14,7 @@ from typing import Any
 
 from ngbkit.compilers.base import Progress
 from ngbkit.compilers.tvm_relax import records
-from ngbkit.compilers.tvm_relax.allocation import History, choose
+from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench, Timing
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Store
@@ -48,7 +48,7 @@ class Function:
     opening: Any  # TVM's `TuneContext` that draws the first candidates at random
     context: Any  # TVM's `TuneContext` that evolves measured candidates
     workload: Any  # its entry in the database
-    history: History
+    history: FunctionHistory
     candidates: set[str] = field(default_factory=set)  # hashes of those tried
     exhausted: bool = False  # whether the strategy proposes nothing new
     _backlog: list[tuple[str, Any]] = field(default_factory=list)

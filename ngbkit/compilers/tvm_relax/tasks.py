@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ngbkit.compilers.tvm_relax import intrinsics
-from ngbkit.compilers.tvm_relax.allocation import History
+from ngbkit.compilers.tvm_relax.allocation import FunctionHistory
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.search import (
@@ -56,7 +56,7 @@ class Tasks:
                     opening=opening,
                     context=context,
                     workload=self.database.commit_workload(function),
-                    history=History(weight=float(task.weight), work=float(estimate_tir_flops(function))),
+                    history=FunctionHistory(weight=float(task.weight), work=float(estimate_tir_flops(function))),
                 )
             )
         # With so little training data a second thread takes longer to wake than it saves.
