@@ -56,7 +56,7 @@ class Reliability(TypedDict, total=False):
     pairs: list[Pair]
 
 
-class History(TypedDict, total=False):
+class HistoryNote(TypedDict, total=False):
     """The fields of a device's history that have readers."""
 
     deviations: Mapping[str, Deviation]
@@ -80,7 +80,7 @@ class Environment(TypedDict, total=False):
     conditions: Conditions
     peaks: Peaks
     selfcheck: Reliability | None
-    history: History | None
+    history: HistoryNote | None
 
 
 class TuningCost(TypedDict):
