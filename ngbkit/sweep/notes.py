@@ -41,7 +41,7 @@ class Peaks(TypedDict, total=False):
     bytes_per_s: Positive | None
 
 
-class Pair(TypedDict):
+class PairNote(TypedDict):
     """The fields of a self-check's pair of compilers that have readers."""
 
     compiler: Line
@@ -53,7 +53,7 @@ class Reliability(TypedDict, total=False):
     """The fields of a self-check that have readers."""
 
     process_sd: Deviation | None
-    pairs: list[Pair]
+    pairs: list[PairNote]
 
 
 class HistoryNote(TypedDict, total=False):
