@@ -34,7 +34,7 @@ class Conditions(TypedDict, total=False):
     virtual_machine: bool | None
 
 
-class Peaks(TypedDict, total=False):
+class PeaksNote(TypedDict, total=False):
     """The fields of `ngbkit.device.peaks.Peaks` that have readers."""
 
     flops: Positive | None
@@ -78,7 +78,7 @@ class Environment(TypedDict, total=False):
     memory_bytes: Count | None
     packages: Mapping[str, Line]
     conditions: Conditions
-    peaks: Peaks
+    peaks: PeaksNote
     selfcheck: Reliability | None
     history: HistoryNote | None
 
