@@ -18,7 +18,7 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.merging import Label, merge_labels
-from ngbkit.predictor.labels.networks import NETWORKS, Built, Measurement, parse_network
+from ngbkit.predictor.labels.networks import NETWORKS, Built, ImportedMeasurement, parse_network
 from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.labels.table import SUFFIXES
@@ -140,7 +140,7 @@ def examples(
     parents, names = _parse_texts(parent, items, "parent"), _parse_texts(name, items, "name")
     sizes = _parse_sizes(batch_size, items)
     measurements = [
-        Measurement(
+        ImportedMeasurement(
             network=item,
             seconds=dict(zip(runtimes, values[index].tolist(), strict=True)),
             errors=dict(zip(runtimes, shares[index].tolist(), strict=True)),
@@ -157,7 +157,7 @@ def examples(
 
 
 def build_examples(
-    measurements: Sequence[Measurement],
+    measurements: Sequence[ImportedMeasurement],
     report: Progress = ignore_progress,
     *,
     lowered: bool = False,
@@ -342,7 +342,7 @@ def _pick_factors(
     return values
 
 
-def _check_seconds(measurement: Measurement) -> None:
+def _check_seconds(measurement: ImportedMeasurement) -> None:
     for (device, compiler), value in measurement.seconds.items():
         if value <= 0 or math.isinf(value):
             network = measurement.network if isinstance(measurement.network, (str, Path)) else "its network"

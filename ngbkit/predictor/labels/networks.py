@@ -27,7 +27,7 @@ _FILES = (".onnx", ".py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class ImportedMeasurement:
     """The latencies of one network as they came from elsewhere.
 
     Relative paths start at `folder`, which also says that the network was not written by the user: no code of it runs.
@@ -76,7 +76,7 @@ class Entry:
             raise UsageError(f"{self.place}: {error}") from error
 
 
-def parse_network(measurement: Measurement, number: int) -> Entry:
+def parse_network(measurement: ImportedMeasurement, number: int) -> Entry:
     """Parse a network; `number` names one that has no name, equal for the same object.
 
     UsageError: it is no network, its file is missing, or dimensions other than the batch are open.
@@ -126,7 +126,7 @@ def _find_workload(text: str, folder: Path | None) -> Workload:
     return parse_workload(str(path))
 
 
-def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> Entry:
+def _parse_workload(workload: Workload, name: str, measurement: ImportedMeasurement) -> Entry:
     fixed_factors = {factor: values[0] for factor, values in workload.factors.items() if len(values) == 1}
     factors: dict[str, FactorValue] = dict(fixed_factors)
     factors |= {factor: value for factor, value in measurement.factors.items() if factor in workload.takes}
@@ -150,14 +150,14 @@ def _parse_workload(workload: Workload, name: str, measurement: Measurement) -> 
     )
 
 
-def _build(workload: Workload, size: int, factors: Factors, measurement: Measurement) -> Built:
+def _build(workload: Workload, size: int, factors: Factors, measurement: ImportedMeasurement) -> Built:
     if not measurement.profiled:
         return network_graphs.graph(workload, size, factors, lowering=measurement.lowering), None
     execution = network_graphs.execute(workload, size, factors, measurement.lowering)
     return execution.graph, execution.seconds
 
 
-def _parse_model(model: Any, measurement: Measurement, number: int) -> Entry:
+def _parse_model(model: Any, measurement: ImportedMeasurement, number: int) -> Entry:
     name = measurement.name or f"network {number + 1}"
     size = measurement.batch_size
 
@@ -177,7 +177,7 @@ def _parse_model(model: Any, measurement: Measurement, number: int) -> Entry:
     return Entry(key=(id(model), size), texts=texts, build=build, place=f"{measurement.place} ({name})")
 
 
-def _parse_graph(graph: Graph, measurement: Measurement, number: int) -> Entry:
+def _parse_graph(graph: Graph, measurement: ImportedMeasurement, number: int) -> Entry:
     if measurement.batch_size is not None or measurement.factors:
         raise UsageError("a Graph has its batch size and its dimensions: leave out batch_size and factors.")
     name = measurement.name or f"network {number + 1}"
@@ -185,7 +185,7 @@ def _parse_graph(graph: Graph, measurement: Measurement, number: int) -> Entry:
     return Entry(key=(graph.digest,), texts=texts, build=lambda: (graph, None), place=f"{measurement.place} ({name})")
 
 
-def _describe(measurement: Measurement, title: str, *, parent: str, family: str) -> dict[str, str]:
+def _describe(measurement: ImportedMeasurement, title: str, *, parent: str, family: str) -> dict[str, str]:
     return {
         "names": title,
         "families": measurement.family or family,

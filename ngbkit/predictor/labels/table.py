@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UsageError
-from ngbkit.predictor.labels.networks import Measurement
+from ngbkit.predictor.labels.networks import ImportedMeasurement
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.user_text import parse_path
 
@@ -63,7 +63,7 @@ class _Columns:
     others: dict[int, str] = field(default_factory=dict)
 
 
-def read(table: Any, default: Runtime, batch_size: int | None = None) -> list[Measurement]:
+def read(table: Any, default: Runtime, batch_size: int | None = None) -> list[ImportedMeasurement]:
     """Read the measurements of a DataFrame or of the file at a path; `default` is the runtime of rows that name none.
 
     UsageError: the file or a column is missing, or cells are invalid; all of them are reported with line and column.
@@ -111,9 +111,9 @@ def _parse_rows(
     default: Runtime,
     batch_size: int | None,
     folder: Path | None,
-) -> list[Measurement]:
+) -> list[ImportedMeasurement]:
     columns = _find_columns(title, header)
-    measurements: list[Measurement] = []
+    measurements: list[ImportedMeasurement] = []
     faults: list[str] = []
     for place, row in rows:
         if len(row) != len(header):
@@ -186,7 +186,7 @@ def _parse_row(
     default: Runtime,
     batch_size: int | None,
     folder: Path | None,
-) -> Measurement:
+) -> ImportedMeasurement:
     """Parse a row; `ValueError`: a cell is invalid."""
     texts = {role: _to_text(row[index]) for role, index in columns.roles.items()}
     network = row[columns.network] if folder is None else _to_text(row[columns.network])
@@ -212,7 +212,7 @@ def _parse_row(
     size = _parse_number(row[columns.roles["batch_size"]], "batch_size") if "batch_size" in columns.roles else math.nan
     if not math.isnan(size) and (size < 1 or size != int(size)):
         raise ValueError(f"column {header[columns.roles['batch_size']]!r}: got {size:g}; expected an integer >= 1")
-    return Measurement(
+    return ImportedMeasurement(
         network=network,
         seconds=seconds,
         errors=errors,
