@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ngbkit.compilers.tvm_relax.library import Build, Library
-    from ngbkit.compilers.tvm_relax.network import Network
+    from ngbkit.compilers.tvm_relax.network import OnnxNetwork
     from ngbkit.compilers.tvm_relax.store import Subject
 
 _BUDGET = ("trials", "early_stop", "total", "seconds")
@@ -45,11 +45,11 @@ def compile(task: Task) -> Program:
     # threads to the machine's first cores, whichever ones this process may use.
     os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"] = str(task.threads), "0"
     from ngbkit.compilers.tvm_relax import targets
-    from ngbkit.compilers.tvm_relax.network import Network
+    from ngbkit.compilers.tvm_relax.network import OnnxNetwork
     from ngbkit.compilers.tvm_runtime import tvm
 
     assert task.onnx is not None
-    network = Network.read(task.onnx)
+    network = OnnxNetwork.read(task.onnx)
     target = targets.find_target(task.accelerator, task.threads)
     if tunes(task.options):
         build = _build_tuned(task, network, target, budget)
@@ -97,7 +97,7 @@ def _read_budget(options: Mapping[str, Any]) -> dict[str, float]:
     return budget
 
 
-def _build_untuned(task: Task, network: Network, target: Any) -> Build:
+def _build_untuned(task: Task, network: OnnxNetwork, target: Any) -> Build:
     from ngbkit.compilers.tvm_relax import library, lowering, targets
 
     device = targets.find_device(task.accelerator)
@@ -112,7 +112,7 @@ def _build_untuned(task: Task, network: Network, target: Any) -> Build:
     return library.Build(library=built, facts={"cache": "hit" if hit else "miss"}, notes="untuned")
 
 
-def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> Build:
+def _build_tuned(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[str, float]) -> Build:
     from ngbkit.compilers.tvm_relax.store import Store
     from ngbkit.compilers.tvm_relax.tuned import Tuner
 
@@ -128,7 +128,7 @@ def _build_tuned(task: Task, network: Network, target: Any, budget: Mapping[str,
     ).load_or_tune()
 
 
-def _build_subject(task: Task, network: Network, target: Any, budget: Mapping[str, float]) -> Subject:
+def _build_subject(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[str, float]) -> Subject:
     from ngbkit.compilers.tvm_relax import targets
     from ngbkit.compilers.tvm_relax.store import Subject
 

@@ -23,7 +23,7 @@ from ngbkit.compilers.tvm_relax import measuring, records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
-from ngbkit.compilers.tvm_relax.network import Network
+from ngbkit.compilers.tvm_relax.network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Store, Subject
 from ngbkit.compilers.tvm_relax.tuned import Tuner
@@ -245,8 +245,8 @@ def test_what_an_exporter_notes_is_no_part_of_a_network(tmp_path: Path) -> None:
     digests = []
     for index, model in enumerate((annotated, modified)):
         onnx.save(model, tmp_path / f"{index}.onnx")
-        digests.append(Network.read(tmp_path / f"{index}.onnx").digest())
-    plain = Network.read(onnx_file).digest()
+        digests.append(OnnxNetwork.read(tmp_path / f"{index}.onnx").digest())
+    plain = OnnxNetwork.read(onnx_file).digest()
 
     assert digests[0] == plain
     assert digests[1] != plain

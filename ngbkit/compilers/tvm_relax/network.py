@@ -13,14 +13,14 @@ from ngbkit.workloads.onnx_traversal import find_external_files
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class OnnxNetwork:
     """A network in an ONNX file, with any external data beside it."""
 
     path: Path
     model: Any = field(repr=False)  # the `onnx.ModelProto`, without external data
 
     @classmethod
-    def read(cls, path: Path) -> Network:
+    def read(cls, path: Path) -> OnnxNetwork:
         """Read the network in a file."""
         import onnx
 

@@ -16,7 +16,7 @@ from ngbkit.compilers.base import Progress, Tuning
 from ngbkit.compilers.tvm_relax import library, lowering, records, targets
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Build, Library
-from ngbkit.compilers.tvm_relax.network import Network
+from ngbkit.compilers.tvm_relax.network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.search import Limits, Search
 from ngbkit.compilers.tvm_relax.store import Store
 from ngbkit.compilers.tvm_relax.tasks import Tasks
@@ -54,7 +54,7 @@ class Reporter:
 class Tuner:
     """Tunes a network for a target, within the sweep's budget."""
 
-    network: Network
+    network: OnnxNetwork
     target: Any
     accelerator: str
     threads: int
