@@ -32,7 +32,7 @@ _NAME = re.compile(r"(?<!`)`([a-z_]+)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class SweepOption:
     """The form in which people read and write a field of a sweep: its documentation, its argument, and its words."""
 
     doc: str
@@ -51,7 +51,7 @@ def option(
     format: Callable[[Any], list[str]] | None = None,
     always: bool = False,
     **settings: Any,
-) -> dict[str, Callable[[str, Any], Option]]:
+) -> dict[str, Callable[[str, Any], SweepOption]]:
     """Declare how people read and write a field; the metadata of an attrs field.
 
     The flag is by default that of the name, and the help the first sentence of `doc` with its default. `parse` turns
@@ -59,7 +59,7 @@ def option(
     the flag is written, empty for a flag without a value. `always`: also where it has its default.
     """
 
-    def build(name: str, annotation: Any) -> Option:
+    def build(name: str, annotation: Any) -> SweepOption:
         has_long = any(not flag.startswith("-") or flag.startswith("--") for flag in flags)
         argument = Argument(
             flags=flags if has_long else (*flags, f"--{name.replace('_', '-')}"),
@@ -68,7 +68,7 @@ def option(
             settings=settings if "action" in settings else {**_find_settings(annotation), **settings},
         )
         switch = None if argument.takes_value else (lambda _: [""])
-        return Option(
+        return SweepOption(
             doc=doc,
             argument=argument,
             parse=parse or (lambda value: value),
@@ -79,7 +79,7 @@ def option(
     return {"option": build}
 
 
-def options_of(sweep: type[Grid]) -> dict[str, Option]:
+def options_of(sweep: type[Grid]) -> dict[str, SweepOption]:
     """The options of a kind of sweep by the name of their field, in the order of its signature."""
     return {field.name: field.metadata["option"](field.name, field.type) for field in attrs.fields(sweep)}
 
