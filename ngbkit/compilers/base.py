@@ -53,7 +53,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TuningProgress:
     """The progress of a search for fast code.
 
     Parameters
@@ -72,7 +72,7 @@ class Progress:
     left_s: float | None = None
 
 
-def _ignore(progress: Progress) -> None:
+def _ignore(progress: TuningProgress) -> None:
     del progress
 
 
@@ -94,7 +94,7 @@ class Tuning:
     folder: Path
     seconds: float | None = None
     candidates: int | None = None
-    report: Callable[[Progress], None] = _ignore
+    report: Callable[[TuningProgress], None] = _ignore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

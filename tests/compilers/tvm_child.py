@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.compilers.base import Progress, Task, Tuning
+from ngbkit.compilers.base import Task, Tuning, TuningProgress
 from ngbkit.compilers.tvm import COMPILER
 from ngbkit.workloads.base import BATCH, TensorSpec
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """Compile as requested."""
-    reports: list[Progress] = []
+    reports: list[TuningProgress] = []
 
-    def report(progress: Progress) -> None:
+    def report(progress: TuningProgress) -> None:
         reports.append(progress)
         if request["die_at"] is not None and progress.done >= request["die_at"]:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ngbkit.compilers.base import Compiler, Option, Program, Progress, Task
+from ngbkit.compilers.base import Compiler, Option, Program, Task, TuningProgress
 from ngbkit.compilers.onnxruntime import COMPILER as SOUND
 from ngbkit.errors import UnsupportedError
 
@@ -148,7 +148,9 @@ def _searching(task: Task) -> Program:
     budget = options["candidates"] if task.tuning.candidates is None else reused + task.tuning.candidates
     limit, start = min(budget, options["candidates"]), time.monotonic()
     for number in range(reused, limit + 1):
-        task.tuning.report(Progress(done=number, total=options["candidates"], best_s=1 / (number + 1), left_s=1.0))
+        task.tuning.report(
+            TuningProgress(done=number, total=options["candidates"], best_s=1 / (number + 1), left_s=1.0)
+        )
         if number < limit:
             time.sleep(options["seconds"])
             (folder / str(number)).touch()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngbkit.compilers.base import Progress
+from ngbkit.compilers.base import TuningProgress
 from ngbkit.compilers.tvm_relax import records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench, Timing
@@ -83,7 +83,7 @@ class Search:
     model: Any
     bench: CandidateBench
     limits: Limits
-    report: Callable[[Progress], None]
+    report: Callable[[TuningProgress], None]
     earlier_s: float  # tuning time of earlier processes
     announce: Callable[[str], None]  # receives the digest of the next function
     _start: float = field(default_factory=time.monotonic)
@@ -116,7 +116,7 @@ class Search:
     def report_progress(self) -> None:
         """Report the progress so far."""
         total, best_s = int(self._estimate_total()), estimate_call_s(self.functions)
-        self.report(Progress(done=self.count, total=total, best_s=best_s, left_s=self._estimate_left_s()))
+        self.report(TuningProgress(done=self.count, total=total, best_s=best_s, left_s=self._estimate_left_s()))
 
     def _run_round(self, function: Function) -> None:
         self.announce(function.digest)

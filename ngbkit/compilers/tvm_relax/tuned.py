@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ngbkit.compilers.base import Progress, Tuning
+from ngbkit.compilers.base import Tuning, TuningProgress
 from ngbkit.compilers.tvm_relax import library, lowering, records, targets
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Build, Library
@@ -35,11 +35,11 @@ _WRITE_S = 15.0
 class Reporter:
     """Reports the progress of a search, and repeats the last report while there is no news."""
 
-    send: Callable[[Progress], None]
-    _progress: Progress = field(default_factory=lambda: Progress(done=0, total=0))
+    send: Callable[[TuningProgress], None]
+    _progress: TuningProgress = field(default_factory=lambda: TuningProgress(done=0, total=0))
     _time: float = field(default_factory=time.monotonic)
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: TuningProgress) -> None:
         """Report new progress."""
         self._progress, self._time = progress, time.monotonic()
         self.send(progress)
@@ -142,7 +142,7 @@ class Tuner:
                     if "function" in message:
                         function = message["function"]
                     if "progress" in message:
-                        self._report(Progress(**message["progress"]))
+                        self._report(TuningProgress(**message["progress"]))
             except ProcessEnded as error:
                 crashes[function] = crashes.get(function, 0) + 1
                 if not function and crashes[function] > _CRASHES:
@@ -156,7 +156,7 @@ class Tuner:
         tasks = Tasks(module, self.target, self.threads)
         tasks.add_records(records.read(self.store.records))
         reporter = Reporter(lambda progress: channel.send({"progress": asdict(progress)}))
-        reporter.report(Progress(done=tasks.count, total=max(tasks.count, 1)))
+        reporter.report(TuningProgress(done=tasks.count, total=max(tasks.count, 1)))
         tasks.train_model()
         search = Search(
             functions=[function for function in tasks.functions if function.digest not in skipped],
@@ -172,7 +172,7 @@ class Tuner:
         )
         return {"cut_short": search.run()}
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: TuningProgress) -> None:
         self._reporter.report(progress)
         if time.monotonic() - self._write_time >= _WRITE_S:
             self._write_time = time.monotonic()

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options, registry
-from ngbkit.compilers.base import GRAPH, Compiler, Program, Progress, Task, Tuning
+from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
 from ngbkit.device import preparation, reference
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.serving import loadgen
@@ -237,7 +237,7 @@ def _link_graph(onnx: Path, digest: str, locate: Callable[[str], Path]) -> Path:
 
 
 def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning:
-    def report_progress(progress: Progress) -> None:
+    def report_progress(progress: TuningProgress) -> None:
         report({"progress": asdict(progress)})
 
     return Tuning(
