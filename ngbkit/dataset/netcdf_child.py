@@ -33,7 +33,7 @@ _CPU_S, _CPU_BYTES_PER_S = 10, 10_000_000
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
-class Refused(Exception):
+class InvalidFileError(Exception):
     """The file is no dataset that may be read; the message is the reason."""
 
 
@@ -52,7 +52,7 @@ def main(source: str, target: str) -> None:
     except MemoryError:
         is_ours = resource.getrlimit(resource.RLIMIT_AS)[0] != inherited[resource.RLIMIT_AS]
         answer = {"error": "it asks for more memory than its content needs"} if is_ours else {"limit": "memory"}
-    except (Refused, OSError, ValueError) as error:
+    except (InvalidFileError, OSError, ValueError) as error:
         kind = "limit" if getattr(error, "errno", None) in _NO_ROOM else "error"
         answer = {kind: _shorten(str(error))}
     except Exception as error:  # noqa: BLE001  h5py and h5netcdf raise anything about a damaged file
@@ -83,32 +83,32 @@ def _set_limit(kind: int, most: int, inherited: Mapping[int, int]) -> None:
 
 
 def _measure(source: str) -> int:
-    """Return the bytes of all values; `Refused` if they are too many, or not all in this file."""
+    """Return the bytes of all values; `InvalidFileError` if they are too many, or not all in this file."""
     total, objects = 0, set()
     with h5py.File(source, "r") as file:
         for path, item in _walk(file, 0):
             address = h5py.h5o.get_info(item.id).addr
             if address in objects:
-                raise Refused(f"{path} is a link to another part of the file")
+                raise InvalidFileError(f"{path} is a link to another part of the file")
             objects.add(address)
             if len(objects) > _MOST_OBJECTS:
-                raise Refused(f"it has more than {_MOST_OBJECTS} variables and groups")
+                raise InvalidFileError(f"it has more than {_MOST_OBJECTS} variables and groups")
             if isinstance(item, h5py.Dataset):
                 settings = item.id.get_create_plist()
                 if settings.get_external_count() or settings.get_layout() == h5py.h5d.VIRTUAL:
-                    raise Refused(f"the values of {path} are in another file")
+                    raise InvalidFileError(f"the values of {path} are in another file")
                 total += item.size * item.dtype.itemsize if item.shape is not None else 0
             if total > MOST_BYTES:
-                raise Refused(f"it asks for {total / (1 << 30):.1f} GiB; the most is {MOST_BYTES >> 30} GiB")
+                raise InvalidFileError(f"it asks for {total / (1 << 30):.1f} GiB; the most is {MOST_BYTES >> 30} GiB")
     return total
 
 
 def _walk(group: Any, level: int) -> Iterator[tuple[str, Any]]:
     if level > _MOST_LEVELS:
-        raise Refused(f"its groups are nested more than {_MOST_LEVELS} deep")
+        raise InvalidFileError(f"its groups are nested more than {_MOST_LEVELS} deep")
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise Refused(f"{name} is a link to another file or another part of this file")
+            raise InvalidFileError(f"{name} is a link to another file or another part of this file")
         item = group[name]
         yield item.name, item
         if isinstance(item, h5py.Group):
@@ -159,7 +159,7 @@ class _Arrays:
         if array.dtype.kind in "OU":
             texts = [text.decode() if isinstance(text, bytes) else text for text in array.ravel().tolist()]
             if not all(isinstance(text, str) for text in texts):
-                raise Refused("it has values that are neither numbers nor texts")
+                raise InvalidFileError("it has values that are neither numbers nor texts")
             return {"texts": texts, "shape": array.shape}
         np.lib.format.write_array(self._file, array, allow_pickle=False)
         self._count += 1
