@@ -13,7 +13,7 @@ from ngbkit.device.serving.load import RESOLUTION, LoadTest, find_bracket
 from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.metrics.rendering import to_html, to_text
 from ngbkit.metrics.serving import searches
-from ngbkit.metrics.serving.searches import Search
+from ngbkit.metrics.serving.searches import CapacitySearch
 from ngbkit.metrics.serving.service import (
     Column,
     Service,
@@ -108,11 +108,11 @@ def find_capacities(data: Data, service: Service, columns: Collection[Column]) -
     )
 
 
-def _find_search(data: Data, service: Service, column: Column) -> Search | None:
+def _find_search(data: Data, service: Service, column: Column) -> CapacitySearch | None:
     return searches.find(build_question(data, column, service)) if column.batch_sizes else None
 
 
-def _build_row(service: Service, column: Column, search: Search | None) -> dict[str, Any]:
+def _build_row(service: Service, column: Column, search: CapacitySearch | None) -> dict[str, Any]:
     row = dict.fromkeys(_COLUMNS, math.nan) | {
         "conclusive": False,
         "tests": 0,

@@ -10,7 +10,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.capacities import Capacities, find_capacities
-from ngbkit.metrics.serving.searches import Search
+from ngbkit.metrics.serving.searches import CapacitySearch
 from ngbkit.metrics.serving.service import (
     SECONDS,
     Column,
@@ -125,7 +125,7 @@ def _search(
     sweep = build_sweep(data, column)
     check_files(sweep)
     engine = engine or engines.acquire(str(column.labels["device"]), Starter(report=report, stopped=bool))
-    search: Search = searches.resume(question, engine.hello(), again=again)
+    search: CapacitySearch = searches.resume(question, engine.hello(), again=again)
 
     def record(test: LoadTest) -> None:
         nonlocal search

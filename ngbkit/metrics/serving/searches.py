@@ -19,7 +19,7 @@ from ngbkit.validation import Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class CapacitySearch:
     """The tests of one question on one device."""
 
     # The network, its compiler and device, and what the server must keep, as plain JSON.
@@ -30,7 +30,7 @@ class Search:
     tests: tuple[LoadTest, ...] = ()
     number: int = 0
 
-    def add(self, test: LoadTest) -> Search:
+    def add(self, test: LoadTest) -> CapacitySearch:
         """Write the search with one more test to its file, and return it."""
         search = replace(self, tests=(*self.tests, test))
         options.make_state_dir()
@@ -39,14 +39,14 @@ class Search:
         return search
 
 
-def find(question: Mapping[str, Any]) -> Search | None:
+def find(question: Mapping[str, Any]) -> CapacitySearch | None:
     """Find the latest search for the answer to a question; None without any."""
     path = max(_list_files(question), key=_read_number, default=None)
     if path is None:
         return None
     try:
         data = json.loads(path.read_text())
-        return Search(
+        return CapacitySearch(
             question=question,
             environment=dict(data["environment"]),
             started_at=validation.parse(Positive, data["started_at"]),
@@ -57,13 +57,13 @@ def find(question: Mapping[str, Any]) -> Search | None:
         raise JournalError(f"invalid load tests in {path}: {error}. Move the file away, and measure again.") from None
 
 
-def resume(question: Mapping[str, Any], environment: Mapping[str, Any], *, again: bool) -> Search:
+def resume(question: Mapping[str, Any], environment: Mapping[str, Any], *, again: bool) -> CapacitySearch:
     """Return the latest search, to go on with it; or a new one, if asked to or if the device has changed since."""
     latest = find(question)
     if latest is not None and not again and not find_differences(latest.environment, environment):
         return latest
     number = 0 if latest is None else latest.number + 1
-    return Search(question=question, environment=environment, started_at=time.time(), number=number)
+    return CapacitySearch(question=question, environment=environment, started_at=time.time(), number=number)
 
 
 def _list_files(question: Mapping[str, Any]) -> list[Path]:
