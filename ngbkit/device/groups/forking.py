@@ -9,7 +9,7 @@ from typing import Any
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler
-from ngbkit.device.groups.tuning import Search
+from ngbkit.device.groups.tuning import JournalledSearch
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.channel import Message
 from ngbkit.device.isolation.server_pool import choose_threads, get_servers, list_modules
@@ -73,7 +73,7 @@ class Forker:
         return self._fork(trial, modules, group.workload.python)
 
     def _fork(self, trial: Trial, modules: tuple[str, ...], python: str) -> Worker:
-        search = Search(trial.id, self.journal)
+        search = JournalledSearch(trial.id, self.journal)
 
         def report(progress: Message) -> None:
             search.record(progress)

@@ -43,7 +43,7 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Search:
+class JournalledSearch:
     """One compile that tunes, whose cost it records in the journal from its progress reports."""
 
     trial_id: str

@@ -11,7 +11,7 @@ from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.device import plan
 from ngbkit.device.groups import tuning
-from ngbkit.device.groups.tuning import Budget, Search
+from ngbkit.device.groups.tuning import Budget, JournalledSearch
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.workloads.base import Workload
@@ -92,7 +92,7 @@ def test_the_cost_is_remembered(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.sqlite") as journal:
         budget = Budget(None, 100, journal)
         for first, last in ((0, 30), (30, 50)):
-            search = Search("one", journal)
+            search = JournalledSearch("one", journal)
             for done in (first, last):
                 search.record({"done": done, "total": last})
         spent = journal.notes("tuning")["one"]
