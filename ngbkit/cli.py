@@ -20,7 +20,7 @@ from ngbkit import __version__, registry
 from ngbkit.commands.answer import BROKEN_PIPE, FAILED, INTERRUPTED, INVALID, OK
 from ngbkit.commands.command import OVERWRITE, Command, load_commands
 from ngbkit.commands.parser import Parser, add_arguments, parse
-from ngbkit.commands.shell import Shell, check_target, print_error, show_warnings
+from ngbkit.commands.shell import ShellCall, check_target, print_error, show_warnings
 from ngbkit.commands.signals import stop_in_order
 from ngbkit.commands.streams import hold_output, open_streams
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
@@ -83,7 +83,7 @@ def _run(words: Sequence[str]) -> int:
             raise MissingDependencyError(package, "notebook") from error
     if OVERWRITE in command.shell_arguments:
         check_target(args)
-    answer = command.run(Shell(args))
+    answer = command.run(ShellCall(args))
     if answer is None:
         return OK
     if getattr(args, "json", False):

@@ -16,7 +16,7 @@ from ngbkit.cluster.caches.contents import DeviceCaches
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.cache import COMMAND, answer_cache
 from ngbkit.commands.parser import build_parser, parse
-from ngbkit.commands.shell import Shell
+from ngbkit.commands.shell import ShellCall
 
 DAY_S = 86400.0
 META = {
@@ -31,7 +31,7 @@ META = {
 
 def run_cache(*words: str) -> Answer:
     """Run `ngbkit cache` with these words; return its answer."""
-    return answer_cache(Shell(parse(build_parser("ngbkit cache", COMMAND.arguments), words)))
+    return answer_cache(ShellCall(parse(build_parser("ngbkit cache", COMMAND.arguments), words)))
 
 
 def prepare(state_dir: Path, key: str, size: int = 1000, days: float = 0.0, device: str = "cpu") -> Path:

@@ -15,7 +15,7 @@ from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
 from ngbkit.commands.gate_report import FAIL_ON, MARGIN, MARKDOWN, answer_gate, check_formats
-from ngbkit.commands.shell import Shell
+from ngbkit.commands.shell import ShellCall
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
@@ -47,7 +47,7 @@ def measure_gate(call: Call) -> Answer:
     notes = compare_interpreters(args.before_python, args.after_python)
     sweep = _build_sweep(args)
     run = sweep.start(engines=arguments.to_engines(args.cluster, sweep.devices))
-    shell = Shell(args)
+    shell = ShellCall(args)
     try:
         data = shell.wait(run, _JUDGED)
     finally:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shell:
+class ShellCall:
     """A call of a command in a shell: a `ngbkit.commands.command.Call`."""
 
     args: argparse.Namespace

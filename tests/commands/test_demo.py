@@ -11,7 +11,7 @@ from ngbkit import cli
 from ngbkit.commands import arguments, demo
 from ngbkit.commands.parser import build_parser, parse
 from ngbkit.commands.run import COMMAND as RUN
-from ngbkit.commands.shell import Shell
+from ngbkit.commands.shell import ShellCall
 from ngbkit.dataset import storage
 from ngbkit.metrics import tables
 from ngbkit.runs import Run
@@ -51,13 +51,13 @@ def test_a_demo_that_is_stopped_keeps_its_dataset(
 ) -> None:
     """A demo that is stopped saves its dataset."""
 
-    def stop(_shell: Shell, run: Run) -> None:
+    def stop(_shell: ShellCall, run: Run) -> None:
         run.stop()
         run.wait()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "SWEEP", f"{mlp_file} -b 1 -c identity")
-    monkeypatch.setattr(Shell, "wait", stop)
+    monkeypatch.setattr(ShellCall, "wait", stop)
 
     assert cli.INTERRUPTED == cli.main(["demo", "-r", "3", "-o", str(tmp_path), "--quiet"])
     assert {"pending"} == set(storage.load(tmp_path / "demo.nc")["status"].values.ravel())

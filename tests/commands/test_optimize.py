@@ -15,7 +15,7 @@ from ngbkit import cli, options, predictor, set_options
 from ngbkit.commands import optimize
 from ngbkit.commands.optimize import COMMAND
 from ngbkit.commands.parser import build_parser, parse
-from ngbkit.commands.shell import Shell
+from ngbkit.commands.shell import ShellCall
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.optimizer import costs
 from ngbkit.optimizer.optimise import TOP
@@ -125,7 +125,7 @@ def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
 def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exception], message: str) -> None:
     """Before anything is built."""
     with pytest.raises(error, match=message):
-        optimize.answer_optimize(Shell(asked("resnet18", *words)))
+        optimize.answer_optimize(ShellCall(asked("resnet18", *words)))
 
 
 def test_an_open_dimension_has_its_value_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
