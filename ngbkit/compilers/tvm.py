@@ -113,7 +113,7 @@ def _build_untuned(task: Task, network: OnnxNetwork, target: Any) -> Build:
 
 
 def _build_tuned(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[str, float]) -> Build:
-    from ngbkit.compilers.tvm_relax.store import Store
+    from ngbkit.compilers.tvm_relax.store import TuningStore
     from ngbkit.compilers.tvm_relax.tuned import Tuner
 
     subject = _build_subject(task, network, target, budget)
@@ -122,7 +122,7 @@ def _build_tuned(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[
         target=target,
         accelerator=task.accelerator,
         threads=task.threads,
-        store=Store(task.tuning.folder / "tvm", subject),
+        store=TuningStore(task.tuning.folder / "tvm", subject),
         folder=task.cache / "tvm" / subject.key,
         tuning=task.tuning,
     ).load_or_tune()

@@ -25,7 +25,7 @@ from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.records import Record
-from ngbkit.compilers.tvm_relax.store import Store, Subject
+from ngbkit.compilers.tvm_relax.store import Subject, TuningStore
 from ngbkit.compilers.tvm_relax.tuned import Tuner
 
 
@@ -186,7 +186,7 @@ def build_subject(**budget: float) -> Subject:
     return Subject(network="n", batch_size=1, target="t", versions={"apache-tvm": "1"}, budget=limits)
 
 
-def save_records(store: Store, candidates: int) -> None:
+def save_records(store: TuningStore, candidates: int) -> None:
     with store.lock(lambda: None):
         records.append(store.records, [build_record(str(index)) for index in range(candidates)])
         store.write_meta({"candidates": candidates})
@@ -195,10 +195,10 @@ def save_records(store: Store, candidates: int) -> None:
 def test_only_a_smaller_budget_is_taken_over(tmp_path: Path) -> None:
     """A search starts from the largest budget within its own limits; a larger one would hide its cost."""
     for budget, candidates in (({"total": 10}, 10), ({"total": 20}, 20), ({"trials": 5, "total": 15}, 12)):
-        save_records(Store(tmp_path, build_subject(**budget)), candidates)
+        save_records(TuningStore(tmp_path, build_subject(**budget)), candidates)
 
     def find_smaller(**budget: float) -> dict[str, Any]:
-        path = Store(tmp_path, build_subject(**budget)).find_smaller_records()
+        path = TuningStore(tmp_path, build_subject(**budget)).find_smaller_records()
         options: dict[str, Any] = {}
         return json.loads((path.with_name("meta.json")).read_text())["options"] if path else options
 
@@ -206,12 +206,12 @@ def test_only_a_smaller_budget_is_taken_over(tmp_path: Path) -> None:
     assert find_smaller(total=16)["total"] == 15
     assert find_smaller(total=30)["total"] == 20
     assert find_smaller(trials=5)["trials"] == 5
-    assert Store(tmp_path, replace(build_subject(total=30), network="another")).find_smaller_records() is None
+    assert TuningStore(tmp_path, replace(build_subject(total=30), network="another")).find_smaller_records() is None
 
 
 def test_one_process_holds_a_folder(tmp_path: Path) -> None:
     """A second process waits, and reports it, until the first has ended, even if it was killed."""
-    store = Store(tmp_path, build_subject(total=1))
+    store = TuningStore(tmp_path, build_subject(total=1))
 
     def hold(channel: Connection) -> None:
         with store.lock(lambda: None):
@@ -270,7 +270,7 @@ def test_a_hopeless_candidate_is_timed_once() -> None:
 
 def build_tuner(tmp_path: Path, work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Tuner:
     """Build a tuner whose search is `work`, which is called with the skipped functions and the channel."""
-    store = Store(tmp_path, build_subject(total=1))
+    store = TuningStore(tmp_path, build_subject(total=1))
     store.folder.mkdir(parents=True)
     monkeypatch.setattr(Tuner, "_run_search", lambda self, module, limits, skipped, channel: work(skipped, channel))
     unused: Any = None

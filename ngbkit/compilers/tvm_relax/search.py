@@ -17,7 +17,7 @@ from ngbkit.compilers.tvm_relax import records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench, Timing
 from ngbkit.compilers.tvm_relax.records import Record
-from ngbkit.compilers.tvm_relax.store import Store
+from ngbkit.compilers.tvm_relax.store import TuningStore
 
 # Larger batches spend a small budget on one function, smaller ones rarely consult the cost model.
 BATCH = 16
@@ -77,7 +77,7 @@ class Search:
     """A search for the schedules of one network."""
 
     functions: Sequence[Function]
-    store: Store
+    store: TuningStore
     target: Any
     database: Any
     model: Any

@@ -56,7 +56,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class TuningStore:
     """The tuning results of one subject, in the `home` folder of all subjects."""
 
     home: Path

@@ -18,7 +18,7 @@ from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Build, Library
 from ngbkit.compilers.tvm_relax.network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.search import Limits, Search
-from ngbkit.compilers.tvm_relax.store import Store
+from ngbkit.compilers.tvm_relax.store import TuningStore
 from ngbkit.compilers.tvm_relax.tasks import Tasks
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import write_atomically
@@ -58,7 +58,7 @@ class Tuner:
     target: Any
     accelerator: str
     threads: int
-    store: Store
+    store: TuningStore
     folder: Path  # of the library
     tuning: Tuning
     _reporter: Reporter = field(init=False)
@@ -195,7 +195,7 @@ def _build_result(built: Library, cache: str, reused_s: float) -> Build:
     return Build(library=built, facts=facts, notes=notes, reused_s=reused_s)
 
 
-def _read_spent_s(store: Store) -> float:
+def _read_spent_s(store: TuningStore) -> float:
     """Read the tuning time of all records."""
     lines = records.read(store.records)
     return lines[-1].spent_s if lines else 0.0
