@@ -18,7 +18,7 @@ from ngbkit.predictor.forecast.costs import Costs, compute_cost
 from ngbkit.predictor.forecast.earlier import EarlierTrial
 from ngbkit.predictor.forecast.imputation import Key, Prediction, build_key, fill
 from ngbkit.predictor.forecast.surrogate import Indices
-from ngbkit.predictor.forecast.table import FactsOf, Floats, Table, count_facts
+from ngbkit.predictor.forecast.table import FactsOf, Floats, TrialTable, count_facts
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import is_conclusive, select_latency
@@ -85,7 +85,7 @@ class Guide:
         def find_facts(trial: Trial) -> Mapping[str, float | None]:
             return facts_by_network.get((trial.workload_id, trial.factors)) or facts(trial)
 
-        self._table = Table.build([*sweep_trials, *(entry.trial for entry in measured)], find_facts)
+        self._table = TrialTable.build([*sweep_trials, *(entry.trial for entry in measured)], find_facts)
         self._indices = {trial.id: index for index, trial in enumerate(sweep_trials)}
         self._groups = _number_groups(sweep_trials)
         self._earlier = [(index, entry.seconds, entry.conclusive) for index, entry in enumerate(measured, self._number)]
@@ -262,7 +262,7 @@ def _number_groups(trials: Sequence[Trial]) -> Indices:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
 
 
-def _compute_prior(predictor: Predictor, sweep: Grid, table: Table) -> Floats:
+def _compute_prior(predictor: Predictor, sweep: Grid, table: TrialTable) -> Floats:
     """Return the logarithm of the prediction of every trial.
 
     NaN for runtimes that the predictor was not fitted to, and for networks without an ONNX form.

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor.forecast.table import Floats, Table
+from ngbkit.predictor.forecast.table import Floats, TrialTable
 
 Indices = NDArray[np.intp]
 
@@ -42,7 +42,7 @@ class Surrogate:
     logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model.
     """
 
-    table: Table
+    table: TrialTable
     indices: Indices
     logs: Floats
     prior: Floats | None = None
@@ -157,7 +157,7 @@ class _Parts:
     network: Floats
 
 
-def _compute_parts(table: Table, left: Indices, right: Indices) -> _Parts:
+def _compute_parts(table: TrialTable, left: Indices, right: Indices) -> _Parts:
     rows, columns = table.numbers[left], table.numbers[right]
     width = max(1, rows.shape[1])
     products = rows @ columns.T
@@ -193,7 +193,9 @@ def _compute_noise(scales: Floats) -> float:
     return float(np.exp(2 * scales[-2])) + 1e-6
 
 
-def build_surrogate(table: Table, measurements: Sequence[tuple[int, float]], prior: Floats | None = None) -> Surrogate:
+def build_surrogate(
+    table: TrialTable, measurements: Sequence[tuple[int, float]], prior: Floats | None = None
+) -> Surrogate:
     """Build a surrogate from pairs of a row of the table and its measured seconds."""
     indices = np.array([index for index, _ in measurements], dtype=np.intp)
     return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), prior)

@@ -28,7 +28,7 @@ _BY_SAMPLE = frozenset({"macs", "mult_adds", "input_bytes", "output_bytes"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TrialTable:
     """Trials, a row each.
 
     `numbers` are standardised logarithms of the sizes of the network and the batch and of the factors, of shape
@@ -45,7 +45,7 @@ class Table:
         return len(self.trials)
 
     @classmethod
-    def build(cls, trials: Sequence[Trial], facts_of: FactsOf) -> Table:
+    def build(cls, trials: Sequence[Trial], facts_of: FactsOf) -> TrialTable:
         """Build the table of trials, in their order."""
         factors = _list_columns(trials)
         facts = {key: facts_of(trial) for trial in trials for key in [(trial.workload_id, trial.factors)]}

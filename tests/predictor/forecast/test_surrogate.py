@@ -11,7 +11,7 @@ from ngbkit.dataset import synthetic
 from ngbkit.metrics import arrays
 from ngbkit.predictor.forecast import acquisition, surrogate
 from ngbkit.predictor.forecast.surrogate import Surrogate
-from ngbkit.predictor.forecast.table import Table
+from ngbkit.predictor.forecast.table import TrialTable
 from ngbkit.sweep.records import Measurement
 
 
@@ -26,8 +26,8 @@ def sweep() -> Sweep:
 
 
 @pytest.fixture(scope="module")
-def table(sweep: Sweep) -> Table:
-    return Table.build(sweep.trials(), facts_of)
+def table(sweep: Sweep) -> TrialTable:
+    return TrialTable.build(sweep.trials(), facts_of)
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def truth(sweep: Sweep) -> np.ndarray:
     return measure_truth(sweep)
 
 
-def fit_part(table: Table, truth: np.ndarray, count: int) -> tuple[Surrogate, np.ndarray]:
+def fit_part(table: TrialTable, truth: np.ndarray, count: int) -> tuple[Surrogate, np.ndarray]:
     order = np.random.default_rng(1).permutation(len(table))
     model = surrogate.build_surrogate(table, [(int(index), truth[index]) for index in order[:count]])
     return model, np.sort(order[count:])
 
 
-def test_a_table_knows_what_trials_have_in_common(sweep: Sweep, table: Table) -> None:
+def test_a_table_knows_what_trials_have_in_common(sweep: Sweep, table: TrialTable) -> None:
     """Equal labels have equal codes; sizes are standardised logarithms, and unknown ones are the mean."""
     assert len(sweep) == len(table) == 108
     assert 4 == len(set(table.compiler.tolist()))
@@ -51,7 +51,7 @@ def test_a_table_knows_what_trials_have_in_common(sweep: Sweep, table: Table) ->
     assert (0 == unknown).all()
 
 
-def test_more_measurements_predict_better(table: Table, truth: np.ndarray) -> None:
+def test_more_measurements_predict_better(table: TrialTable, truth: np.ndarray) -> None:
     """From a third of the trials the error is a few per cent, and larger from a tenth."""
     errors = []
     for count in (10, 36):
@@ -63,7 +63,7 @@ def test_more_measurements_predict_better(table: Table, truth: np.ndarray) -> No
     assert errors[1] < 0.1
 
 
-def test_intervals_hold_what_was_left_out(table: Table, truth: np.ndarray) -> None:
+def test_intervals_hold_what_was_left_out(table: TrialTable, truth: np.ndarray) -> None:
     """Intervals of 95 per cent contain most held-out latencies."""
     model, rest = fit_part(table, truth, 36)
     mean, deviation = model.predict(rest)
@@ -72,7 +72,7 @@ def test_intervals_hold_what_was_left_out(table: Table, truth: np.ndarray) -> No
     assert inside.mean() > 0.8
 
 
-def test_what_was_measured_is_predicted_as_it_was(table: Table, truth: np.ndarray) -> None:
+def test_what_was_measured_is_predicted_as_it_was(table: TrialTable, truth: np.ndarray) -> None:
     """Measured trials are predicted up to noise, and more certainly than the rest."""
     model, rest = fit_part(table, truth, 36)
     mean, deviation = model.predict(model.indices)
@@ -81,7 +81,7 @@ def test_what_was_measured_is_predicted_as_it_was(table: Table, truth: np.ndarra
     assert deviation.mean() < model.predict(rest)[1].mean()
 
 
-def test_nothing_measured_is_nothing_known(table: Table) -> None:
+def test_nothing_measured_is_nothing_known(table: TrialTable) -> None:
     """The surrogate of no measurements has an interval that spans everything."""
     model = surrogate.build_surrogate(table, [])
     _, deviation = model.predict(np.arange(3))
@@ -89,7 +89,7 @@ def test_nothing_measured_is_nothing_known(table: Table) -> None:
     assert (deviation > 5).all()
 
 
-def test_another_model_is_the_prior(table: Table, truth: np.ndarray) -> None:
+def test_another_model_is_the_prior(table: TrialTable, truth: np.ndarray) -> None:
     """Few measurements correct a predictor that is wrong by a factor of two; an unknown runtime has the mean of the
     others.
     """
