@@ -33,7 +33,7 @@ _DIMS = ["device", "workload", "compiler", "batch_size"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PaperTable:
     """A table of the paper."""
 
     title: str
@@ -75,7 +75,7 @@ def table(number: str) -> xr.Dataset:
 
 
 def _read_compile_times(rows: pd.DataFrame) -> xr.Dataset:
-    """Table III, with one column per device and compiler."""
+    """PaperTable III, with one column per device and compiler."""
     rows = rows.assign(workload=rows["model"].map(_LARGEST)).drop(columns="model")
     long = rows.melt(["workload", "batch_size"], var_name="column", value_name="compile_time")
     long[["device", "compiler"]] = long.pop("column").str.split("_", expand=True).to_numpy()
@@ -83,7 +83,7 @@ def _read_compile_times(rows: pd.DataFrame) -> xr.Dataset:
 
 
 def _read_architectures(rows: pd.DataFrame) -> xr.Dataset:
-    """Table IV, whose MACs are torchinfo's mult-adds."""
+    """PaperTable IV, whose MACs are torchinfo's mult-adds."""
     rows = rows.assign(workload=_ARCHITECTURES).rename(columns={"macs": "mult_adds", "architecture": "title"})
     dataset: xr.Dataset = rows.set_index("workload").to_xarray()
     dataset["parameters"].attrs = describe("1", "number of parameters")
@@ -94,14 +94,14 @@ def _read_architectures(rows: pd.DataFrame) -> xr.Dataset:
 
 
 def _read_blocks(rows: pd.DataFrame) -> xr.Dataset:
-    """Table V."""
+    """PaperTable V."""
     dataset: xr.Dataset = rows.rename(columns={"block": "workload"}).set_index(["workload", "width"]).to_xarray()
     dataset["parameters"].attrs = describe("1", "number of parameters of a block of depth 1")
     return dataset
 
 
 def _read_throughputs(rows: pd.DataFrame) -> xr.Dataset:
-    """Table VI."""
+    """PaperTable VI."""
     sizes = rows["batch_sizes"].str.split("-", expand=True).astype(int).sum(axis=1) // 2
     names = {"family": "workload", "throughput_mean": "throughput", "cpu_percent_mean": "cpu_percent"}
     dataset = _to_grid(rows.rename(columns=names).assign(batch_size=sizes).drop(columns="batch_sizes"), _DIMS)
@@ -126,13 +126,13 @@ def _read_depths(rows: pd.DataFrame, workload: str) -> xr.Dataset:
 _read_conv, _read_mha = (partial(_read_depths, workload=name) for name in ("conv", "mha"))
 
 
-TABLES: Mapping[str, Table] = {
-    "III": Table(title="compile times", file="table_iii_compile_seconds.csv", read=_read_compile_times),
-    "IV": Table(title="architectures", file="table_iv_architectures.csv", read=_read_architectures),
-    "V": Table(title="blocks", file="table_v_blocks.csv", read=_read_blocks),
-    "VI": Table(title="throughput and CPU use", file="table_vi_throughput_cpu.csv", read=_read_throughputs),
-    "VII": Table(title="depth, convolution block", file="table_vii_depth_conv.csv", read=_read_conv),
-    "VIII": Table(title="depth, attention block", file="table_viii_depth_mha.csv", read=_read_mha),
+TABLES: Mapping[str, PaperTable] = {
+    "III": PaperTable(title="compile times", file="table_iii_compile_seconds.csv", read=_read_compile_times),
+    "IV": PaperTable(title="architectures", file="table_iv_architectures.csv", read=_read_architectures),
+    "V": PaperTable(title="blocks", file="table_v_blocks.csv", read=_read_blocks),
+    "VI": PaperTable(title="throughput and CPU use", file="table_vi_throughput_cpu.csv", read=_read_throughputs),
+    "VII": PaperTable(title="depth, convolution block", file="table_vii_depth_conv.csv", read=_read_conv),
+    "VIII": PaperTable(title="depth, attention block", file="table_viii_depth_mha.csv", read=_read_mha),
 }
 """The available tables of the paper, by their number."""
 
