@@ -75,14 +75,14 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cache:
+class _CacheFiles:
     """The cache files of an engine, and of the timings of its tactics."""
 
     engine: Path
     timings: Path
 
     @classmethod
-    def of(cls, task: Task, version: str, driver: cuda.Driver) -> _Cache:
+    def of(cls, task: Task, version: str, driver: cuda.Driver) -> _CacheFiles:
         """Key the engine by graph, precision, level, TensorRT and GPU; timings serve any graph and level."""
         assert task.onnx is not None
         precision, level = str(task.options["precision"]), str(task.options["level"])
@@ -109,7 +109,7 @@ def _load_or_build(
     trt: Any, log: Any, runtime: Any, task: Task, driver: cuda.Driver
 ) -> tuple[_Plan, Any, dict[str, str]]:
     """Return the plan, its engine, and whether the cache had the engine and the timings of its tactics."""
-    cache = _Cache.of(task, trt.__version__, driver)
+    cache = _CacheFiles.of(task, trt.__version__, driver)
     plan = cache.read()
     engine = runtime.deserialize_cuda_engine(plan.content) if plan else None
     if plan is not None and engine is not None:
