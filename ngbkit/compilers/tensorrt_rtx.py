@@ -49,7 +49,7 @@ def compile(task: Task) -> Program:
     driver = Driver()
     _set_tf32(str(task.options["precision"]))
     devices = find_devices()
-    cache = _Cache.of(task, driver)
+    cache = _CacheFolders.of(task, driver)
     provider = _build_provider(task, driver, devices, cache)
     session, outcome = _load_or_build(task, provider, cache)
     return strict.build_gpu_program(
@@ -105,7 +105,7 @@ def _register() -> None:
     onnxruntime.register_execution_provider_library(PROVIDER, plugin.get_library_path())
 
 
-def _build_provider(task: Task, driver: Driver, devices: list[Any], cache: _Cache) -> Provider:
+def _build_provider(task: Task, driver: Driver, devices: list[Any], cache: _CacheFolders) -> Provider:
     return Provider(
         name=PROVIDER,
         options={
@@ -119,13 +119,13 @@ def _build_provider(task: Task, driver: Driver, devices: list[Any], cache: _Cach
 
 
 @dataclass(frozen=True, slots=True)
-class _Cache:
+class _CacheFolders:
     """The cache folders of an engine and of the kernels compiled for it, which the provider writes when it closes."""
 
     folder: Path
 
     @classmethod
-    def of(cls, task: Task, driver: Driver) -> _Cache:
+    def of(cls, task: Task, driver: Driver) -> _CacheFolders:
         assert task.onnx is not None
         machine = (driver.name, str(driver.compute_capability), driver.cuda_version)
         versions = (PACKAGE, str(find_version(PACKAGE)), str(find_version(runtime.PACKAGE)))
@@ -145,7 +145,7 @@ class _Cache:
         return self.folder / "kernels"
 
 
-def _load_or_build(task: Task, provider: Provider, cache: _Cache) -> tuple[Any, str]:
+def _load_or_build(task: Task, provider: Provider, cache: _CacheFolders) -> tuple[Any, str]:
     """Open a session, and return it with ``"hit"`` if the cache had its engine, else ``"miss"``."""
     if cache.engine.exists():
         try:
@@ -159,7 +159,7 @@ def _load_or_build(task: Task, provider: Provider, cache: _Cache) -> tuple[Any, 
     return _build(task, provider, cache), "miss"
 
 
-def _build(task: Task, provider: Provider, cache: _Cache) -> Any:
+def _build(task: Task, provider: Provider, cache: _CacheFolders) -> Any:
     """Open a session on the network itself, which writes its engine as an ONNX file with a file beside it."""
     # A child killed while it writes must leave no partial engine.
     draft = cache.folder / "part"
