@@ -60,7 +60,7 @@ class Launched:
     folder: Path
 
 
-class _Metadata(TypedDict):
+class _EngineMetadata(TypedDict):
     host: str
     pid: PositiveCount
     started: Seconds
@@ -211,7 +211,7 @@ def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:
 
 def _read_metadata(folder: Path) -> dict[str, Any] | None:
     try:
-        metadata: dict[str, Any] = validation.parse(_Metadata, json.loads((folder / "about.json").read_text()))
+        metadata: dict[str, Any] = validation.parse(_EngineMetadata, json.loads((folder / "about.json").read_text()))
     except (OSError, ValueError, RecursionError):
         return None
     return metadata
