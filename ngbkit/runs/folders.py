@@ -30,7 +30,7 @@ _REMEDY = "Restore it from a copy; the journal beside it holds the measurements.
 _LATEST = 253402300799
 
 
-class _Metadata(TypedDict):
+class _RunMetadata(TypedDict):
     format: int
     id: Label
     created: Annotated[float, number(0, _LATEST)]
@@ -156,7 +156,7 @@ def load_metadata(folder: Path) -> dict[str, Any]:
     """
     try:
         content: dict[str, Any] = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
-        metadata = validation.parse(_Metadata, content)
+        metadata = validation.parse(_RunMetadata, content)
         is_intact = content.pop("hash") == hash_json(content)
     except PermissionError:
         raise JournalError(f"run {folder.name} is another user's, who can read it and give it to you.") from None
