@@ -73,7 +73,7 @@ class Canonical:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _OpsetPlan:
     """One attempt: the opset to lift to, 0 for none, and whether constants are folded; shapes are inferred in all."""
 
     opset: int
@@ -199,7 +199,7 @@ def lacks_shapes(model: Any) -> bool:
     return any(kind.WhichOneof("value") == "tensor_type" and not kind.tensor_type.HasField("shape") for kind in types)
 
 
-def _plan(path: Path, importer: Importer) -> tuple[list[_Plan], list[str]]:
+def _plan(path: Path, importer: Importer) -> tuple[list[_OpsetPlan], list[str]]:
     """Plan the attempts in order, and state what is not installed."""
     import onnx
 
@@ -211,16 +211,16 @@ def _plan(path: Path, importer: Importer) -> tuple[list[_Plan], list[str]]:
     if folds and find_version(FOLDER) is None:
         folds = False
         notes.append(f"constants not folded: {FOLDER} is not installed; install with: pip install {FOLDER}")
-    plans = [_Plan(opset=opset, folds=True)] if folds else []
+    plans = [_OpsetPlan(opset=opset, folds=True)] if folds else []
     if opset or lacks_shapes(model):
-        plans.append(_Plan(opset=opset, folds=False))
+        plans.append(_OpsetPlan(opset=opset, folds=False))
     if opset and folds:
-        plans.append(_Plan(opset=0, folds=True))
+        plans.append(_OpsetPlan(opset=0, folds=True))
     return plans, notes
 
 
 def _attempt(
-    path: Path, out: Path, plan: _Plan, arrays: Mapping[str, np.ndarray], threads: int, limit_s: float
+    path: Path, out: Path, plan: _OpsetPlan, arrays: Mapping[str, np.ndarray], threads: int, limit_s: float
 ) -> tuple[list[str], str]:
     """Try one plan; return its steps and the problem, empty where it has none. `out` exists if the graph changed."""
     import onnx
