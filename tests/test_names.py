@@ -1,4 +1,4 @@
-"""Variables are nouns of the field, and docstrings are sentences.
+"""Variables are nouns of the field, docstrings are sentences, and a class has a name of its own.
 
 No variable is a word that only points at where its value came from. No docstring opens with a question word.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,17 @@ def test_a_question_word_is_found_wherever_a_docstring_is(program: str) -> None:
     """Modules, classes, functions, properties and attributes have docstrings."""
     assert 1 == len(questions(ast.parse(program)))
     assert [] == questions(ast.parse(re.sub(QUESTION.pattern, "The thing", program)))
+
+
+def test_class_names_are_unique() -> None:
+    """No two classes of the package have one name, so that a search for a name finds one class."""
+    files = defaultdict(list)
+    for file in FILES:
+        if file.startswith("ngbkit/"):
+            for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    files[node.name].append(file)
+    assert {} == {name: places for name, places in files.items() if len(places) > 1}
 
 
 if __name__ == "__main__":

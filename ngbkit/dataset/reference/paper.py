@@ -75,7 +75,7 @@ def table(number: str) -> xr.Dataset:
 
 
 def _read_compile_times(rows: pd.DataFrame) -> xr.Dataset:
-    """PaperTable III, with one column per device and compiler."""
+    """Table III, with one column per device and compiler."""
     rows = rows.assign(workload=rows["model"].map(_LARGEST)).drop(columns="model")
     long = rows.melt(["workload", "batch_size"], var_name="column", value_name="compile_time")
     long[["device", "compiler"]] = long.pop("column").str.split("_", expand=True).to_numpy()
@@ -83,7 +83,7 @@ def _read_compile_times(rows: pd.DataFrame) -> xr.Dataset:
 
 
 def _read_architectures(rows: pd.DataFrame) -> xr.Dataset:
-    """PaperTable IV, whose MACs are torchinfo's mult-adds."""
+    """Table IV, whose MACs are torchinfo's mult-adds."""
     rows = rows.assign(workload=_ARCHITECTURES).rename(columns={"macs": "mult_adds", "architecture": "title"})
     dataset: xr.Dataset = rows.set_index("workload").to_xarray()
     dataset["parameters"].attrs = describe("1", "number of parameters")
@@ -94,14 +94,14 @@ def _read_architectures(rows: pd.DataFrame) -> xr.Dataset:
 
 
 def _read_blocks(rows: pd.DataFrame) -> xr.Dataset:
-    """PaperTable V."""
+    """Table V."""
     dataset: xr.Dataset = rows.rename(columns={"block": "workload"}).set_index(["workload", "width"]).to_xarray()
     dataset["parameters"].attrs = describe("1", "number of parameters of a block of depth 1")
     return dataset
 
 
 def _read_throughputs(rows: pd.DataFrame) -> xr.Dataset:
-    """PaperTable VI."""
+    """Table VI."""
     sizes = rows["batch_sizes"].str.split("-", expand=True).astype(int).sum(axis=1) // 2
     names = {"family": "workload", "throughput_mean": "throughput", "cpu_percent_mean": "cpu_percent"}
     dataset = _to_grid(rows.rename(columns=names).assign(batch_size=sizes).drop(columns="batch_sizes"), _DIMS)
