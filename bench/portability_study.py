@@ -77,8 +77,8 @@ def study(
         rules. For the guarded choice, the best of its first `top` candidates by measurement on that runtime, or the
         original unless one is significantly faster: ``guarded``, ``guarded_low`` and ``guarded_high``. One more cost
         model per runtime is measurement itself, for which both choices are the same. Each of the `simplifiers` has a
-        label too: ``speedup`` is that of its model, ``guarded`` that of its model where it is significantly faster and
-        else of the original, and ``problem`` the reason why it has no model. Along ``network`` are the means of
+        label too: ``speedup`` is its model's, ``guarded`` is its model's where it is significantly faster and else the
+        original's, and ``problem`` is the reason why it has no model. Along ``network`` are the means of
         ``contended`` and ``steal_percent`` of its trials, as in the dataset of a run.
 
     Raises

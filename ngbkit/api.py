@@ -267,7 +267,7 @@ def build_gate_sweep(
     after_python: str | None = None,
     **keywords: Any,
 ) -> Sweep:
-    """Build the sweep of a gate, whose sides take turns: the arguments are those of `gate`."""
+    """Build the sweep of a gate, whose sides take turns; it takes the arguments of `gate`."""
     from ngbkit.metrics.gates.sides import name_sides
 
     sides = [

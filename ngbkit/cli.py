@@ -31,7 +31,7 @@ __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "build_parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one command line, by default that of this process; return the exit code."""
+    """Carry out one command line, by default this process's; return the exit code."""
     open_streams()
     if "_ARGCOMPLETE" in os.environ:  # Tab was pressed in a shell
         from ngbkit.commands.shell_completion import complete_line, split_words

@@ -212,7 +212,7 @@ def hash_file(path: Path) -> str:
 
 
 def make_scratch(home: Path) -> Path:
-    """Create a private folder below `home` for this process, and remove those of processes that have ended.
+    """Create a private folder below `home` for this process, and remove the folders of processes that have ended.
 
     Several machines may share a state folder; a machine removes only the folders of its own processes.
     """
@@ -223,7 +223,7 @@ def make_scratch(home: Path) -> Path:
 
 
 def clean_scratch(home: Path, ending: int | None = None) -> None:
-    """Remove the folders of processes that have ended, and those of the process `ending`."""
+    """Remove the folders of processes that have ended, and of the process `ending`."""
     for folder in home.iterdir() if home.is_dir() else ():
         pid, _, rest = folder.name.partition("-")
         is_local = rest.partition("-")[2] == platform.node()

@@ -92,7 +92,7 @@ def _list_entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
 
 @cache
 def _scan() -> Any:
-    """Read the entry points of all packages, which takes as long as reading those of one group."""
+    """Read the entry points of all packages, which takes as long as reading one group."""
     return metadata.entry_points()
 
 

@@ -31,7 +31,7 @@ _RED = "color: #d1495b;"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The texts of a table: its columns, of which some are numbers, and its cells by row."""
+    """The texts of a table: its columns, some of them numbers, and its cells by row."""
 
     header: Sequence[str]
     cells: Sequence[Sequence[str]]

@@ -157,7 +157,7 @@ def fit_output(text: str) -> str:
 
 
 def _replace_signs(error: UnicodeError) -> tuple[str, int]:
-    """Replace the lines of tables and the usual signs by those of ASCII, and other signs by their number."""
+    """Replace the lines of tables and the usual signs by ASCII, and other signs by their number."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(_replace_sign, error.object[error.start : error.end])), error.end

@@ -73,7 +73,7 @@ def clone(client: Any, connect: Callable[..., Client]) -> Client:
 
 
 def _list_engines(cluster: Any) -> tuple[GuardedClient, list[int]]:
-    """Connect to a cluster; return the client and the numbers of its engines, or those of a view."""
+    """Connect to a cluster; return the client and the numbers of its engines, or of a view's."""
     client = _connect(cluster)
     if not client.ids:
         if client is not getattr(cluster, "client", cluster):

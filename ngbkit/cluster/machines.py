@@ -47,7 +47,7 @@ def group_by_machine(labels: Iterable[str]) -> list[list[str]]:
 
 
 def group_by_cores(labels: Iterable[str]) -> list[list[str]]:
-    """Group devices that measure one after the other: those of a machine whose cores overlap, also through others."""
+    """Group devices that measure one after the other: a machine's devices whose cores overlap, also through others."""
     file, groups = devices.load(), []
     for machine in group_by_machine(labels):
         turns: list[list[str]] = []

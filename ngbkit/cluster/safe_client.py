@@ -29,7 +29,7 @@ Events = queue.SimpleQueue[str]
 
 
 class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
-    """A client whose results are text. The parameters are those of `ipyparallel.Client`."""
+    """A client whose results are text. It takes the parameters of `ipyparallel.Client`."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._ngbkit_events: dict[str, Events] = {}
@@ -98,7 +98,7 @@ class _Plain(pickle.Unpickler):
 
 
 def _build_content(content: Mapping[str, Any], buffers: Sequence[Any]) -> dict[str, Any]:
-    """Build the content of a reply, or that of an error if the reply is not a text."""
+    """Build the content of a reply, or of an error if the reply is not a text."""
     if content.get("status") != "ok":
         return _build_error(content)
     try:

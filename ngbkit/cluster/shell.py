@@ -60,7 +60,7 @@ class Shell:
         return [*SSH, "--", self.host, f"""exec sh -c 'eval "`echo {encoded} | base64 -d`"'"""]
 
     def start(self, program: str, **pipes: Any) -> subprocess.Popen[bytes]:
-        """Start a line of ``sh`` on the machine; `pipes` are those of `subprocess.Popen`."""
+        """Start a line of ``sh`` on the machine; `pipes` go to `subprocess.Popen`."""
         try:
             # A Ctrl-C at the terminal is for the client, which ends its programs in its own way.
             return subprocess.Popen(self.build_command(program), start_new_session=True, **pipes)

@@ -43,7 +43,7 @@ class Call(Protocol):
         """Displays a line of progress; None where no progress is wanted."""
 
     def list_networks(self, words: Sequence[str]) -> list[str | Workload]:
-        """List the networks that words name, and those of the cell; replace inputs that are variables by files."""
+        """List the networks that words or the cell name; replace inputs that are variables by files."""
 
     def read(self, source: str) -> Data:
         """Read the dataset that a word names: a file, a run, or a variable of a notebook."""

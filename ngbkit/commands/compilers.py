@@ -48,7 +48,7 @@ COMMAND = Command(
 
 
 def list_compilers(names: Sequence[str] = ()) -> list[Row]:
-    """Every compiler, or those of that name, as plain JSON.
+    """Every compiler, or each of that name, as plain JSON.
 
     ``packages`` has the version of each package that it needs, or None; ``accelerators`` why it does not work on each
     that it supports, or ``""``; ``missing`` why it works on none, with the remedy.

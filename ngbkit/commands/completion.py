@@ -52,7 +52,7 @@ def _list_devices(_cursor: Cursor) -> Iterator[str]:
 
 
 def _list_factors(cursor: Cursor) -> Iterator[str]:
-    """List the factors of the workloads on the line, and those of blocks."""
+    """List the factors of the workloads on the line, and of blocks."""
     for word in cursor.words:
         with suppress(NgbkitError):
             yield from (f"{name}=" for name in parse_workload(restore_quotes(word)).takes)
@@ -105,7 +105,7 @@ LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
 """Lists the values of each kind of `Argument.completes`."""
 
 LISTS = ("compiler", "device", "simplifier", "status")
-"""The kinds of which an argument takes several, separated by commas."""
+"""The kinds of values that an argument takes as a list, separated by commas."""
 
 Options = Mapping[str, Sequence[Any]]
 """The values to offer, by the name of an option."""
@@ -169,7 +169,7 @@ def _list_values(option: Option) -> list[object]:
 
 
 def _list_workload_arguments(name: str) -> Options:
-    """List the arguments of a network, those of the first source that knows its name."""
+    """List the arguments of a network, from the first source that knows its name."""
     sources: Mapping[str, Source] = registry.load_all(registry.WORKLOADS)
     examples = next(filter(None, (source.arguments(name) for source in sources.values())), {})
     return {argument: [value] for argument, value in examples.items()}

@@ -184,7 +184,7 @@ def _explain(package: Path, accelerator: str, *, frozen: bool) -> dict[str, Any]
 
 
 def _find_calls(source: str) -> list[str]:
-    """Return the kernels that a call of the network runs, in order: Inductor's own, and those of torch's libraries."""
+    """Return the kernels that a call of the network runs, in order, of Inductor and of torch's libraries."""
     body = source.partition("void AOTInductorModel::run_impl(")[2].partition("} // AOTInductorModel::run_impl")[0]
     return re.findall(r"\b(cpp_\w+|aoti_torch_cpu_\w+|aoti_torch_proxy_executor_call_function)\(", body)
 

@@ -134,7 +134,7 @@ def _explain(counts: _Counts) -> dict[str, Any]:
 
 
 def _find_calls(source: str) -> Iterator[str]:
-    """Yield the kernels that the code of a graph calls, in order: Inductor's own, and those of torch's libraries."""
+    """Yield the kernels that the code of a graph calls, in order, of Inductor and of torch's libraries."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef) and (function.name == "call" or function.name.startswith("partition")):
             for node in ast.walk(function):

@@ -119,7 +119,7 @@ def _forget_check(record: Record, seed: int, share: float) -> Record:
 
 
 def _estimate_cost(trial: Trial) -> _Cost:
-    """The cost of a trial: that of its network, scaled by its compiler."""
+    """The cost of a trial: its network's cost, scaled by its compiler."""
     factors = {name: value for name, value in trial.factors if not isinstance(value, str)}
     texts = [f"{name}={value}" for name, value in trial.factors if isinstance(value, str)]
     size = factors.get("depth", 1) * (factors.get("width", 64) / 64) ** 2

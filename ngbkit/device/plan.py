@@ -283,13 +283,13 @@ def _locate_incoming(data: dict[str, Any]) -> Path:
 
 
 def locate_journal(state_dir: Path, device: str, run_id: str, index: int | None = None) -> Path:
-    """Locate a device's journal of a run, or that of an index of a job array."""
+    """Locate a device's journal of a run, or the journal of an index of a job array."""
     folder = state_dir / options.LAYOUT.devices / device
     return folder / f"{run_id}.sqlite" if index is None else folder / run_id / f"{index}.sqlite"
 
 
 def list_journals(state_dir: Path, device: str, run_id: str) -> list[Path]:
-    """List the journals of a run that a device has: its own, and those of the indices of a job array."""
+    """List the journals of a run that a device has: its own, and one of each index of a job array."""
     journal = locate_journal(state_dir, device, run_id)
     parts = sorted(journal.with_suffix("").glob("*.sqlite"), key=lambda path: (len(path.stem), path.stem))
     return [path for path in (journal, *parts) if path.exists()]

@@ -281,7 +281,7 @@ def _find_axis(both: tuple[int, ...], alone: tuple[int, ...]) -> int | None:
 
 
 def _join(runs: Runs, axes: Sequence[int | None]) -> list[np.ndarray] | None:
-    """Join the outputs of the first sample by itself with those of the others."""
+    """Join the outputs of the first sample by itself with the outputs of the others."""
     if runs.single is None or runs.alone is None:
         return None
     return [

@@ -49,7 +49,7 @@ _MODULES = {"save": "files", "cpu": "charts.metric", "depth": "charts.metric"}
 
 
 def list_figures() -> list[str]:
-    """List the charts of a dataset, those of metrics included."""
+    """List the charts of a dataset, including the charts of metrics."""
     from ngbkit.metrics.metric import load_metrics
 
     charted = [name for name, metric in load_metrics().items() if metric.chart is not None]

@@ -119,7 +119,7 @@ def _complete(chart: Any) -> Any:
 
 
 def _find_figures(chart: Any) -> Iterator[Any]:
-    """The figures in a chart, in order: itself, or those of its parts."""
+    """The figures in a chart, in order: itself, or its parts' figures."""
     if isinstance(chart, Figure):
         yield chart
         return

@@ -75,7 +75,7 @@ def _render(spec: dict[str, Any], suffix: str, width: float | None, dpi: float |
 
 
 def _render_page(spec: dict[str, Any], scripts: str) -> str:
-    """Render a page; that of vl-convert would let a label with ``</script>`` end its script."""
+    """Render a page; in vl-convert's page, a label with ``</script>`` would end the script."""
     text = json.dumps(spec).replace("<", "\\u003c")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -17,7 +17,7 @@ PX_PER_MM = pictures.PX_PER_INCH / 25.4
 """The pixels a millimetre of a figure as drawn."""
 
 LEAST_PT = 5.0
-"""The smallest text that journals print, in points; that of a figure is 11 px, which are 8.25 points."""
+"""The smallest text that journals print, in points; a figure's is 11 px, or 8.25 points."""
 
 _EASY_PT, _TEXT_PX, _PT_PER_PX = 6.5, 11, 0.75
 # The mean widths of a letter of the title and of the subtitle, and the width of an entry of a legend, in pixels.

@@ -204,7 +204,7 @@ def _order_panels(frame: pd.DataFrame, spec: Lines) -> tuple[list[str], int]:
 
 
 def _stack_failures(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:
-    """The position of each failed trial among those of its panel and its x; -1 for other trials."""
+    """The position of each failed trial among the failed trials of its panel and x; -1 for other trials."""
     failed = frame["status"].isin(list(theme.STATUS_SHAPES))
     places = np.full(len(frame), -1)
     places[failed.to_numpy()] = frame[failed].groupby([panel, x], sort=False).cumcount().to_numpy()

@@ -85,7 +85,7 @@ def measure(svg: str) -> tuple[float, float]:
 
 
 def _resize(svg: str, size: tuple[float, float], scale: float, unit: str) -> str:
-    """Set the size of an SVG in a unit; its `viewBox` stays that of the drawing."""
+    """Set the size of an SVG in a unit; its `viewBox` stays the drawing's."""
     for name, length in zip(("width", "height"), size, strict=True):
         text = f'{name}="{length * scale:.3f}{unit}"'
         svg = re.sub(rf'(<svg[^>]*?\s){name}="[\d.]+"', rf"\g<1>{text}", svg, count=1)

@@ -70,7 +70,7 @@ def build_provenance(figure: str, arguments: dict[str, Any], data: Any) -> dict[
 
 
 def merge(provenances: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The provenance of a composition of figures: its ``parts``, or that of its only figure."""
+    """The provenance of a composition of figures: its ``parts``, or its only figure's provenance."""
     return provenances[0] if len(provenances) == 1 else {"parts": list(provenances)} if provenances else {}
 
 

@@ -109,7 +109,7 @@ def assign_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
 
 
 def assign_network_colours(labels: Iterable[str]) -> dict[str, str]:
-    """Assign a colour to each network in order, none of which belongs to a compiler."""
+    """Assign a colour that belongs to no compiler to each network, in order."""
     return {label: _NETWORKS[i % len(_NETWORKS)] for i, label in enumerate(labels)}
 
 

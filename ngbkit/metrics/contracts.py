@@ -61,7 +61,7 @@ def mask_unlike(
 
 
 def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
-    """A mask of the trials that get no rank: those of `mask_unlike`, and untuned ones unless `untuned` is set."""
+    """A mask of the trials that get no rank: the trials of `mask_unlike`, and untuned ones unless `untuned` is set."""
     mask = mask_unlike(dataset, metric, unlike)
     if untuned or "contract" not in dataset:
         return mask

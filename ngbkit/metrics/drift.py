@@ -93,7 +93,7 @@ def _describe_move(drift: Drift) -> str:
 
 
 def _count_times(node: xr.Dataset) -> dict[str, int]:
-    """The number of different times at which groups were measured, by device: those of a bundle took turns."""
+    """The number of different times at which groups were measured, by device: the groups of a bundle took turns."""
     if "latency" not in node:
         return {}
     measured = node["status"].isin(MEASURED).any("compiler")

@@ -39,7 +39,7 @@ def to_normal_scores(scores: ArrayLike, rounds: ArrayLike, degrees: float = DEGR
 
 
 def widen_for_freedom(deviation: float, freedom: float) -> float:
-    """Widen a deviation of so many degrees of freedom: its normal interval is then as wide as that of Student's t."""
+    """Widen a deviation of so many degrees of freedom: its normal interval is then as wide as Student's t interval."""
     return deviation * float(stdtrit(freedom, (1 + LEVEL) / 2)) / find_quantile(LEVEL)
 
 

@@ -66,12 +66,12 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any], rest: str = ""
 
 
 def _split_blanks(line: str) -> list[str]:
-    """Split a line, the last word of which may be empty, at blanks that are not in braces."""
+    """Split a line, whose last word may be empty, at blanks that are not in braces."""
     return _BLANKS.split(line.lstrip())
 
 
 def _complete_option(magic: str, line: str, inside: str, rest: str) -> tuple[str, list[str]]:
-    """Complete inside the braces at the end of a line, if they are those of a compiler or a network."""
+    """Complete inside the braces at the end of a line, if they belong to a compiler or a network."""
     *words, word = _split_blanks(line)
     argument, typed = _find_argument(load_magics()[magic].magic_arguments, words, word)
     if argument is None:

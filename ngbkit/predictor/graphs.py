@@ -137,7 +137,7 @@ class Graph:
 
     @property
     def macs(self) -> int | None:
-        """Multiply-accumulate operations; None if those of an operator are unknown."""
+        """Multiply-accumulate operations; None if the number of any operator is unknown."""
         counts = [operator.macs for operator in self.operators if operator.macs is not None]
         return sum(counts) if len(counts) == len(self.operators) else None
 

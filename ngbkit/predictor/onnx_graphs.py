@@ -69,7 +69,7 @@ def _import_domains(model: Any) -> None:
 
 
 def describe_cause(error: BaseException) -> str:
-    """Describe in a sentence the first of the errors of which this one is a consequence."""
+    """Describe in a sentence the first of the errors that caused this one."""
     while error.__cause__ is not None:
         error = error.__cause__
     reason = str(error).strip().partition("\n")[0].rstrip(".") or "no reason is given"
@@ -182,7 +182,7 @@ def _load_library() -> Any:
 
 
 def _iterate_inputs(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the inputs of a node, those of its inner graphs included."""
+    """Yield the inputs of a node, including the inputs of its inner graphs."""
     import onnx_ir as ir
 
     yield from (value for value in node.inputs if value is not None)

@@ -65,7 +65,7 @@ def verify(site: str | Path, notebooks: str | Path | None = None) -> tuple[int, 
 
 
 def _check(figure: SiteFigure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Check a figure against its specification, cell, dataset and sweep; `digests` caches those of datasets."""
+    """Check a figure against its specification, cell, dataset and sweep; `digests` caches the digests of datasets."""
     spec = _load_json(folder / "_static" / "figures" / f"{figure.id}.json")
     if spec is None or hash_json(spec) != figure.spec:
         yield "spec", "the specification is missing or has changed since the figure was drawn"

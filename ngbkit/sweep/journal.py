@@ -1,8 +1,8 @@
 """The durable record of a run on one device: append, replay, fence.
 
 A journal is an SQLite file. A trial's `start` is committed before it is tried and its record before anyone is told of
-it, so a kill at any moment loses what was in flight and no more. Whoever writes holds a lock beside it, the fence: an
-engine that was only thought dead cannot measure beside its successor.
+it, so a kill at any moment loses what was in flight and no more. A writer holds a lock in a file next to it, the
+fence: an engine that only seemed dead cannot measure at the same time as its successor.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Journal:
         )
 
     def entries(self, trial_ids: Collection[str] | None = None) -> Iterator[Entry]:
-        """Every record that is valid, or those of some trials: no sample becomes a Python object."""
+        """Every valid record, or the records of some trials: no sample becomes a Python object."""
         for row in self._read("SELECT * FROM results"):
             if trial_ids is None or row[0] in trial_ids:
                 try:
@@ -148,7 +148,7 @@ class Journal:
                     yield entry
 
     def records(self, trial_ids: Collection[str] | None = None) -> Iterator[Record]:
-        """Every record that is valid, or those of some trials."""
+        """Every valid record, or the records of some trials."""
         for record, latency, rounds in self.entries(trial_ids):
             if isinstance(record, Measurement):
                 samples = tuple(np.asarray(latency).tolist())

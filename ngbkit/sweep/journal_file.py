@@ -276,7 +276,7 @@ def _is_damage(error: sqlite3.Error, path: Path) -> bool:
 
 
 def _replace_damaged(path: Path, is_readable: IsReadable) -> int:
-    """Replace a damaged file, of which a copy stays, by what can be read of it; return the number of its results."""
+    """Copy a damaged file and replace it by its readable rows; return the number of its results."""
     names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in range(10_000))
     damaged = next(name for name in names if not name.exists())
     _copy(path, damaged)

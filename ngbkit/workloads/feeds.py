@@ -47,7 +47,7 @@ def draw(inputs: Sequence[TensorSpec], examples: Mapping[str, Array], batch_size
 
 
 def find_dtype(name: str) -> np.dtype[Any]:
-    """Find the dtype of a name, those of ml_dtypes included; text is an object."""
+    """Find the dtype of a name, also in ml_dtypes; text is an object."""
     if name == TEXT:
         return np.dtype(object)
     if name in NARROW_DTYPES:
@@ -61,7 +61,7 @@ def find_dtype(name: str) -> np.dtype[Any]:
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Return whether a dtype is of floating-point numbers, those of ml_dtypes included."""
+    """Return whether a dtype is of floating-point numbers, also of ml_dtypes."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 

@@ -37,7 +37,7 @@ def normalise(path: Path) -> str:
 
 
 def extend_path(path: str) -> list[str]:
-    """Add the folder of a Python file and that of its package to the end of `sys.path`; return those that are new.
+    """Add the folders of a Python file and of its package to the end of `sys.path`; return the new ones.
 
     Only the working folder comes later.
     """

@@ -56,7 +56,7 @@ def load_without_weights(path: Path) -> Any:
 
 
 def count_parameters(model: Any) -> int:
-    """Count the values of a model's constants, except those of int64 (shapes, indices)."""
+    """Count the values of a model's constants, except int64 (shapes, indices)."""
     import onnx
 
     int64 = onnx.TensorProto.INT64

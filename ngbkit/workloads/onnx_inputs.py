@@ -147,7 +147,7 @@ def _find_batch(sides: Mapping[str, Sequence[_Side]], axes: BatchAxes) -> _Batch
 
 
 def _infer_symbols(sides: Mapping[str, Sequence[_Side]]) -> set[str]:
-    """Infer which symbols are the batch: those of its name, else the open first dimensions of inputs."""
+    """Infer which symbols are the batch: the symbols of its name, else the open first dimensions of inputs."""
     symbols = [side.symbol for listed in sides.values() for side in listed if side.symbol and not side.anonymous]
     leading = {listed[0].symbol for listed in sides.values() if listed and listed[0].symbol}
     parts = [name for symbol in symbols for name in _split(symbol) or [symbol]]

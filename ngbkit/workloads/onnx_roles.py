@@ -170,7 +170,7 @@ class _Graph:
 
 
 def _copy_without_weights(model: Any) -> Any:
-    """Copy a model without the values of its large weights, of which inference needs the shapes alone."""
+    """Copy a model without the values of its large weights: inference needs only their shapes."""
     import onnx
 
     copy = onnx.ModelProto(ir_version=model.ir_version)

@@ -27,7 +27,7 @@ def zoo() -> list[Workload]:
 
 
 def find_family(workload: str) -> str:
-    """The family of a network: that of the paper, or the leading letters of its name."""
+    """The family of a network: the paper's, or the leading letters of its name."""
     for name, members in FAMILIES.items():
         if workload in members:
             return name
@@ -36,5 +36,5 @@ def find_family(workload: str) -> str:
 
 
 def _select_size(name: str) -> int | None:
-    """Return 224 if timm publishes another size; else None, so that the workload equals that of the bare name."""
+    """Return 224 if timm publishes another size; else None, so that the workload equals the bare name's."""
     return 224 if name in FAMILIES["efficientnet"] else None

@@ -72,7 +72,7 @@ def resolve(device: Device) -> Device:
 
 
 def find_custom_python(device: Device) -> str | None:
-    """Return the configured Python, unless it is that of the deployed environment."""
+    """Return the configured Python, unless it belongs to the deployed environment."""
     if device.python is None:
         return None
     env = PurePosixPath(device.python).parent.parent

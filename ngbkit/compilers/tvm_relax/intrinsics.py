@@ -1,6 +1,6 @@
 """The hardware intrinsics that MetaSchedule's rules name, registered only for the kind of chip being tuned.
 
-By itself TVM imports and parses those of all kinds whenever it tunes: 20 s, of which this machine's own take less than
+By itself TVM imports and parses the intrinsics of all kinds at each tuning: 20 s; this machine's own take less than
 half a second.
 """
 

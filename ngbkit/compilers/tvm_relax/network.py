@@ -49,7 +49,7 @@ class OnnxNetwork:
         return hasher.hexdigest()
 
     def list_inputs(self, names: Sequence[str]) -> list[str]:
-        """Return those of `names` that are inputs of the graph, in its order."""
+        """Return the names among `names` that are inputs of the graph, in its order."""
         return [value.name for value in self.model.graph.input if value.name in names]
 
     def find_precision(self) -> str:

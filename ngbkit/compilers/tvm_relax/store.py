@@ -98,7 +98,7 @@ class TuningStore:
             draft.write_text(text)
 
     def find_smaller_records(self) -> Path | None:
-        """Find the records with most candidates among those of the same subject with a smaller budget."""
+        """Find the records with most candidates, of the same subject with a smaller budget."""
         description = {**self.subject.to_json(), "options": None}
         best: tuple[int, Path] | None = None
         for path in self.home.glob(f"*/{_META}"):
@@ -113,7 +113,7 @@ class TuningStore:
 
 
 def _is_within(smaller: Mapping[str, float], larger: Mapping[str, float]) -> bool:
-    """Return whether no limit of the first budget exceeds that of the second; 0 means no limit."""
+    """Return whether the first budget exceeds no limit of the second; 0 means no limit."""
     return all((smaller.get(name) or float("inf")) <= (limit or float("inf")) for name, limit in larger.items())
 
 

@@ -74,7 +74,7 @@ class Interleaving:
         self.finish(active)
 
     def _yield_turns(self, fastest_call_s: float, active: Sequence[Worker], patience: Patience) -> Iterator[int]:
-        """Yield the samples of each round: those of the plan, then as many rounds as disturbances have cost."""
+        """Yield the samples of each round: the planned rounds, then as many rounds as disturbances have cost."""
         sweep = self.sweep
         choose = partial(self._choose_samples, fastest_call_s, active)
         for planned in rounds.plan_turns(sweep.repeats, fastest_call_s, sweep.min_rounds, choose):

@@ -105,7 +105,7 @@ class StoppingRule:
 
 
 def split_by_network(workers: Sequence[Worker]) -> list[list[Worker]]:
-    """Split workers into those of one network, in their order."""
+    """Split workers by network, in their order."""
     networks: dict[tuple[object, ...], list[Worker]] = {}
     for worker in workers:
         networks.setdefault((worker.trial.workload, worker.trial.factors), []).append(worker)

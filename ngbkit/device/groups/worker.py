@@ -75,7 +75,7 @@ class Worker(TurnLog):
 
     @property
     def compile_time_s(self) -> float:
-        """The compile time of `load`, plus the time that it saved by earlier tuning: that of a cold compile."""
+        """The compile time of `load`, plus the time that earlier tuning saved: the time of a cold compile."""
         return float(self._loaded["compile_time_s"]) + float(self._loaded["reused_s"])
 
     def set_cold_compile(self, seconds: float) -> None:

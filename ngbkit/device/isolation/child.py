@@ -58,7 +58,7 @@ class NotEquivalentError(Exception):
 
 @dataclass(slots=True)
 class Loaded:
-    """The program of this child, the last one that it loaded, and those of all batch sizes."""
+    """The program of this child, the last one that it loaded, and the programs of all batch sizes."""
 
     # Sends a progress message.
     report: Callable[[Message], None]

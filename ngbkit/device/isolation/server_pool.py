@@ -82,6 +82,6 @@ def list_preparation_modules(source: Source, *, exports: bool) -> tuple[str, ...
 
 
 def list_modules(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:
-    """List the modules that a trial is forked with: those of its source too if the child builds the network itself."""
+    """List the modules that a trial is forked with, also of its source if the child builds the network itself."""
     modules = source.preload if form == "module" else ()
     return tuple(dict.fromkeys((*modules, *compiler.forms[form])))

@@ -91,7 +91,7 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
 
 
 def _build_rows(data: Data, by: By, ci: float) -> pd.DataFrame:
-    """The rows of the ranking, as those of a figure."""
+    """The rows of the ranking, in the form of a figure's rows."""
     frame = network_ranking(data, by, ci=ci, unlike="mask").rename(
         columns={"of_best": "value", "ci_low": "low", "ci_high": "high"}
     )

@@ -37,7 +37,7 @@ class Rail:
 
 
 def find_rails(root: Path) -> list[Rail]:
-    """Find all rails with a sensor: hwmon's from JetPack 5 on, those of industrial I/O before."""
+    """Find all rails with a sensor: hwmon's from JetPack 5 on, industrial I/O's before."""
     return [*_find_hwmon_rails(root / "sys/class/hwmon"), *_find_iio_rails(root / "sys/bus/i2c/drivers")]
 
 

@@ -57,12 +57,12 @@ class Gate:
         return not any(self.count(verdict) for cause in fail_on for verdict in _CAUSES[cause])
 
     def list_unjudged_compilers(self) -> list[str]:
-        """List the compilers of which no trial has a verdict that is sure."""
+        """List the compilers whose trials have no sure verdict."""
         is_sure = self.trials["verdict"].isin(_SURE).groupby(self.trials["compiler"], sort=False).any()
         return [str(compiler) for compiler in is_sure.index[~is_sure]]
 
     def describe_outcome(self, fail_on: Iterable[FailOn] = ("slower",)) -> str:
-        """Describe the outcome in a word, and the compilers of which nothing is known."""
+        """Describe the outcome in a word, and the compilers without a known result."""
         if not self.passes(fail_on):
             return "failed"
         unjudged = self.list_unjudged_compilers()

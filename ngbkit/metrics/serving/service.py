@@ -24,7 +24,7 @@ from ngbkit.sweep.records import MEASURED
 from ngbkit.user_text import parse_duration
 
 SECONDS = 10.0
-"""The shortest duration of a test; those of MLPerf's submissions take 600 s."""
+"""The shortest duration of a test; tests of MLPerf's submissions take 600 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,7 @@ class Adapted:
         return seconds
 
     def compute_contributions(self, graph: Graph) -> Floats | None:
-        """Return those of the model, corrected as the whole network is."""
+        """Return the model's values, corrected as the whole network is."""
         contributions = self._model.compute_contributions(graph)
         if contributions is None:
             return None

@@ -58,8 +58,8 @@ class Examples:
         The rules that rewrote it; empty for an original network.
     errors
         Standard errors of the logarithms of `seconds`, by the spread of graphs measured several times; for a graph
-        measured once, the error of its label, if that is known: for a variant of `collect`, that of its speed-up over
-        the original measured beside it; else NaN. No prediction can be more accurate.
+        measured once, the error of its label, if that is known; else NaN. For a variant of `collect`, this is the error
+        of its speed-up over the original in the same rounds. No prediction can be more accurate.
     operator_seconds
         By graph, how long each of its operators takes inside it, of shape ``(operators, runtimes)``, where the profiler
         of a runtime told (`profiled` of `ngbkit.predictor.collect`); NaN where it did not. They sum up to `seconds`.

@@ -69,7 +69,7 @@ class Mismatch:
 
 
 def merge(*sets: Examples) -> Examples:
-    """The examples of several sets, such as those of two files.
+    """The examples of several sets, such as two files.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def find_mismatches(
 
 
 def warn_of_mismatches(mismatches: Sequence[Mismatch], lowering: str = EXPORT) -> None:
-    """Warn of the largest mismatch, and of their number; `lowering` is that of the graphs."""
+    """Warn of the largest mismatch, and of their number; `lowering` belongs to the graphs."""
     if not mismatches:
         return
     first, second = mismatches[0].names

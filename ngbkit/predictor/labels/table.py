@@ -226,7 +226,7 @@ def _parse_row(
 
 
 def _parse_factors(row: Sequence[Any], others: Mapping[int, str]) -> Iterator[tuple[str, float]]:
-    """Yield all other numbers: a network takes those of the factors that it has."""
+    """Yield all other numbers: a network takes the numbers of the factors that it has."""
     for index, name in others.items():
         try:
             value = float(row[index])

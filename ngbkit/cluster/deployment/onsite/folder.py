@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 def locate(path: str | None) -> Path:
-    """Return the device's folder: the given one, or that of `ngbkit.options.get_state_dir` here."""
+    """Return the device's folder: the given one, or here `ngbkit.options.get_state_dir`."""
     chosen = path or os.environ.get("NGBKIT_STATE_DIR")
     base = os.environ.get("XDG_STATE_HOME")
     try:
@@ -80,7 +80,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def lock(state_dir: Path) -> Iterator[None]:
-    """Lock the folder; replace the lock of a process that has ended, and refuse that of a live one."""
+    """Lock the folder; replace the lock of a process that has ended, and refuse a live process's lock."""
     path = state_dir / LOCK
     holder = {"host": platform.node(), "pid": os.getpid(), "started": _read_start(os.getpid())}
     try:
