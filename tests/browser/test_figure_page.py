@@ -13,7 +13,7 @@ from ngbkit import figures
 
 @pytest.mark.parametrize("width", [390, 1400])
 def test_a_figure_fits_its_window(browser: Browser, tmp_path: Path, width: int) -> None:
-    """On a phone it is scaled down, and nothing is cut off."""
+    """A figure is scaled down to its window, and nothing is cut off on a phone."""
     path = figures.save(figures.throughput(measured(*map(network, "abcde"))), tmp_path / "figure.html")
     page = browser.new_page(viewport={"width": width, "height": 600})
     try:
