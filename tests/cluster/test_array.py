@@ -84,7 +84,7 @@ def test_a_sweep_is_divided_by_bundle() -> None:
 
 
 def test_networks_that_take_turns_stay_together() -> None:
-    """At each batch size, all of them are one index's."""
+    """One index of the array measures all networks of a bundle."""
     networks = [Workload(name=name, source="timm", spec={"model": name}) for name in ("a", "b")]
     sweep = Sweep(networks, ["identity"], [1, 2], devices=["nodes"], together=True)
 
@@ -194,7 +194,7 @@ def test_a_queue_that_does_not_answer_is_no_end(slurm: FakeSlurm) -> None:
 
 
 def test_failed_trials_are_measured_again_on_request(slurm: FakeSlurm) -> None:
-    """By the indices that have them, and the old records do not come back."""
+    """A retry measures failed trials again, and their old records do not return."""
     sweep = build_sweep()
     run = sweep.start()
     run.result()
@@ -293,7 +293,7 @@ def test_an_invalid_spec_is_refused(text: str, tmp_path: Path) -> None:
 def test_the_command_says_what_it_needs(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outside of a batch system, the index is named."""
+    """The command reports a missing index outside of a batch system."""
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
     with pytest.raises(SystemExit):
         plan.main(arguments)

@@ -109,7 +109,7 @@ def check_devices(cluster: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_engines_that_ipyparallel_submits_are_attached() -> None:
-    """By the id of their cluster, which `ipcluster list` has."""
+    """Engines that ipyparallel submits are attached by the id of their cluster."""
     run(find_line("ipcluster start").replace("-n 4", "-n 2"))
     check_devices("lab")
 
@@ -118,7 +118,7 @@ def test_engines_that_ipyparallel_submits_are_attached() -> None:
 
 @pytest.mark.parametrize("program", ["bsub", "condor_submit"])
 def test_engines_that_the_user_submits_are_attached(program: str, folder: Path) -> None:
-    """By the connection file of their controller."""
+    """Engines that the user submits are attached by the connection file of their controller."""
     connection = folder / "ipython" / "profile_default" / "security" / "ipcontroller-lab-client.json"
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with subprocess.Popen(shlex.split(find_line("ipcontroller")), **quiet) as controller:

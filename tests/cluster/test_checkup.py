@@ -87,7 +87,7 @@ def test_a_device_with_ngbkit_is_fit(program: Program) -> None:
 
 
 def test_a_check_over_a_real_ssh(tmp_path: Path) -> None:
-    """On a machine with another home folder and none of this one's settings."""
+    """A check over ssh uses the home folder and the settings of the remote machine."""
     with start_host(tmp_path / "far"):
         findings = [check(FAR), check(Device(label="far", launch="ssh", host="far", python=sys.executable))]
     stopped = check(FAR)
@@ -99,7 +99,7 @@ def test_a_check_over_a_real_ssh(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("launch", ["ssh", "slurm"])
 def test_a_configured_python_and_folder_are_checked(program: Program, launch: str, tmp_path: Path) -> None:
-    """In the home folder of the device, with unusual names too."""
+    """A check finds a configured Python and folder in the device's home folder."""
     program("ssh", SSH)
     program("sbatch", "exit 0")
     program("../it's here/python", OWN)
@@ -171,7 +171,7 @@ def test_an_unreachable_machine_is_reported(program: Program) -> None:
 
 
 def test_this_machine_is_checked_with_the_configured_python() -> None:
-    """By default the one that runs ngbkit."""
+    """A check of this machine uses the configured Python, or the one that runs ngbkit."""
     findings = [check(HERE), check(Device(label="x", launch="local", python="/nowhere/python"))]
 
     assert DeviceFinding(device="cpu", reachable=True, machine=MACHINE, **VERSIONS) == findings[0]
@@ -285,7 +285,7 @@ def test_init_writes_a_valid_file(project: Path, capsys: pytest.CaptureFixture[s
 def test_other_words_are_refused(
     project: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is checked or written."""
+    """The command refuses invalid arguments before it checks anything."""
     write(project / "devices.toml", FILE)
 
     assert cli.INVALID == cli.main(["devices", *words])
@@ -296,7 +296,7 @@ def test_other_words_are_refused(
 def test_every_command_reports_an_invalid_file(
     project: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a paragraph, without a traceback."""
+    """Every command reports an invalid devices file without a traceback."""
     write(project / "devices.toml", f"{FILE}cors = 3")
     code = cli.main(words)
     printed = capsys.readouterr()

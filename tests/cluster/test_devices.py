@@ -158,7 +158,7 @@ def test_a_link_to_a_file_is_followed(project: Path, tmp_path: Path) -> None:
 
 
 def test_the_file_can_be_chosen(tmp_path: Path) -> None:
-    """In the home folder too."""
+    """The user chooses the devices file, even with a path relative to the home folder."""
     write(tmp_path / "my.toml")
 
     assert ["cpu", "orin"] == list(devices.load(Path("~/my.toml")))
@@ -237,7 +237,7 @@ def test_an_engine_sees_the_accelerator_of_its_device(fields: dict[str, Any], ex
 
 
 def test_devices_have_descriptions(project: Path) -> None:
-    """For lists and errors."""
+    """Each device has a description for lists and errors."""
     text = (
         f'[orin]\n{SSH}accelerator = "cuda:0"\n[gpu]\n{SLURM}sbatch = ["--partition=gpu"]\nhost = "login"\n'
         f'[c]\nlaunch = "local"\ncores = "0-3,8"\n[g]\nlaunch = "local"\naccelerator = "cuda:1"\n'

@@ -97,7 +97,7 @@ def test_an_endless_collection_is_refused(engine: Engine, tmp_path: Path) -> Non
 
 
 def test_a_record_of_another_run_ends_the_run_and_is_not_kept(engine: Engine, mlp: Workload, tmp_path: Path) -> None:
-    """Earlier records stay."""
+    """A record of another run ends the run, and earlier records stay."""
     record = {
         "trial_id": "../../other",
         "kind": "failure",
@@ -245,7 +245,7 @@ def test_the_progress_of_a_round_is_clamped() -> None:
 
 
 def test_a_reply_is_reduced_to_the_requested_fields() -> None:
-    """Other fields are dropped."""
+    """`extract` drops every field of a reply that was not requested."""
     reply = replies.parse("far", json.dumps({"a": 1, "b": "x", "c": []}))
 
     assert {"a": 1, "b": "x"} == replies.extract("far", reply, {"a": int, "b": str})

@@ -196,7 +196,7 @@ def test_any_table_is_parsed_or_faulty(label: str, table: Any) -> None:
 
 
 def test_all_faults_are_reported_at_once(project: Path) -> None:
-    """One per line."""
+    """The error of an invalid file has one line per fault."""
     text = '[a]\nlaunch = "ssh"\nhots = "orin"\nthreads = 0\n[b]\nlaunch = "local"\n[c]\nlaunch = "attach"\nenv = {}\n'
     lines = refuse(text).splitlines()
 

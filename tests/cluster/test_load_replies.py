@@ -22,7 +22,7 @@ TRIAL: dict[str, Any] = {
 
 
 def test_trials_are_read() -> None:
-    """Each as a record."""
+    """Each trial of a load test is parsed to a record."""
     (trial,) = parse_load_test("orin", {"trials": [TRIAL]})
 
     assert (50.0, (0.1, 0.3), (0.02, 0.03)) == (trial.rate, trial.arrivals_s, trial.latency_s)

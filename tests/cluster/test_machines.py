@@ -60,7 +60,7 @@ def test_devices_of_one_host_are_on_one_machine() -> None:
 
 
 def test_devices_with_cores_of_their_own_measure_side_by_side(devices_file: Path) -> None:
-    """Unless a third one overlaps with both."""
+    """Devices without common cores measure at the same time, unless a third overlaps both."""
     assert [{"socket0"}, {"socket1"}] == sorted(map(set, group_by_cores(["socket1", "socket0"])), key=min)
 
     with devices_file.open("a") as file:

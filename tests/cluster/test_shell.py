@@ -109,7 +109,7 @@ def test_words_arrive_unchanged(shell: Shell) -> None:
 
 
 def test_a_program_in_the_home_folder(shell: Shell, home: Path) -> None:
-    """In a folder of any name."""
+    """The shell executes a program in a folder of any name below the home folder."""
     program = home / "it's $odd" / "program"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$1"\n')
@@ -119,7 +119,7 @@ def test_a_program_in_the_home_folder(shell: Shell, home: Path) -> None:
 
 
 def test_setup_precedes_the_program(shell: Shell) -> None:
-    """Several lines, with quotes."""
+    """The shell executes several lines of setup before the program."""
     prepared = Shell(host=shell.host, setup="A=\"it's\"  # a remark\nexport B='two words'")
 
     assert "it's two words\n" == prepared.run('sh -c \'echo "$1 $B"\' - "$A"')
@@ -145,7 +145,7 @@ def test_a_failed_program(shell: Shell, program: str, message: str) -> None:
 
 
 def test_the_last_lines_of_a_long_output(shell: Shell) -> None:
-    """Twenty lines."""
+    """The error of a failed program has the last lines of its output."""
     with pytest.raises(DeviceError) as caught:
         shell.run("seq 1000 >&2; exit 1")
 
@@ -161,7 +161,7 @@ def test_a_program_without_an_end(shell: Shell, still_running: Processes) -> Non
 
 
 def test_an_interrupt_kills_the_program(shell: Shell, still_running: Processes) -> None:
-    """On both machines."""
+    """An interrupt kills the program on both machines."""
 
     def interrupt() -> None:
         wait_until(lambda: [process for process in still_running("sleep 3600") if process.name() == "sleep"])

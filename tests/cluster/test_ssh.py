@@ -237,7 +237,7 @@ def test_a_direct_link_is_encrypted(mlp: Workload, devices: Any, far: Host, link
 
 
 def test_stop_reaches_a_far_device(mlp: Workload, devices: Any, host: Host) -> None:
-    """The records are kept."""
+    """A stop ends the run on a remote device and keeps its records."""
     run = build_sweep(mlp, batches=8, repeats=400).start()
     wait_until(lambda: run.progress.done >= 1)
     run.stop()

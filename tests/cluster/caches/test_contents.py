@@ -44,7 +44,7 @@ def test_preparations_and_results_are_listed(state_dir: Path) -> None:
 
 
 def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
-    """A JSON target too."""
+    """A JSON target is rendered as text."""
     tune(state_dir, "tuned", target='{"kind":"llvm","tag":"","keys":["cpu"],"num-cores":2,"mcpu":"znver4"}')
     tuned, _ = run_cache("list").rows
 
@@ -97,7 +97,7 @@ def test_caches_may_be_empty(state_dir: Path) -> None:
 
 
 def test_only_matching_items_are_listed(state_dir: Path) -> None:
-    """By a prefix of the key, a compiler, or a part of a network's name; an unknown name is an error."""
+    """A listing matches a prefix of the key, a compiler, or a part of a network's name."""
     tune(state_dir, "ab12")
     tune(state_dir, "cd34", network="DeiT3")
     tune(state_dir, "ef56", compiler="other")
@@ -144,7 +144,7 @@ def test_a_device_of_this_machine_may_have_a_folder_of_its_own(devices_file: Non
 
 
 def test_a_label_of_a_remote_client_is_valid(state_dir: Path) -> None:
-    """If caches exist under it; never a path that leads out of the folder."""
+    """A label is valid if caches exist under it, and never if its path leads out of the folder."""
     prepare(state_dir, "one", device="orin")
 
     assert ["one"] == list_keys(contents.locate("orin"))

@@ -122,7 +122,7 @@ def test_deploying_again_updates_in_place(device: Device, home: Path, wheels: Pa
 
 
 def test_another_python_needs_another_environment(device: Device, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If one is requested; a broken environment is replaced too."""
+    """A new environment replaces a broken one, or one of another Python."""
     env = home / "env"
     default, python, system = (
         {"named": is_named, "system": has_system}
@@ -212,7 +212,7 @@ def test_a_lock_without_a_holder_is_respected_for_a_minute(tmp_path: Path) -> No
 
 
 def test_a_failure_reports_the_output_of_pip(fresh: Device, wheels: Path, tmp_path: Path) -> None:
-    """The wheels are removed."""
+    """A failed deployment reports the output of pip and removes the wheels."""
     (tmp_path / "few").mkdir()
     (psutil_wheel,) = wheels.glob("psutil-*.whl")
     (tmp_path / "few" / psutil_wheel.name).write_bytes(psutil_wheel.read_bytes())
@@ -320,7 +320,7 @@ def test_a_cluster_of_the_users_own_is_refused() -> None:
     ],
 )
 def test_the_remark_names_the_python_of_runs(change: dict[str, Any], expected: str) -> None:
-    """Unless it is the deployed one."""
+    """The remark names the Python of runs, unless it is the deployed one."""
     far = Device(**{"label": "far", "launch": "local", "state_dir": "/far", "python": "/opt/python", **change})
     remark = deploying._build_remark(far, "/far/env/bin/python")
 

@@ -68,7 +68,7 @@ def list_entries(host: Host) -> set[str]:
 def test_an_undeploy_restores_the_machine(
     host: Host, wheels: Path, in_folder: None, mlp: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From a bare Python to a dataset and back; a live engine is not cut off."""
+    """A machine is deployed to, measures, and is restored by undeploy."""
     files = host.list_files()
     deployment = deploy(FAR, extras=["onnxruntime"], wheels=wheels)
     missing = {compiler["compiler"]: compiler["missing"] for compiler in deployment.compilers}

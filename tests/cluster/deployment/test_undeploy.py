@@ -93,7 +93,7 @@ def test_records_of_the_device_alone_are_kept(device: Device, far: Path, state_d
 
 
 def test_discard_removes_records(device: Device, far: Path) -> None:
-    """An unreadable journal too."""
+    """The option --discard removes records, even an unreadable journal."""
     record(far / "devices" / "far" / f"{RUN}.sqlite", "a")
     (far / "devices" / "far" / "bad.sqlite").write_text("no database, but as long as a header of one would be" * 9)
     (far / "devices" / "far" / "empty.sqlite").touch()
@@ -190,7 +190,7 @@ def test_a_folder_that_has_lost_its_mark_is_unchanged(device: Device, far: Path)
 
 
 def test_a_foreign_environment_stays(device: Device, far: Path) -> None:
-    """On a device with runs but without a deploy."""
+    """An undeploy keeps an environment that no deploy created."""
     (far / MARK).write_bytes(b"")
     removal = undeploy(device)
 
@@ -227,7 +227,7 @@ def test_the_home_folder_cannot_be_a_state_folder(tmp_path: Path) -> None:
 
 
 def test_a_cluster_of_the_users_own_is_refused() -> None:
-    """ngbkit never deploys there."""
+    """An undeploy refuses an engine of the user's own cluster."""
     with pytest.raises(UsageError, match="is an engine of a cluster of your own"):
         undeploy(Device(label="own", launch="attach", cluster="mine"))
 

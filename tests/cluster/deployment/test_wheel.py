@@ -83,7 +83,7 @@ def test_the_extras_are_those_of_the_metadata() -> None:
 
 
 def test_an_ngbkit_without_an_installation_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its requirements are unknown."""
+    """An ngbkit without an installation builds no wheel, as its requirements are unknown."""
 
     def find(name: str) -> metadata.Distribution:
         raise metadata.PackageNotFoundError(name)

@@ -127,7 +127,7 @@ def test_a_wheelhouse_has_the_last_download(shelf: Path, tmp_path: Path) -> None
 
 
 def test_installed_wheels_are_not_sent_again(tmp_path: Path) -> None:
-    """In the same version, in any spelling; nor another ngbkit."""
+    """Installed wheels of the same version are not sent again, and ngbkit's own always is."""
     for name in ("numpy", "Jinja2", "ruamel.yaml", "ngbkit"):
         make_wheel(tmp_path, name)
     names = [path.name.split("-")[0] for path in wheelhouse.select_missing(tmp_path, [])]
