@@ -58,7 +58,7 @@ def test_numbers_that_do_not_read_are_refused(text: str) -> None:
 
 
 def test_factors_are_read_by_name() -> None:
-    """One NAME=VALUES a factor."""
+    """Each factor is parsed from NAME=VALUES."""
     result = parsing.parse_factors(["width=64,96", "depth = 1:3"])
 
     assert {"width": [64, 96], "depth": [1, 2, 3]} == result
@@ -66,7 +66,7 @@ def test_factors_are_read_by_name() -> None:
 
 @pytest.mark.parametrize(("texts", "message"), [(["width"], "--factor width=64,96"), (["w=1", "w=2"], "got w twice")])
 def test_factors_that_do_not_read_are_refused(texts: list[str], message: str) -> None:
-    """Nothing is guessed, and no value is silently dropped."""
+    """An invalid factor is refused, so that no value is guessed or dropped."""
     with pytest.raises(UsageError, match=message):
         parsing.parse_factors(texts)
 
@@ -229,7 +229,7 @@ def test_a_word_too_many_is_refused() -> None:
 
 
 def test_each_device_gets_an_engine_of_the_users_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the engines; without a cluster there is none."""
+    """Each device gets an engine of the user's cluster, in the order of engines."""
 
     class Client:
         ids = (4, 7)

@@ -22,7 +22,7 @@ from ngbkit.errors import UsageError
     ],
 )
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
-    """In powers of 1000, or of 1024 with an i."""
+    """A size is parsed in powers of 1000, or of 1024 with an i."""
     assert size == parse_size(text)
 
 
@@ -36,7 +36,7 @@ def test_ages_are_read_as_people_write_them(text: str, seconds: float) -> None:
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (906_512_004, "907 MB")]
 )
 def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
-    """In the unit that suits them."""
+    """A size is formatted with three digits in a unit that suits it."""
     assert text == format_size(size)
 
 
@@ -54,7 +54,7 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
     ],
 )
 def test_what_does_not_go_together_is_told(words: tuple[str, ...], message: str) -> None:
-    """Before anything is touched."""
+    """The command refuses conflicting arguments before it changes anything."""
     with pytest.raises(UsageError) as raised:
         run_cache(*words)
 

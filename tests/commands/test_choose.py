@@ -27,7 +27,7 @@ def test_the_choice_is_printed(file: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_json_has_every_configuration(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """For programs."""
+    """The JSON of a choice has every configuration."""
     command = ["choose", file, "--deadline", "1s", "--json", "--per", "all", "--contended", "--probability", "0.01"]
     assert cli.OK == cli.main(command)
 

@@ -76,7 +76,7 @@ def test_the_packages_of_an_interpreter_run_its_side(mlp_file: Path, tmp_path: P
 def test_invalid_sides_are_refused_first(
     mlp_file: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    """Before anything is measured, with the exit code of an invalid line."""
+    """Invalid sides are refused before anything is measured."""
     code = cli.main(["gate", *(word.format(file=mlp_file) for word in words), "-c", "onnxruntime"])
 
     assert code in (cli.INVALID, cli.FAILED)

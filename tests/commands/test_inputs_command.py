@@ -146,7 +146,7 @@ def test_a_file_is_described_without_building_it(
 def test_the_command_prints_the_rows_and_the_sentences(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For people as a table with sentences below it; for programs as JSON, where a factor without values has none."""
+    """The command prints a table with sentences below, or JSON."""
     monkeypatch.setenv("COLUMNS", "200")
     name = write(DECODER, folder)
     assert cli.OK == cli.main(["inputs", name])
@@ -183,7 +183,7 @@ def test_the_user_names_the_batch(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_values_of_the_user_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By their rows and their file; a few that no batch repeats by themselves; and they decide open dimensions."""
+    """The inputs list the user's values by their rows and file, and these decide open dimensions."""
     np.savez(folder / "values.npz", input=np.ones((3, 4), np.float32), sr=np.array(16000))
     np.savez(folder / "cache.npz", cache=np.ones((1, 6, 4), np.float32))
     rate = show(capsys, write(RATE, folder), "--inputs", "values.npz")
@@ -200,7 +200,7 @@ def test_values_of_the_user_are_named(folder: Path, capsys: pytest.CaptureFixtur
 
 
 def test_other_networks_are_built(folder: Path) -> None:
-    """At the first value of each factor, with the values that they have; without a value they are not."""
+    """Networks from source are built at the first value of each factor, and not if one has none."""
     for name, text in (("factors", FACTORS), ("tensors", TENSORS)):
         write_source(text)(folder).rename(folder / f"{name}.py")
     table = ngbkit.describe(["factors.py", "tensors.py", "blocks.conv"], factors={"width": [8, 16]})

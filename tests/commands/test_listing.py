@@ -194,7 +194,7 @@ def test_failures_say_what_was_said_last(state_dir: Path) -> None:
 
 
 def test_only_a_few_of_many_trials_are_named(state_dir: Path) -> None:
-    """The rest is counted."""
+    """A sheet has the first trials of a failure and the number of the others."""
     _, run_id = fail_all(state_dir, {"openvino": ""})
     (sheet,) = describe_failures(list_failures(run_id) * 3, 1)
 
@@ -202,7 +202,7 @@ def test_only_a_few_of_many_trials_are_named(state_dir: Path) -> None:
 
 
 def test_failures_need_a_run_and_lines(state_dir: Path) -> None:
-    """Both are told."""
+    """An unknown run and an invalid number of lines are errors."""
     with pytest.raises(RunNotFoundError):
         list_failures("2099")
     with pytest.raises(UsageError, match="invalid --lines: got 0"):
@@ -231,7 +231,7 @@ def test_rows_are_written_as_a_table_of_a_page() -> None:
 
 
 def test_a_long_list_is_folded_in_a_page_and_a_name_is_not() -> None:
-    """After a comma; the text that is copied is the same."""
+    """A page folds a long list after commas and never folds a name."""
     html = to_html([{"run": "20300101-000000-abcd", "options": "-c identity,openvino"}], "nothing")
 
     assert re.search(r'<td style="[^"]*nowrap;">20300101-000000-abcd</td>', html)

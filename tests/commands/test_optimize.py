@@ -95,7 +95,7 @@ def test_another_file_of_labels_is_another_cost_model(labels: Path, tmp_path: Pa
 
 
 def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None:
-    """By its file."""
+    """The file of a saved predictor is a cost model."""
     file = predictor.fit(load_examples(labels), "linear").save(tmp_path / "mine.safetensors")
 
     assert optimize.find_cost(asked("resnet18", "--cost", str(file)))(load_examples(labels).graphs[:1]) > 0
@@ -123,13 +123,13 @@ def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
     ],
 )
 def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exception], message: str) -> None:
-    """Before anything is built."""
+    """Conflicting arguments are errors before anything is built."""
     with pytest.raises(error, match=message):
         optimize.answer_optimize(ShellCall(asked("resnet18", *words)))
 
 
 def test_an_open_dimension_has_its_value_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the flag that the error names."""
+    """The user sets an open dimension by the flag that the error names."""
     build = Builder(8, 16)
     model = build.model(build.add("Relu", build.conv("x", 8)))
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
@@ -142,7 +142,7 @@ def test_an_open_dimension_has_its_value_from_the_command(tmp_path: Path, capsys
 
 
 def test_flops_need_nothing() -> None:
-    """The default."""
+    """The default cost model is FLOPs, which needs no labels."""
     assert costs.operations is optimize.find_cost(asked("resnet18"))
 
 

@@ -72,7 +72,7 @@ def test_labels_of_several_files_are_merged(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_networks_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
-    """By a saved predictor, or by one that is fitted now; a row per batch size."""
+    """A saved or newly fitted predictor predicts one row per batch size."""
     words = ["residual-8-2-3-16.onnx", "-b", "1,4"]
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet", *words])
     both = capsys.readouterr().out
@@ -116,7 +116,7 @@ def test_factors_of_python_are_those_of_a_sweep() -> None:
 
 
 def test_files_of_one_name_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Under names that tell them apart; a table of labels tells them apart by their paths."""
+    """Files of the same name are predicted under distinct names."""
     for number in (1, 2, 3, 4):
         Path(f"net{number}").mkdir()
         residual(Path(), 8, number).rename(f"net{number}/model.onnx")
@@ -199,7 +199,7 @@ def test_an_optimiser_learns_from_a_table() -> None:
     ],
 )
 def test_words_that_do_not_fit_are_errors(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is fitted."""
+    """Conflicting arguments are errors before anything is fitted."""
     assert cli.INVALID == cli.main(["predict", *words])
     assert message in capsys.readouterr().err
 

@@ -23,7 +23,7 @@ def test_speedups_come_first() -> None:
 
 
 def test_speedups_need_a_baseline_with_a_result() -> None:
-    """Of a run with a budget that measured no baseline, a table of them would have no number."""
+    """The shell omits the table of speed-ups if no baseline was measured."""
     data = measured()
     unmeasured = data["status"].where(data["compiler"] != "identity", "predicted")
     disjoint = data["status"].where((data["compiler"] == "identity") == (data["batch_size"] == 1), "predicted")

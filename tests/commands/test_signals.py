@@ -18,7 +18,7 @@ def _default_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_stop_a_command_alike(number: signal.Signals) -> None:
-    """By KeyboardInterrupt, once: its echoes within a second do not disturb the end."""
+    """Each signal raises one KeyboardInterrupt, and echoes within a second are ignored."""
     with stop_in_order() as handler:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)

@@ -40,7 +40,7 @@ def test_any_text_can_be_printed(encoding: str, text: str, monkeypatch: pytest.M
 
 
 def test_what_was_printed_before_an_error_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its results are results."""
+    """Output that precedes an error is written."""
     with pytest.raises(ValueError, match="later"), hold_output():
         raise ValueError("later", sys.stdout.write("first\n"))
 
