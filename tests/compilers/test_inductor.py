@@ -132,7 +132,7 @@ def test_a_gpu_needs_triton_and_a_c_compiler(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_torch_lacks_on_a_gpu_is_told_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If torch cannot use the GPU, defaults else is checked."""
+    """If torch cannot use the GPU, nothing else is checked."""
     monkeypatch.setattr(inductor_runtime.torch_runtime, "probe_cuda", lambda: "there is no NVIDIA driver")
 
     assert "there is no NVIDIA driver" == inductor.COMPILER.unavailable("cuda:0")

@@ -383,7 +383,7 @@ def write_cast(path: Path, source: int, target: int) -> Path:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "int4", "uint4", "int2", "uint2"])
 def test_numbers_that_numpy_lacks_go_in_and_come_out(dtype: str, tmp_path: Path) -> None:
-    """By their bits, several to a byte, and as numbers that can be compared."""
+    """Types that NumPy lacks are fed by their bits and returned as comparable numbers."""
     values = np.array([0, 1, 1, 0, 1, 0, 1] * 2).reshape(2, 7)
     kind = helper.np_dtype_to_tensor_dtype(feeds.find_dtype(dtype))
     results = []

@@ -163,7 +163,7 @@ def test_a_torch_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_run_on_a_gpu_waits_and_enqueue_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU `run` returns once the stream is events, and the peak memory excludes compiling."""
+    """On a GPU `run` returns once the stream is idle, and the peak memory excludes compiling."""
     events: list[str] = []
     stream = SimpleNamespace(synchronize=lambda: events.append("waited"), cuda_stream=7)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
