@@ -45,7 +45,7 @@ def test_nodes_without_any_of_the_labels_are_left_out(tree: xr.DataTree) -> None
 
 
 def test_a_selected_dim_can_be_selected_again(tree: xr.DataTree) -> None:
-    """By its one label."""
+    """A selected dim can be selected again by its one label."""
     part = select(tree, device="cpu", workload="a")
 
     xr.testing.assert_identical(part, select(part, device="cpu"))
