@@ -82,7 +82,7 @@ def test_an_output_that_loses_digits_makes_no_room_for_another() -> None:
     ],
 )
 def test_outputs_of_another_form_are_a_problem(outputs: list[np.ndarray], text: str) -> None:
-    """Missing, swapped, or not numbers."""
+    """Missing, swapped or non-numeric outputs are a problem."""
     assert text in compare(outputs, REFERENCE).problem
 
 
@@ -118,7 +118,7 @@ def test_the_rows_that_both_have_are_compared(batch: int) -> None:
 
 
 def test_labels_have_no_distance() -> None:
-    """Of integers and booleans the share that differs counts: a label that is off by one is as wrong as any."""
+    """The error of integers and booleans is the share that differs, whatever the distance."""
     one_off, far_off = LABELS.copy(), LABELS.copy()
     one_off[0, 0] += 1
     far_off[0, 0] = 10**9
@@ -221,7 +221,7 @@ def test_the_error_reveals_the_precision(network: tuple[Network, str, Reference]
 
 
 def test_every_precision_has_a_tolerance() -> None:
-    """Of every compiler that is installed."""
+    """Every precision of an installed compiler has a tolerance."""
     compilers = registry.load_all(registry.COMPILERS).values()
     options = [compiler.options["precision"] for compiler in compilers if "precision" in compiler.options]
     precisions = {choice for option in options for choice in option.choices}

@@ -95,7 +95,7 @@ def test_an_engine_without_files_still_ends(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_an_engine_that_does_not_start_shows_its_log(hub: Hub, tmp_path: Path) -> None:
-    """It leaves no files."""
+    """The error of an engine that does not start has its log, and no files remain."""
     broken = tmp_path / "broken" / "ipyparallel"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise SystemExit('the wrong ipyparallel')")

@@ -60,7 +60,7 @@ def test_a_window_longer_than_all_calls_covers_them() -> None:
 
 
 def test_products_and_passes_give_rates() -> None:
-    """Of one thread and of two, whatever they are."""
+    """One thread and two threads each have positive peak rates."""
     single, double = (peaks.measure_numpy(threads, 0.06) for threads in (1, 2))
 
     assert {"flops", "bytes_per_s"} == set(single) == set(double)
@@ -69,7 +69,7 @@ def test_products_and_passes_give_rates() -> None:
 
 @pytest.mark.parametrize("name", peaks.RUNTIMES)
 def test_each_runtime_computes_convolutions(name: str) -> None:
-    """In a process of its own, so that none is loaded beside another."""
+    """Each runtime measures convolutions in a process of its own."""
     runtime = Requirement(name=name, install=f"pip install 'ngbkit[{name}]'")
     require(runtime, present=importlib.util.find_spec(name) is not None)
 
@@ -111,7 +111,7 @@ def test_the_error_of_a_failed_child_has_its_command() -> None:
 
 
 def test_peaks_are_stored(tmp_path: Path, set_rates: Callable[..., list[int]]) -> None:
-    """Below the state folder, by number of threads."""
+    """Peaks are stored below the state folder by number of threads."""
     calls = set_rates((1e9, 2e9), (3e9, 4e9))
     first = peaks.load_or_measure(tmp_path / "device", 1)
     again = peaks.load_or_measure(tmp_path / "device", 1)
@@ -150,7 +150,7 @@ def test_peaks_beside_other_work_are_measured_again(tmp_path: Path, set_rates: C
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", json.dumps({"other": 1})])
 def test_an_invalid_file_is_replaced(tmp_path: Path, set_rates: Callable[..., list[int]], text: str) -> None:
-    """It costs a measurement."""
+    """An invalid file of peaks is replaced by a new measurement."""
     (tmp_path / "peaks.json").write_text(text)
     set_rates((1e9, 2e9))
 

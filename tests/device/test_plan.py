@@ -122,7 +122,7 @@ def test_compile_time_is_cold_or_warm(mlp: Workload) -> None:
 
 
 def test_a_record_has_facts_of_the_compiler(mlp: Workload) -> None:
-    """Under the same names for each; and facts of the child and the machine."""
+    """A record has facts of the compiler, the child and the machine under common names."""
     records, _ = carry_out(Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1))
 
     for record in records.values():
@@ -135,7 +135,7 @@ def test_a_record_has_facts_of_the_compiler(mlp: Workload) -> None:
 
 
 def test_a_record_is_in_the_journal_before_it_is_published(mlp: Workload) -> None:
-    """Durable before visible."""
+    """A record is in the device's journal before it is published."""
     sweep = Sweep(mlp, ["identity", "refusing"], [1], repeats=5, threads=1)
     early = []
 
@@ -172,7 +172,7 @@ def test_rounds_of_another_session_have_other_numbers(mlp: Workload) -> None:
 
 
 def test_statuses_that_are_retried_are_run_again(mlp: Workload) -> None:
-    """Asking to retry `unsupported` runs those trials and no others."""
+    """A retry of `unsupported` runs those trials and no others."""
     sweep = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1)
     first, _ = carry_out(sweep)
     second, events = carry_out(sweep, retry=frozenset({"unsupported"}))
@@ -191,7 +191,7 @@ def test_two_plans_of_one_run_do_not_measure_side_by_side(mlp: Workload) -> None
 
 
 def test_collect_returns_the_missing_records(mlp: Workload) -> None:
-    """In parts, without those that the client has."""
+    """`collect` returns in parts the records that the client lacks."""
     sweep = Sweep(mlp, ["identity", "refusing", "hungry"], [1], repeats=5, threads=1)
     records, _ = carry_out(sweep)
     ids = {trial.compiler: trial.id for trial in sweep.trials()}

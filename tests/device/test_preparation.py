@@ -88,7 +88,7 @@ def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) 
 
 
 def test_the_folders_name_depends_on_every_input() -> None:
-    """Another seed or factor is another preparation; another run is one for a cell only, which may read files."""
+    """Another seed or factor, or another run of a cell, has another folder."""
     (source,) = cell.from_source("import torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n")
     key = preparation.build_key
 

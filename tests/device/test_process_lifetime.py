@@ -10,7 +10,7 @@ from ngbkit.device import process_lifetime
 
 
 def test_waiting_for_a_process_ends_when_it_does() -> None:
-    """For a child or not; the wait for an ended process returns at once."""
+    """The wait for a process ends with it, and returns at once if it has ended."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
     process_lifetime.wait_for_end(process.pid)
     process.wait()
@@ -20,7 +20,7 @@ def test_waiting_for_a_process_ends_when_it_does() -> None:
 
 
 def test_marked_processes_are_ended() -> None:
-    """In whatever session; those with another mark, and this process, live on."""
+    """Every process with the mark is ended in any session, and no other process."""
     sleep = ["sleep", "600"]
     marked, other = (
         subprocess.Popen(sleep, start_new_session=True, env={**os.environ, "NGBKIT_TESTED": value})

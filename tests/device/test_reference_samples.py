@@ -177,7 +177,7 @@ def test_a_hook_that_a_copy_leaves_behind_is_rebuilt() -> None:
     ],
 )
 def test_a_check_that_accepts_wrong_outputs_is_void(outputs: list[np.ndarray], void: str) -> None:
-    """It names them."""
+    """A check that accepts wrong outputs is void, and its reason has them."""
     assert void in find_void(outputs, [])
 
 

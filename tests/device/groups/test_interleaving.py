@@ -89,7 +89,7 @@ def build_worker(compiler: str, noise: float, **fields: Any) -> FakeWorker:
 
 
 def test_every_worker_has_the_fixed_repeats(interleave: Callable[..., Outcome]) -> None:
-    """In the same rounds, without a look at an interval."""
+    """Every worker has the fixed repeats in the same rounds, and no interval is looked at."""
     workers = [build_worker("identity", 0.1), build_worker("onnxruntime", 0.1)]
     outcome = interleave(workers, repeats=40)
 
@@ -129,7 +129,7 @@ def test_a_precise_worker_finishes_before_a_noisy_one(interleave: Callable[..., 
 
 
 def test_the_rule_stops_at_the_requested_precision(interleave: Callable[..., Outcome]) -> None:
-    """By the interval that the metrics will compute from the same rounds."""
+    """The rule stops at the interval that the metrics compute from the same rounds."""
     worker, baseline = build_worker("onnxruntime", 0.03), build_worker("identity", 0.03)
     interleave([baseline, worker], precision=0.02)
     logs = np.log([worker.rounds[number] / baseline.rounds[number] for number in worker.rounds])
@@ -240,7 +240,7 @@ def test_a_failed_worker_does_not_stop_the_others(interleave: Callable[..., Outc
 
 
 def test_progress_is_reported_in_rounds(interleave: Callable[..., Outcome]) -> None:
-    """Of the planned rounds, or with a precision of the expected ones."""
+    """Progress counts rounds of the planned ones, or of the expected ones with a precision."""
     fixed = interleave([build_worker("identity", 0.1)], repeats=20)
     precise = interleave([build_worker("identity", 0.1)], precision=0.02)
 
@@ -249,7 +249,7 @@ def test_progress_is_reported_in_rounds(interleave: Callable[..., Outcome]) -> N
 
 
 def test_contended_rounds_are_made_up_for(interleave: Callable[..., Outcome]) -> None:
-    """By more rounds for all, until each worker has nine tenths of the planned ones uncontended."""
+    """Rounds are added until each worker has nine tenths of the planned ones uncontended."""
     shaken = build_worker("onnxruntime", 0.1, contended=lambda number: number < 4)
     other = build_worker("identity", 0.1)
     interleave([other, shaken], repeats=20, patience=2)
@@ -258,7 +258,7 @@ def test_contended_rounds_are_made_up_for(interleave: Callable[..., Outcome]) ->
 
 
 def test_no_patience_makes_up_for_nothing(interleave: Callable[..., Outcome]) -> None:
-    """The rounds stay marked."""
+    """A patience of 0 adds no rounds for contended ones."""
     shaken = build_worker("identity", 0.1, contended=lambda number: number < 4)
     interleave([shaken], repeats=20, patience=0)
 

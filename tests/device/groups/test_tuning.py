@@ -47,7 +47,7 @@ def test_tuning_precedes_timing(mlp: Workload) -> None:
 
 
 def test_trials_share_the_budget_of_a_sweep(mlp: Workload) -> None:
-    """Of seven candidates the first batch size gets a third, the second half of the rest, the third all of it."""
+    """The trials of a sweep share its budget of candidates."""
     sweep = Sweep(mlp, ["searching"], [1, 2, 4], repeats=3, threads=1, tuning_candidates=7)
     records, _ = carry_out(sweep)
 

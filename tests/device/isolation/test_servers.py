@@ -92,7 +92,7 @@ def test_an_error_within_a_child_is_its_answer(servers: Servers) -> None:
 
 
 def test_the_error_says_how_a_child_ended(servers: Servers) -> None:
-    """By the name of the signal."""
+    """The error of a killed child has the name of the signal."""
     child = servers.get([]).fork(WORLD)
     os.kill(child.pid, signal.SIGSEGV)
     with pytest.raises(ChildEndedError, match="SIGSEGV") as caught:
@@ -159,7 +159,7 @@ def test_a_killed_server_is_replaced(servers: Servers, ready: bool) -> None:
 
 
 def test_a_server_that_never_starts_is_given_up(servers: Servers, tmp_path: Path) -> None:
-    """After a second attempt, with the log of that one."""
+    """A server that fails to start twice is an error with its log."""
     (tmp_path / "fatal.py").write_text("import os\nos.write(2, b'no such chip')\nos._exit(3)\n")
     servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with pytest.raises(ServerEndedError, match="the fork server of fatal ended: no such chip") as caught:
@@ -183,7 +183,7 @@ def test_a_server_ends_with_its_engine_during_imports(servers: Servers, tmp_path
 
 
 def test_the_end_of_a_child_ends_what_it_started(servers: Servers, tmp_path: Path) -> None:
-    """In sessions of their own, as orphans, or without an environment; other children and theirs live on."""
+    """The end of a child ends all processes that it started, and no others."""
     (tmp_path / "starting.py").write_text(STARTING)
     servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     children = [servers.fork(["starting"]) for _ in range(2)]
@@ -229,7 +229,7 @@ def is_gone(process: psutil.Process) -> bool:
 
 
 def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
-    """By the next process that creates a folder there."""
+    """A process that creates a folder removes those of ended processes."""
     code = "import sys; from pathlib import Path; from ngbkit import files; files.make_scratch(Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     leftovers = list(tmp_path.iterdir())

@@ -127,7 +127,7 @@ def test_the_lead_dims_follow():
 
 
 def test_an_interval_is_of_percentiles():
-    """Of the replicates 1 to 100, 90 % are from 5.5 to 95.5; a missing one makes the bounds NaN."""
+    """The bounds of an interval are percentiles of replicates, or NaN if one is missing."""
     draws = np.stack([np.arange(1.0, 101), np.r_[nan, np.arange(1.0, 100)]], axis=1)
 
     low, high = intervals.compute_interval(draws, 0.9)

@@ -31,7 +31,7 @@ def test_no_patience_repeats_nothing() -> None:
 
 
 def test_repeating_is_futile_while_the_machine_stays_contended() -> None:
-    """After three seconds, or half of a longer planned time, without an uncontended piece; one of these ends that."""
+    """Repeats are futile after a time without an uncontended piece."""
     short, long = Patience(factor=100.0, planned_s=1.0), Patience(factor=100.0, planned_s=20.0)
     for patience in (short, long):
         for _ in range(4):

@@ -41,7 +41,7 @@ def plan(repeats: int | None, call_s: float, min_rounds: int, *choices: int, mos
 def test_the_turns_of_a_group_have_the_requested_samples(
     repeats: int, call_s: float, min_rounds: int, choices: list[int]
 ) -> None:
-    """Exactly that many, for any duration of a call, and in the minimum of rounds if the samples suffice."""
+    """The turns have exactly the requested samples, whatever the duration of a call."""
     turns = plan(repeats, call_s, min_rounds, *choices)
 
     assert repeats == sum(turns)
@@ -60,13 +60,13 @@ def test_the_samples_of_a_turn_are_chosen_again_until_there_is_one() -> None:
 
 
 def test_a_rule_that_ends_the_measurement_begins_with_the_minimum_of_rounds() -> None:
-    """Of two samples each, or of one that is long enough to need no settling; without an end of its own."""
+    """A rule begins with the minimum of rounds, in short turns."""
     assert [2] * 12 + [4] * 8 == plan(None, 0.1, 12, 4, most=20)
     assert [1] * 20 == plan(None, 2.0, 12, 8, most=20)
 
 
 def test_calls_settle_for_as_long_whatever_their_duration() -> None:
-    """For the time in which caches become warm; one call that is longer than it; a very long one not at all."""
+    """Calls settle for a constant time, at least one call, and a long call never does."""
     assert (1, 0) == (count_settling_calls(0.1), count_settling_calls(2.0))
     assert SETTLING_S == pytest.approx(count_settling_calls(1e-4) * 1e-4)
     assert [1] * 100 == plan(100, 2.0, 10, 8)
