@@ -46,7 +46,7 @@ def test_tables_and_selections_are_methods():
 
 
 def test_methods_with_arguments(scaling, deepening):
-    """Arguments are passed on."""
+    """The methods of the accessor pass their arguments on to the metrics."""
     sizes = {"raw_bytes": 100, "compressed_bytes": 40}
 
     xr.testing.assert_identical(metrics.tcr(scaling, **sizes), scaling.ngb.tcr(**sizes))
@@ -57,7 +57,7 @@ def test_methods_with_arguments(scaling, deepening):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tree_gives_a_tree(tree, name):
-    """On a tree each node has the metric of its own dataset."""
+    """Each node of a tree has the metric of its own dataset."""
     results = getattr(tree.ngb, name)()
 
     assert ["networks", "blocks"] == list(results.children)
@@ -149,7 +149,7 @@ def join(first: xr.Dataset, second: xr.Dataset, labels: list[object]) -> xr.Data
 
 @pytest.mark.parametrize(("change", "reason"), JOINED.values(), ids=JOINED)
 def test_labels_that_identify_no_trial_are_refused(change, reason):
-    """By metrics, tables and figures alike, whose rows would look alike."""
+    """Metrics, tables and figures refuse labels that identify no trial."""
     data = change(measured_sweep(), slower(measured_sweep()))
 
     methods = (data.ngb.speedup, data.ngb.table, data.ngb.ranking, data.ngb.failures, lambda: data.ngb.plot.speedup())

@@ -48,7 +48,7 @@ def pair() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("compose", COMPOSE)
 def test_a_composition_embeds_the_provenance_of_its_parts(compose: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
-    """In its file, in order, and each dataset once."""
+    """The file of a composition embeds the provenance of its parts in order."""
     path = figures.save(COMPOSE[compose](*pair), tmp_path / "both.svg")
     embedded = json.loads(ElementTree.fromstring(path.read_text()).find(METADATA).text)
 
@@ -76,7 +76,7 @@ def test_colours_are_those_of_each_part(pair: tuple[Any, Any]) -> None:
 
 
 def test_the_configuration_of_a_user_is_above_the_look(pair: tuple[Any, Any]) -> None:
-    """Of a figure, and of a composition."""
+    """The user's configuration overrides the theme of a figure and of a composition."""
     for chart in (pair[0].configure_axis(labelFontSize=20), alt.hconcat(*pair).configure_axis(labelFontSize=20)):
         axis = composition.build_spec(chart)["config"]["axis"]
         assert {**theme.CONFIG["axis"], "labelFontSize": 20} == axis
@@ -99,7 +99,7 @@ def test_a_chart_of_ones_own_keeps_the_theme_of_the_user(pair: tuple[Any, Any], 
 def test_data_is_inline_whatever_transformer_is_enabled(
     transformer: str, pair: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In figures, files and compositions with any number of the user's rows; the transformer stays enabled."""
+    """The data of a figure is inline, whatever transformer the user has enabled."""
     monkeypatch.chdir(tmp_path)
     alt.data_transformers.register("failing", lambda data: 1 / 0)
     points = alt.Chart(pd.DataFrame({"x": range(6000)})).mark_point().encode(x="x:Q")
@@ -161,7 +161,7 @@ def test_a_notebook_shows_a_composition_with_its_look(pair: tuple[Any, Any]) -> 
 
 
 def test_a_comparison_can_be_layered() -> None:
-    """Of the figures it alone has no panels, which Vega-Lite does not layer."""
+    """A chart of a comparison can be layered, as it has no panels."""
     rule = alt.Chart(alt.InlineData(values=[{"y": 2}])).mark_rule().encode(y="y:Q")
     spec = composition.build_spec(alt.layer(draw_example("changes"), rule))
 

@@ -117,7 +117,7 @@ def wide():
 
 @pytest.mark.parametrize("width", [88, 180])
 def test_a_picture_is_as_wide_as_the_column_of_a_paper(wide, tmp_path, width):
-    """Of each format, in millimetres, with text of at least five points."""
+    """A picture of each format has the requested width and text of at least five points."""
     svg, png, pdf = (figures.save(wide, tmp_path / f"figure{kind}", width=width) for kind in (".svg", ".png", ".pdf"))
     root = ElementTree.fromstring(svg.read_text())
     with Image.open(png) as image:

@@ -33,7 +33,7 @@ def test_a_mark_has_the_quantile_and_the_throughput_of_its_trial() -> None:
 
 
 def test_nothing_exceeds_the_front() -> None:
-    """In throughput, at most at its latency; all else is exceeded."""
+    """No trial exceeds the front in throughput at most at its latency."""
     spec = Spec(figures.frontier(measured(network("net"), batch_sizes=[1, 2, 4, 8]), quantile=0.5))
 
     points = [(row["ms"], row["value"]) for row in select(spec, "trial")]

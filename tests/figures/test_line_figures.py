@@ -58,7 +58,7 @@ def test_a_failed_trial_is_marked_at_the_foot():
 
 
 def test_two_failures_of_one_place_stand_on_each_other():
-    """No mark covers another."""
+    """Failures at the same place are stacked, so that no mark covers another."""
     spec = Spec(figures.throughput(measured(compilers=["identity", "openvino", "tvm"], batch_sizes=[1])))
     assert {-1.0} == {row["place"] for row in spec.rows}
 

@@ -81,7 +81,7 @@ def test_break_even_is_where_the_metric_has_it():
 
 
 def test_a_diagonal_is_of_one_number_of_calls():
-    """Along it, seconds over savings equal the number of its label."""
+    """Seconds over savings equal the number of the label along a diagonal."""
     spec = Spec(figures.break_even(measured(*map(network, "ab"))))
 
     ends = [row for row in spec.rows if row["kind"] == "diagonal"]
@@ -380,7 +380,7 @@ def test_a_network_without_a_name_is_drawn(name):
 
 
 def test_a_legend_of_many_networks_is_below_its_panels():
-    """In columns, instead of higher than the figure."""
+    """The legend of many networks is below the panels, in columns."""
     few, many = (
         figures.throughput(
             measured(*(network(f"{'abcd'[number % 4] * 3}{number}") for number in range(count))), by="compiler"
