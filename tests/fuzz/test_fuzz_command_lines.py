@@ -41,7 +41,7 @@ def test_hostile_words_are_told_in_a_sentence(words: list[str], message: str) ->
 
 
 def test_a_state_folder_that_is_a_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By every command that needs it."""
+    """Every command that needs the state folder refuses a file in its place."""
     with fuzz_command_lines.isolate():
         monkeypatch.setenv("NGBKIT_STATE_DIR", "empty.py")
         codes = [cli.main(words) for words in (["runs"], ["cache"], ["run", "mlp.onnx"], ["resume", "2099"])]
