@@ -22,7 +22,7 @@ CACHES = {
 
 
 def test_the_environment_is_plain_json() -> None:
-    """Chip, cores, memory, versions."""
+    """The environment is plain JSON with chip, cores, memory and versions."""
     machine = environment.describe()
 
     assert machine == json.loads(json.dumps(machine))
@@ -35,7 +35,7 @@ def test_the_environment_is_plain_json() -> None:
 
 
 def test_caches_have_names(tmp_path: Path) -> None:
-    """Those of the first core; the total of the last level counts shared ones once."""
+    """Each cache of the first core has a name, and shared caches count once in the total."""
     record(tmp_path, CACHES)
 
     assert {"L1d": 32 << 10, "L1i": 64 << 10, "L2": 1 << 20} == environment.read_cache_sizes(tmp_path)

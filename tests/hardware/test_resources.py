@@ -58,7 +58,7 @@ def test_the_tightest_control_group_around_counts(tmp_path: Path) -> None:
 
 
 def test_a_control_group_of_version_1_limits_memory(tmp_path: Path) -> None:
-    """By its own file names; a group without a limit is not the tightest."""
+    """A limited control group of version 1 limits the available memory."""
     groups = "5:cpu,cpuacct:/\n4:memory:/job\n0::/"
     files = {"proc/self/cgroup": groups, **build_group_v1("job", 1_000_000, 400_000, 50_000)}
     record(tmp_path, {**MACHINE, **files, **build_group_v1("", 9223372036854771712, 900_000, 0)})
@@ -116,7 +116,7 @@ def test_a_process_without_a_kernel_clock_is_read_from_its_counts(monkeypatch: p
 
 
 def test_out_of_memory_kills_are_counted_by_the_kernel(tmp_path: Path) -> None:
-    """If it does not report them, the count is None."""
+    """The count of out-of-memory kills is the kernel's, or None."""
     record(tmp_path, {"vmstat": "nr_free_pages 3\noom_kill 7\nother 1"})
 
     assert 7 == resources.count_out_of_memory_kills(tmp_path / "vmstat")

@@ -36,7 +36,7 @@ def test_freed_memory_is_not_in_use(gpu: FakeGpu) -> None:
 
 
 def test_an_error_names_call_and_cause(gpu: FakeGpu) -> None:
-    """By the driver's own name, number and text, which identify a trial that is out of memory."""
+    """The error of a CUDA call has the driver's own name, number and text."""
     driver = cuda.Driver()
     with pytest.raises(RuntimeError) as caught:
         driver.allocate(1 << 40)

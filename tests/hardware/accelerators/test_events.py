@@ -27,7 +27,7 @@ def _network(gpu: FakeGpu, driver: cuda.Driver) -> Callable[[], None]:
 
 
 def test_a_call_has_the_duration_on_the_gpu(gpu: FakeGpu, driver: cuda.Driver) -> None:
-    """In seconds a call, for one call or several."""
+    """The timer returns seconds per call for one call and for several."""
     measure = events.build_timer(_network(gpu, driver), driver.stream.value or 0)
 
     assert pytest.approx([2e-3, 2e-3, 2e-3]) == [measure(1), measure(5), measure(1)]
@@ -47,7 +47,7 @@ def test_the_default_stream_can_be_timed(gpu: FakeGpu) -> None:
 
 
 def test_a_flush_overwrites_twice_the_cache(gpu: FakeGpu, driver: cuda.Driver) -> None:
-    """After the flush its buffer is empty."""
+    """The flush overwrites twice the size of the cache."""
     flush = events.Flush(driver.stream.value or 0, wait=True)
     content = np.full(flush.size, 7, np.uint8)
     driver.upload(flush._address.value, content)

@@ -111,7 +111,7 @@ def test_the_requirements_are_those_of_the_extras(wheels: ModuleType) -> None:
 
 
 def test_a_program_is_timed_by_both_clocks(checks: ModuleType, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By events its work takes what it says, and an L2 flush does not count."""
+    """Both clocks time a program, and a flush of the cache does not count."""
     monkeypatch.setattr(checks, "SAMPLE_S", 1e-6)
     driver = Driver()
 

@@ -51,7 +51,7 @@ def test_a_driver_that_does_not_start_is_reported(call: str, monkeypatch: pytest
 
 
 def test_a_driver_that_crashes_ends_only_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The problem says so."""
+    """A driver that crashes ends only its probe, and the problem says so."""
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit:crash")
 
     assert "does not start (looking for a GPU: it ended with -6" in cuda.find_problem("torch", "")
@@ -109,7 +109,7 @@ def test_each_library_is_probed_once(tmp_path: Path) -> None:
 
 
 def test_the_gpu_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In plain JSON, with units in the names; the kernel reports the version of the driver."""
+    """The description of a GPU is plain JSON with units in its names."""
     described = cuda.describe()
     described.pop("driver_version", None)
 
@@ -147,7 +147,7 @@ def test_the_compute_capability_is_a_pair(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_the_version_of_the_driver_is_read(file: str, text: str, version: str, tmp_path: Path) -> None:
-    """If the kernel reports it; otherwise it is empty."""
+    """The version of the driver is read from the kernel, or empty."""
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
 

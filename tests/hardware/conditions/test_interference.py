@@ -71,7 +71,7 @@ def test_a_turn_with_the_machine_to_itself_is_not_contended(tmp_path: Path, monk
 def test_a_turn_that_a_quota_paused_is_contended(
     cgroup: str, folder: str, field: str, unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By either version of control groups; without a pause it is not."""
+    """A turn is contended if a quota of either version of control groups paused it."""
     stat = tmp_path / folder / "cpu.stat"
     record(tmp_path, {f"proc/{OWN}/cgroup": cgroup, f"{folder}/cpu.stat": f"nr_throttled 1\n{field} {unit:.0f}"})
     machine = Machine(tmp_path, monkeypatch)
@@ -166,7 +166,7 @@ def test_without_waiting_times_preemptions_count(tmp_path: Path, monkeypatch: py
 
 
 def test_a_child_of_this_machine_is_monitored() -> None:
-    """By the kernel's own files; after its end, all is zero."""
+    """The monitor reads a child from the kernel's files, and zero after its end."""
     code = "import sys\nfor line in sys.stdin: print(sum(range(10**6)), flush=True)"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as child:
@@ -187,6 +187,6 @@ def test_a_child_of_this_machine_is_monitored() -> None:
 
 
 def test_no_process_cannot_be_monitored() -> None:
-    """It raises at once."""
+    """A monitor of a missing process raises at once."""
     with pytest.raises(ProcessLookupError, match="no process 4194303"):
         InterferenceMonitor(4194303)

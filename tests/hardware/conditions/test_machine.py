@@ -53,7 +53,7 @@ def build_sleep(root: Path, later: Mapping[str, object]) -> Callable[[float], No
 
 
 def test_an_observation_is_plain_json() -> None:
-    """Of this machine, whatever it reports."""
+    """The observation of this machine is plain JSON."""
     observed = conditions.observe(0.02)
 
     assert observed == json.loads(json.dumps(observed))
@@ -138,7 +138,7 @@ def test_a_board_without_reports_is_observed_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_containers_quota_is_in_cores(tmp_path: Path, files: dict[str, object], quota: float | None) -> None:
-    """From either version of control groups, the tightest; None without a limit."""
+    """The quota of a container is the tightest of its control groups in cores, or None."""
     assert quota == conditions.observe(0, record(tmp_path, files))["cpu_quota_cores"]
 
 
@@ -177,7 +177,7 @@ def test_a_quiet_machine_has_no_warning() -> None:
     ],
 )
 def test_a_warning_has_a_remedy(observed: dict[str, object], sentence: str) -> None:
-    """In one sentence each."""
+    """Each condition has a warning of one sentence."""
     warnings = conditions.list_warnings({"cores_usable": 4, **observed})
 
     assert [True] == [warning.startswith(sentence) for warning in warnings]
@@ -209,7 +209,7 @@ def test_threads_with_a_core_each_have_no_warning() -> None:
 
 
 def test_an_observation_has_the_requested_duration() -> None:
-    """It sleeps once."""
+    """An observation sleeps once for the requested duration."""
     sleeps: list[float] = []
     conditions.observe(0.5, sleep=sleeps.append)
 

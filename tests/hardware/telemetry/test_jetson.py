@@ -33,7 +33,7 @@ def test_an_agx_orin_is_read_from_hwmon_and_devfreq(tmp_path: Path) -> None:
 
 
 def test_the_input_of_a_module_is_all_its_power(tmp_path: Path) -> None:
-    """If it has a sensor, the others are parts of it."""
+    """The sensor of a module's input gives its whole power, and the others are parts of it."""
     chip = open_chip(tmp_path, ORIN_NX)
     reading = chip.read()
 
@@ -53,7 +53,7 @@ def test_a_xavier_is_read_from_industrial_io(tmp_path: Path) -> None:
 
 
 def test_power_is_voltage_times_current(tmp_path: Path) -> None:
-    """In industrial I/O, for sensors without power."""
+    """The power of a sensor in industrial I/O is its voltage times its current."""
     sensor = "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0"
     rail = {"rail_name_0": "POM_5V_IN", "in_voltage0_input": 5000, "in_current0_input": 700}
     nano = {
@@ -65,7 +65,7 @@ def test_power_is_voltage_times_current(tmp_path: Path) -> None:
 
 
 def test_the_power_of_a_channel_is_preferred(tmp_path: Path) -> None:
-    """In microwatts, the unit of hwmon."""
+    """The power that a channel reports is preferred to voltage times current."""
     files = {**ORIN_NX, f"{HWMON}/hwmon1/power1_input": 7_250_000}
 
     assert 7.25 == pytest.approx(open_chip(tmp_path, files).read().power_w)

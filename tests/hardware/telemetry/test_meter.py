@@ -42,7 +42,7 @@ class Counted:
 
 
 def test_a_chip_is_read_during_a_turn() -> None:
-    """Before it, in it and after it; the use summarizes these readings."""
+    """The meter reads a chip before, in and after a turn, and summarises the readings."""
     counted = Counted()
     chip = FakeChip(build_readings(4, power_w=10.0, busy_percent=50.0), on_read=counted)
     meter = Meter(chip, period_s=0.0)
@@ -138,7 +138,7 @@ def stuck() -> Iterator[threading.Event]:
 
 @pytest.mark.parametrize("hang", [1, 2])
 def test_a_driver_that_hangs_is_given_up(stuck: threading.Event, hang: int) -> None:
-    """At the beginning of a turn or at its end: that turn is dropped, and later ones do not wait."""
+    """A driver that hangs loses its turn, and later turns do not wait."""
     chip = FakeChip(build_readings(2), on_read=lambda count: stuck.wait() if count == hang else None)  # type: ignore[arg-type, return-value]
     meter = Meter(chip, period_s=30.0, patience_s=0.01)
     with meter.record_turn():
@@ -151,7 +151,7 @@ def test_a_driver_that_hangs_is_given_up(stuck: threading.Event, hang: int) -> N
 
 
 def test_a_system_without_threads_has_no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn continues."""
+    """A turn continues without telemetry if no thread starts."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

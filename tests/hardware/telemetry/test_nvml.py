@@ -59,7 +59,7 @@ def open_chip(
 
 
 def test_a_gpu_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In plain units; idling and a user's clocks are no throttling."""
+    """The reading of a GPU is in plain units, and idling is no throttling."""
     reading = open_chip(monkeypatch, tmp_path, build_gpu(0, TALKATIVE)).read()
 
     assert (98765.432, 412.5, 97.0) == (reading.energy_j, reading.power_w, reading.busy_percent)
@@ -81,7 +81,7 @@ def test_a_gpu_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_refusal_costs_one_field(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: object, field: str
 ) -> None:
-    """All others stay."""
+    """A refused query leaves one field empty, and all others stay."""
     complete = open_chip(monkeypatch, tmp_path, build_gpu(0, TALKATIVE)).read()
     partial = {name: answer for name, answer in TALKATIVE.items() if name != refused}
     reading = open_chip(monkeypatch, tmp_path, build_gpu(0, partial)).read()
@@ -115,7 +115,7 @@ def test_a_gpu_that_refuses_everything_is_still_one(monkeypatch: pytest.MonkeyPa
 def test_the_delay_of_power_depends_on_its_source(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: dict[Any, Any], power: float | None, lag: float
 ) -> None:
-    """Instantaneous power is preferred."""
+    """The lag of power depends on its source, of which the instantaneous one is preferred."""
     chip = open_chip(monkeypatch, tmp_path, build_gpu(0, answers))
 
     assert (power, lag) == (chip.read().power_w, chip.lag_s)
@@ -139,7 +139,7 @@ def test_a_newer_library_reports_temperature_by_its_newer_name(monkeypatch: pyte
 
 
 def test_memory_of_the_driver_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """If the library has the second version of the function."""
+    """The used memory excludes the driver's, if the library reports it."""
     answers = {("nvmlDeviceGetMemoryInfo", 2): SimpleNamespace(used=2 << 30, total=80 << 30)}
     monkeypatch.setattr(Pynvml, "nvmlMemory_v2", 2, raising=False)
 
@@ -164,7 +164,7 @@ def test_a_gpu_describes_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_the_gpu_is_the_one_that_children_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """This process's choice precedes the accelerator's number, as it does for them."""
+    """The process's choice of visible GPUs precedes the accelerator's number, as for its children."""
     gpus = [build_gpu(number, TALKATIVE) for number in range(3)]
     by_number = open_chip(monkeypatch, tmp_path, *gpus, accelerator="cuda:2").describe()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
@@ -198,7 +198,7 @@ def test_without_nvidia_ml_py_the_problem_is_to_install_it(monkeypatch: pytest.M
 
 
 def test_without_a_driver_the_problem_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In NVML's own words."""
+    """The problem of a missing driver has NVML's own words."""
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml([], {"nvmlInit": "NVML Shared Library Not Found"}))
 
     assert None is telemetry.open("cuda:0", tmp_path)
@@ -206,7 +206,7 @@ def test_without_a_driver_the_problem_says_so(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_missing_gpu_is_named_with_the_listed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By number and UUID."""
+    """The problem of a missing GPU lists the others by number and UUID."""
     monkeypatch.setitem(sys.modules, "pynvml", Pynvml([build_gpu(0)]))
 
     assert None is telemetry.open("cuda:4", tmp_path)

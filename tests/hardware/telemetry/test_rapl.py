@@ -54,7 +54,7 @@ def read_joules(chip: CpuChip) -> float | None:
 
 
 def test_packages_and_their_memory_add_up(tmp_path: Path) -> None:
-    """From the first reading on."""
+    """The energy is the sum of packages and memory since the first reading."""
     root = record(tmp_path, build_zones(SERVER))
     chip = open_chip(root)
 
@@ -169,7 +169,7 @@ def test_a_gpu_has_its_own_energy_beside_them(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_turn_of_a_cpu_is_read_three_times(tmp_path: Path) -> None:
-    """At its beginning, after the lag and at its end: nothing wakes up beside the timed calls."""
+    """A turn of a CPU is read at its start, after the lag and at its end."""
     chip = open_chip(record(tmp_path, build_zones(SERVER)))
     times: list[float] = []
     read = chip.read

@@ -36,12 +36,12 @@ def build_counter(watts: Callable[[float], float], every: float = 0.1, step: flo
 
 
 def test_without_a_turn_there_is_no_use() -> None:
-    """All is None."""
+    """The use of no turn is empty."""
     assert Use() == sum_up([])
 
 
 def test_energy_is_the_difference_of_the_counter() -> None:
-    """Over the whole turn, although its first readings are discarded."""
+    """The energy is the difference of the counter over the whole turn."""
     use = sum_up([build_turn(2.0, energy_j=lambda time_s: 1000 + 50 * time_s)])
 
     assert (100.0, 2.0) == (pytest.approx(use.energy_j), use.turns_s)
@@ -55,7 +55,7 @@ def test_the_counter_precedes_power() -> None:
 
 
 def test_without_a_counter_energy_is_the_area_under_power() -> None:
-    """By trapezoids."""
+    """The energy is the trapezoidal area under power if there is no counter."""
     conclusive = [(0.1, 12.0), (1.1, 22.0), (2.1, 12.0)]
     readings = [
         Reading(time_s=0.0, power_w=500.0),
@@ -108,7 +108,7 @@ def test_a_sensor_that_does_not_lag_needs_no_long_turns() -> None:
 
 
 def test_a_counter_reset_is_rejected() -> None:
-    """After a reload of the driver, without power, energy is unknown."""
+    """The energy is None if the counter was reset and there is no power."""
     readings = build_turn(2.0, energy_j=lambda time_s: 1000.0 if time_s < 1 else 5.0)
 
     assert None is sum_up([readings]).energy_j
@@ -152,7 +152,7 @@ def test_peaks_are_the_highest_of_all_turns() -> None:
 
 
 def test_every_cause_of_throttling_in_a_turn_is_reported() -> None:
-    """At any moment of it, and counted in it; not before it."""
+    """Every cause of throttling within a turn is reported, and none from before it."""
     before = Reading(time_s=0.0, throttled=frozenset({"thermal"}), events={"over-current": 3, "under-voltage": 1})
     during = Reading(time_s=1.0, throttled=frozenset({"power cap"}), events={"over-current": 3, "under-voltage": 1})
     after = Reading(time_s=2.0, events={"over-current": 4, "under-voltage": 1})
@@ -169,7 +169,7 @@ def test_one_reading_is_not_a_turn() -> None:
 
 
 def test_facts_are_plain_json() -> None:
-    """Throttling is a list."""
+    """The facts of a use are plain JSON, with a list for throttling."""
     facts = sum_up(
         [build_turn(1.0, clock_mhz=lambda time_s: 900.0, throttled=lambda time_s: frozenset({"thermal", "a"}))]
     ).to_facts()

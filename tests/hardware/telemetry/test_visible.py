@@ -22,7 +22,7 @@ SLICED = [Gpu(index=0, name="A", uuid="GPU-aa11-1", slices=("MIG-c1", "MIG-c2"))
     ],
 )
 def test_the_first_visible_gpu_is_selected(accelerator: str, environment: dict[str, str], selector: str) -> None:
-    """If none is hidden, the number of the accelerator."""
+    """The first visible GPU is selected, or that of the accelerator's number if none is hidden."""
     assert selector == select_entry(accelerator, environment)
 
 
@@ -51,7 +51,7 @@ def test_an_ambiguous_or_unknown_selector_matches_none(selector: str) -> None:
 
 
 def test_a_number_among_different_gpus_is_an_assumption() -> None:
-    """Unless CUDA counts as NVML does; a UUID is none."""
+    """A number is an assumption among different GPUs, unless CUDA counts by bus."""
     matches = [
         match_gpu("1", DIFFERENT, ""),
         match_gpu("1", DIFFERENT, "PCI_BUS_ID"),
