@@ -209,7 +209,7 @@ def test_one_device_of_several_is_judged_alone() -> None:
 
 
 def test_a_gate_of_nothing_is_an_error() -> None:
-    """Of the baseline alone, no speed-up can change."""
+    """A gate of the baseline alone is an error, as no speed-up can change."""
     pair = [measured(network("a"), compilers=("identity",)) for _ in range(2)]
 
     with pytest.raises(UsageError, match=r"no trial to judge: .* beside what is compared with itself"):
@@ -251,7 +251,7 @@ def test_the_exit_code_is_the_verdict(
 def test_an_invalid_option_is_refused_first(
     capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    """Before a file is read: there is none here."""
+    """An invalid option is refused before a file is read."""
     assert 2 == cli.main(["compare", "a.nc", "b.nc", *options])
 
     assert re.search(message, capsys.readouterr().err)

@@ -117,7 +117,7 @@ BUSY = {"other_busy_percent": 99.6, "busiest": ["stress"]}
 def test_what_ran_when_a_run_began_stays_with_it(
     mlp: Workload, devices: Mapping[str, Mapping[str, object]], text: str, tmp_path: Path
 ) -> None:
-    """In each table and in the subtitle of each figure, also of a dataset that was saved and opened again."""
+    """A table and a figure of a saved dataset report the other work of its run."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
     data.attrs["environments"] = json.dumps({label: {"conditions": state} for label, state in devices.items()})
     data = storage.load(storage.save(data, tmp_path / "run.nc"))
@@ -129,7 +129,7 @@ def test_what_ran_when_a_run_began_stays_with_it(
 
 
 def test_a_single_compiler_has_no_rival(mlp: Workload) -> None:
-    """There is nothing to conclude."""
+    """A single compiler has no conclusion."""
     assert [] == conclude(measure(mlp, {"identity": 1.0}))
 
 

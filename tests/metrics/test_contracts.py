@@ -49,7 +49,7 @@ def test_unlike_columns_are_refused(unlike, name):
 
 
 def test_the_ways_out_work(unlike):
-    """Unlike contracts can be excluded, masked or allowed."""
+    """A comparison excludes, masks or allows unlike contracts."""
     trial = {"workload": "net", "depth": 1, "batch_size": 1}
 
     assert [1, 2] == metrics.speedup(unlike.sel(compiler=["identity", "a"])).sel(trial).values.tolist()

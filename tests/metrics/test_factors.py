@@ -36,7 +36,7 @@ xeon openvino 256 8 0.1589 1.577   xeon openvino 256 16 0.1015 1.029
     [(TABLE_VII, 12, ("xeon", "openvino", "64", "8")), (TABLE_VIII, 9, ("xeon", "onnxruntime", "128", "16"))],
 )
 def test_the_papers_tables_hold_rows_that_contradict_themselves(table, count, example):
-    """Most have a positive slope with a retention below 1, one the reverse."""
+    """Some rows of the paper's tables have a slope and a retention that contradict."""
     rows = np.array(table.split()).reshape(-1, 6)
 
     flagged = rows[arrays.contradict(rows[:, 4].astype(float), rows[:, 5].astype(float))]
@@ -121,7 +121,7 @@ def test_friction_leaves_out_what_failed(widening):
 
 
 def test_friction_of_a_tree_is_of_the_nodes_with_widths(widening, scaling):
-    """Other nodes are omitted."""
+    """The friction of a tree omits nodes without widths."""
     tree = xr.DataTree.from_dict({"/networks": scaling, "/blocks": widening})
 
     assert ["blocks"] == list(tree.ngb.friction().children)

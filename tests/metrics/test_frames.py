@@ -89,7 +89,7 @@ def test_networks_of_several_sets_of_factors_are_one_frame() -> None:
 
 @pytest.mark.parametrize("selected", [False, True])
 def test_a_row_is_a_sample(selected: bool) -> None:
-    """In measured order, with its round and whether it was contended; of a selection too."""
+    """Each row of the frame is a sample in measured order, with its round and its contention."""
     data = measured()
     data = data.sel(compiler="openvino") if selected else data
     frame = data.ngb.to_dataframe("samples")
@@ -141,7 +141,7 @@ def test_parquet_without_pyarrow_has_a_hint(tmp_path: Path, monkeypatch: pytest.
 def test_the_shell_writes_every_format(
     format: str, rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To a file, or without one as CSV; profiles as JSON, since planners read that."""
+    """The shell exports every format to a file, or prints it."""
     file = str(storage.save(measured(), tmp_path / "a.nc"))
     command = ["export", file, "--format", format]
     for suffix in (".csv", ".parquet"):

@@ -94,7 +94,7 @@ def test_it_has_a_chart(data: xr.Dataset) -> None:
 
 
 def test_it_is_in_tables_comparisons_means_and_frames(data: xr.Dataset) -> None:
-    """Each has its unit."""
+    """A new metric is in tables, comparisons, means and frames, with its unit."""
     frame = data.ngb.to_dataframe()
 
     assert "time of one sample (ms)" == data.ngb.table("milliseconds").frame.attrs["title"]

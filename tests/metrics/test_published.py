@@ -58,7 +58,7 @@ def test_means_are_of_complete_networks(networks: xr.Dataset) -> None:
 
 
 def test_depths_have_intervals(blocks: xr.Dataset) -> None:
-    """Those of the dataset; the paper printed none."""
+    """The intervals of depths are those of the dataset, as the paper printed none."""
     table = metrics.beside_paper(blocks, "VII")
     slope = metrics.depth_slope(blocks, ci=0.95).sel(device="cpu", workload="conv", width=64, batch_size=8)
     row = table.loc[("conv", 64, 8, "openvino")]

@@ -27,7 +27,7 @@ def draw_rounds(
     ("rounds", "width", "correlation", "quantile"), [(40, 10, 0.0, 0.99), (40, 10, 0.3, 0.95), (20, 5, 0.5, 0.9)]
 )
 def test_the_probability_is_calibrated(rounds: int, width: int, correlation: float, quantile: float) -> None:
-    """At the true quantile it has no tendency, and it is rarely sure; the interval covers."""
+    """The probability is without bias at the true quantile and rarely sure, and the interval covers."""
     generator = np.random.default_rng(0)
     true = math.exp(0.05 * NormalDist().inv_cdf(quantile))
     probabilities, covers = [], []

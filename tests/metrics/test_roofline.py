@@ -47,7 +47,7 @@ def test_everything_is_described(counted):
 
 
 def test_a_device_without_peaks_has_rates_and_no_fraction(counted):
-    """Known rates are returned."""
+    """A device without peaks has rates, and no fraction or bound."""
     rates = metrics.roofline(counted).sel(device="old")
 
     assert rates["flops"].notnull().all()
@@ -75,7 +75,7 @@ def test_a_roofline_says_what_it_lacks(counted):
 
 
 def test_a_failed_trial_has_no_roofline(counted):
-    """It is NaN throughout."""
+    """The roofline of a failed trial is NaN throughout."""
     counted["latency"].loc[{"workload": "wide"}] = np.nan
 
     rates = metrics.roofline(counted).sel(workload="wide", device="cpu")

@@ -32,7 +32,7 @@ def grid(latency: np.ndarray, rounds: bool = False) -> xr.Dataset:
 
 
 def test_throughput(scaling):
-    """Batch size over latency."""
+    """The throughput is the batch size over the latency."""
     assert [[2.0, 4.0], [5.0, 8.0]] == values(metrics.throughput(scaling))
 
 
@@ -60,12 +60,12 @@ def test_rtr(scaling):
 
 
 def test_ase(scaling):
-    """4/(4*2) and 8/(4*5)."""
+    """The ASE is the throughput over batch size times that of batch size 1."""
     assert [[1.0, 0.5], [1.0, 0.4]] == values(metrics.ase(scaling))
 
 
 def test_bsr(scaling):
-    """0.4/0.5, which is 2/2.5."""
+    """The BSR is the ASE over that of identity."""
     assert [[1.0, 1.0], [1.0, 0.8]] == values(metrics.bsr(scaling))
 
 

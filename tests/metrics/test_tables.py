@@ -310,7 +310,7 @@ def test_the_baseline_over_itself_is_exact():
 
 
 def test_nodes_without_the_factor_have_no_rows():
-    """Of a tree, the others remain; of a dataset alone, the error says what to add."""
+    """The table of a tree omits nodes without the factor; that of a dataset is an error."""
     tree = measured(network("net"), network("conv", depth=(1, 2)))
 
     assert {"conv"} == set(tables.compact(tree, "retention").index.get_level_values("workload"))

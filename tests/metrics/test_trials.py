@@ -32,7 +32,7 @@ def contended(measured) -> xr.Dataset:
 
 
 def test_a_contended_sample_is_left_out(contended):
-    """From its own column and from the anchor, but from no other; ratios pair the rounds that both have."""
+    """A contended sample is omitted from its own column and from the anchor, and from no other."""
     quiet = metrics.uncontended(contended)
 
     assert [[0, 1, 2], [0, -1, 2]] == quiet["round"].sel(batch_size=4).values.reshape(2, 3).tolist()
@@ -88,7 +88,7 @@ def explained(measured) -> xr.Dataset:
 
 
 def test_why(explained):
-    """There is one row per ok trial, with counts, precision, threads and all facts."""
+    """The frame has one row per ok trial, with counts, precision, threads and all facts."""
     table = explained.ngb.why()
 
     assert [

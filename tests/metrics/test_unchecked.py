@@ -64,7 +64,7 @@ def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None
 
 
 def test_tables_mark_the_numbers_and_say_why() -> None:
-    """Those with an interval, those without, and those of a trial over itself."""
+    """A table marks every number of an unchecked trial, with or without an interval."""
     for figure in ("speedup", "throughput", "latency", "compile_time"):
         text = tables.to_text(tables.compact(measure(), figure))
         (row,) = (re.split(" {2,}", line) for line in text.splitlines() if line.startswith("net "))
@@ -89,7 +89,7 @@ def test_a_table_of_other_trials_names_only_those_it_shows() -> None:
 
 
 def test_means_of_groups_are_marked_where_a_member_was_not_checked() -> None:
-    """The others are not."""
+    """A mean is marked if a member of its group was not checked."""
     table = tables.compact(measure("a", "b"), "speedup", by=lambda _: "all")
 
     assert [False, False, True] == [str(cell).endswith("?") for cell in table.iloc[0]]
@@ -119,7 +119,7 @@ def test_a_slow_trial_that_was_not_checked_keeps_no_other_from_winning() -> None
 
 
 def test_a_group_without_any_check_has_no_fastest() -> None:
-    """Neither compiler nor network."""
+    """A group without any check has no fastest compiler and no fastest network."""
     lines = conclude(measure("a", "b", unchecked=tuple(SPEEDS)))
 
     assert lines[0].startswith(f"6 of 6 trials were not checked: {REASON}. ")

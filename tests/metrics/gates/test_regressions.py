@@ -57,7 +57,7 @@ def test_a_planted_regression_is_an_alarm() -> None:
 
 
 def test_what_is_unchanged_passes() -> None:
-    """Far below the margin it is not slower; near the margin nothing is sure, and few are called fine."""
+    """An unchanged trial is not slower far below the margin, and rarely sure near it."""
     unchanged = simulate(1, 40, slowdown=0.0, seed=2, margin=0.02)
     near = simulate(1, 40, slowdown=0.02, seed=3, margin=0.02)
 
@@ -85,5 +85,5 @@ def test_holm_adjusts_from_the_smallest() -> None:
 
 
 def test_the_verdicts_are_those_of_the_type() -> None:
-    """The worst one first."""
+    """The verdicts are those of the type, with the worst first."""
     assert ("slower", "failed", "not conclusive", "not judged", "not slower") == regressions.VERDICTS

@@ -137,7 +137,7 @@ def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: flo
 
 @pytest.mark.parametrize("drift_sd", [0.0, 0.03])
 def test_intervals_cover_the_truth(drift_sd: float) -> None:
-    """Of 400 repetitions about 95 %: side by side, and minutes apart where the machine drifts as much as allowed."""
+    """The intervals of a comparison cover the truth in about 95 % of 400 repetitions."""
     generator = np.random.default_rng(1)
     sampler = Sampler(level=0.95, generator=np.random.default_rng(2))
     covered = 0
@@ -174,7 +174,7 @@ def test_the_lead_is_antisymmetric() -> None:
 
 @pytest.mark.parametrize("bundles", [None, {"a": 1, "b": 2, "c": 3}])
 def test_probabilities_of_being_the_fastest_sum_to_one(bundles: Mapping[str, int] | None) -> None:
-    """Of close networks each has a share, and the slow one has none."""
+    """The probabilities of being the fastest sum to one, and a slow network has none."""
     data = measure({"a": 1.0, "b": 1.0, "c": 3.0}, bundles=bundles)
     ranks = network_ranking(data)
 
@@ -187,7 +187,7 @@ def test_probabilities_of_being_the_fastest_sum_to_one(bundles: Mapping[str, int
 
 
 def test_two_networks_have_one_probability() -> None:
-    """That of the ranking is that of the pair."""
+    """The probability of a ranking of two networks is that of the pair."""
     data = measure({"a": 1.0, "b": 1.003})
     probability = float(network_ranking(data)["probability"].iloc[0])
 
@@ -362,7 +362,7 @@ def test_a_dataset_without_rounds_compares_no_network() -> None:
 
 
 def test_invalid_arguments_are_refused() -> None:
-    """By name, with what is valid."""
+    """The error of an invalid argument has its name and the valid ones."""
     data = measure({"a": 1.0, "b": 2.0})
 
     with pytest.raises(UnknownNameError, match="opnvino"):
@@ -374,7 +374,7 @@ def test_invalid_arguments_are_refused() -> None:
 
 
 def test_the_bundle_is_part_of_the_dataset() -> None:
-    """Exactly, also through JSON; a record of an earlier format has none."""
+    """The dataset has the exact number of each bundle, or NaN."""
     data = measure({"a": 1.0, "b": 2.0}, bundles={"a": (1 << 40) - 1, "b": None})
 
     assert isinstance(data, xr.Dataset)

@@ -71,7 +71,7 @@ def test_what_cannot_be_served_has_a_reason() -> None:
 
 
 def test_batch_sizes_whose_calls_miss_the_deadline_are_left_out() -> None:
-    """Those that the user names are served."""
+    """Batch sizes that miss the deadline are omitted, unless the user names them."""
     data = measured(network("net"), batch_sizes=(1, 4), compilers=["identity"])
     calls = (data["batch_size"] / data["throughput"]).squeeze()
     between = f"{1e3 * float(calls.mean()):.3f}ms"

@@ -91,7 +91,7 @@ def test_differences_between_processes_are_allowed_for() -> None:
 
 
 def test_few_samples_are_never_sure() -> None:
-    """Of 100 calls all keep a deadline that is far away; the note says how many samples would be needed."""
+    """A choice of few samples is never sure, and a note has the number of samples needed."""
     choices = metrics.choose(build({("fast", 1): 0.010}, samples=100), "1s")
 
     (row,) = choices.table.to_dict("records")
@@ -218,7 +218,7 @@ def test_calls_in_blocks_are_bounded_by_their_block() -> None:
 
 
 def test_contended_samples_are_left_out_unless_they_are_asked_for() -> None:
-    """They are the tail."""
+    """A choice omits contended samples unless the user requests them."""
     data = build({("fast", 1): 0.010})
     slow = xr.zeros_like(data["latency"], dtype=bool)
     slow[..., ::10] = True
@@ -233,7 +233,7 @@ def test_contended_samples_are_left_out_unless_they_are_asked_for() -> None:
 
 
 def test_it_is_plain_json_and_a_table() -> None:
-    """For programs, and for a notebook."""
+    """A choice is plain JSON for programs and a table for a notebook."""
     choices = metrics.choose(build(LATENCIES, samples=60), "50ms")
 
     answer = json.loads(json.dumps(choices.to_json(), allow_nan=False))
@@ -257,7 +257,7 @@ def test_it_is_plain_json_and_a_table() -> None:
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
-    """In a sentence that says what is valid."""
+    """The error of an invalid argument has the valid ones."""
     data = measured(network("net")) if "unlike" in arguments else build(LATENCIES)
     with pytest.raises(UsageError, match=message):
         metrics.choose(data, **arguments)
