@@ -62,7 +62,7 @@ def test_a_kernel_updates_one_output(recorder: Recorder, mlp_file: Path) -> None
 def test_a_run_that_has_ended_is_displayed_once(
     recorder: Recorder, mlp_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No update follows."""
+    """A run that has ended is displayed once, without updates."""
     kernel: Any = SimpleNamespace(kernel=object())
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     run.wait()
@@ -174,7 +174,7 @@ def test_an_empty_list_is_a_sentence() -> None:
 
 @pytest.mark.parametrize("program", [("-m", "IPython", "--no-banner", "--colors=nocolor"), ()])
 def test_a_terminal_without_the_signs_of_tables_shows_others(program: tuple[str, ...], tmp_path: Path) -> None:
-    """In IPython and in plain Python, whose locale is that of C."""
+    """A terminal with the locale C shows tables in ASCII."""
     storage.save(measured(batch_sizes=[1]), tmp_path / "a.nc")
     lines = f"import ngbkit\nds = ngbkit.load({str(tmp_path / 'a.nc')!r})\nprint(ds.ngb.table('speedup'))"
     code = f"%load_ext ngbkit\n{lines}\nprint(chr(0xb1))" if program else lines

@@ -47,7 +47,7 @@ def test_a_variable_has_the_values_of_a_file(shell: InteractiveShell, network: s
 
 
 def test_a_module_of_the_notebook_has_inputs(shell: InteractiveShell) -> None:
-    """Those of a variable, or of a shape; its batch is where the option says."""
+    """The inputs of a module are those of a variable or of a shape."""
     import torch
 
     shell.user_ns.update(net=torch.nn.Tanh(), rows=torch.ones(3, 4))
@@ -59,7 +59,7 @@ def test_a_module_of_the_notebook_has_inputs(shell: InteractiveShell) -> None:
 
 
 def test_a_module_takes_the_arrays_of_a_file(shell: InteractiveShell, network: str) -> None:
-    """By argument, or in order."""
+    """A module gets the arrays of a file by argument or in order."""
     import torch
 
     shell.user_ns["net"] = torch.nn.Tanh()

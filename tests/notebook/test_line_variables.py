@@ -174,7 +174,7 @@ def test_options_in_braces_stay(word: str) -> None:
 
 
 def test_variables_in_options_are_inserted() -> None:
-    """In every form; two dollar signs are a dollar sign."""
+    """Variables are inserted in every form, and two dollar signs give one."""
     scope = Scope({"size": 96, "hint": "latency"})
 
     assert 'net{"img_size":96,"b":96,"c":"latency"}' == expand('net{"img_size":$size,"b":{size},"c":"$hint"}', scope)
@@ -231,14 +231,14 @@ def test_without_a_caller_the_scope_is_the_notebook(shell: InteractiveShell) -> 
     ],
 )
 def test_a_value_that_its_line_drops_is_displayed(shell: InteractiveShell, cell: str, is_displayed: bool) -> None:
-    """In a function, a loop or before other lines IPython displays nothing, and the results would be lost."""
+    """A magic displays its value where IPython would drop it."""
     _, output = run_cell(shell, cell)
 
     assert is_displayed == ("identity" in output)
 
 
 def test_the_value_of_a_cell_is_displayed_once(shell: InteractiveShell) -> None:
-    """By IPython alone, as any other value."""
+    """IPython alone displays the value of a cell."""
     _, output = run_cell(shell, "%ngcompilers identity")
 
     assert 1 == output.count("identity\n")

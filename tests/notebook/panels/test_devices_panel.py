@@ -96,14 +96,14 @@ def test_the_table_survives_an_error(panel: DevicesPanel, monkeypatch: pytest.Mo
 
 
 def test_a_check_without_an_engine_names_the_button_to_press(panel: DevicesPanel) -> None:
-    """There is no engine to check."""
+    """The message of a check without an engine names the button to press."""
     press(panel, "Check")
 
     assert "cpu has no engine; press Start" in panel.message.value
 
 
 def test_the_magic_shows_it(shell: InteractiveShell) -> None:
-    """``%ngpanel devices`` returns it."""
+    """The magic ``%ngpanel devices`` returns the panel of devices."""
     panel = shell.run_line_magic("ngpanel", "devices")
     panel.close()
 

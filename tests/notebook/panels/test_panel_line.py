@@ -44,7 +44,7 @@ def test_the_cell_has_the_same_trials():
 
 
 def test_the_default_device_is_not_named():
-    """In the kernel of a device that is this device; only there is the cpu named."""
+    """The line omits the kernel's default device and names any other."""
     with options.set_options(device="orin"):
         line = Line(workloads=("resnet18",))
 

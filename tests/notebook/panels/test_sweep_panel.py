@@ -36,7 +36,7 @@ def test_it_shows_its_line(panel: SweepPanel, mlp_file: Path) -> None:
 
 
 def test_a_terminal_shows_a_sentence(panel: SweepPanel) -> None:
-    """It has no widgets."""
+    """A terminal without widgets shows a sentence in place of the panel."""
     text = panel._repr_mimebundle_()["text/plain"]
 
     assert text.startswith("A panel needs a notebook with widgets, such as JupyterLab.")
