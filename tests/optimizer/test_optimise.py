@@ -100,7 +100,7 @@ def test_without_a_guard_the_cost_model_is_believed(branches: Path, tmp_path: Pa
 
 
 def test_where_nothing_is_preferred_nothing_is_measured(branches: Path, tmp_path: Path) -> None:
-    """The original is written."""
+    """The original is written, and nothing is measured, if no candidate is preferred."""
     optimised = optimizer.optimize(
         str(branches), cost=count_calls, rules=[rule("conv-to-matmul")], out=tmp_path / "out.onnx"
     )

@@ -126,7 +126,7 @@ def test_the_rules_that_ship_with_onnxscript_have_names() -> None:
 
 
 def test_rules_come_from_files_and_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the current folder too, as objects, sets and functions."""
+    """Rules are loaded from files and modules as objects, sets and functions."""
     file = tmp_path / "ngbkit_test_rules.py"
     file.write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
@@ -163,7 +163,7 @@ def test_what_is_no_rule_is_an_error(
 
 
 def test_an_object_that_is_no_rule_is_an_error() -> None:
-    """Before anything is built."""
+    """An object that is no rule is refused before anything is built."""
     with pytest.raises(UsageError, match="expected a Rule, a RewriteRule"):
         optimizer.optimize("resnet18", cost=count_calls, rules=[3])
 
@@ -185,7 +185,7 @@ def test_a_rule_that_fails_is_left_out_with_a_warning() -> None:
 
 
 def test_a_wrong_foreign_rule_is_found_out(tmp_path: Path) -> None:
-    """By the proof, as one of ngbkit."""
+    """The proof rejects a wrong rule of another package."""
     wrong = RewriteRule(lambda op, x: op.Relu(op.Relu(x)), lambda op, x: op.Abs(x), name="wrong")
     build = build_relus()
     file = write(build.model(build.nodes[-1].output[0]), tmp_path / "relus.onnx")

@@ -47,7 +47,7 @@ def run(path: Path) -> Any:
 
 
 def test_external_data_is_written_beside_the_file(external: Path, tmp_path: Path) -> None:
-    """In one file that is called after it; the original is no longer needed."""
+    """External data is written to one file with the name of the graph's file."""
     expected = run(external)
     target = tmp_path / "made" / "out.onnx"
     saving.write_network(external, target)
@@ -59,7 +59,7 @@ def test_external_data_is_written_beside_the_file(external: Path, tmp_path: Path
 
 
 def test_a_file_without_external_data_is_copied(tmp_path: Path) -> None:
-    """Byte by byte."""
+    """A file without external data is copied byte by byte."""
     source = residual(tmp_path)
     saving.write_network(source, tmp_path / "out.onnx")
 

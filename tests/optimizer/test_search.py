@@ -60,7 +60,7 @@ def test_all_sites_are_one_move(branches: ir.Model) -> None:
 
 
 def test_sites_that_share_a_node_are_not_one_move() -> None:
-    """Of three convolutions in pairs, one pair is merged."""
+    """Only one of several sites that share a node is rewritten in a move."""
     build = Builder()
     build.add("Concat", *[build.conv("x", 8) for _ in range(3)], axis=1)
     model = build_model(build)
@@ -73,7 +73,7 @@ def test_sites_that_share_a_node_are_not_one_move() -> None:
 
 
 def test_another_runtime_leaves_it(branches: ir.Model) -> None:
-    """If only the bytes of weights cost, none of these rules pays."""
+    """The search rewrites nothing for a runtime where only the bytes of weights cost."""
 
     def count_bytes(graphs: Sequence[Graph]) -> np.ndarray:
         return np.array([float(graph.weight_bytes + 1) for graph in graphs])
@@ -118,7 +118,7 @@ def test_a_cost_that_is_no_number_is_the_last_choice(branches: ir.Model) -> None
 
 
 def test_operations_are_a_cost(branches: ir.Model) -> None:
-    """FLOPs guide the search."""
+    """The search minimises FLOPs."""
     candidates = search(branches, costs.operations, [rule("sum-branches"), rule("conv-to-matmul")])
 
     assert 3 * 8 * 8 * 9 * 256 == candidates[0].cost
