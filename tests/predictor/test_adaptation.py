@@ -108,7 +108,7 @@ def test_adapting_again_starts_from_the_fitted_model(fitted: Predictor, examples
 
 
 def test_other_runtimes_are_an_error(fitted: Predictor, examples: Examples) -> None:
-    """It names both."""
+    """The error of another runtime names both."""
     others = replace(examples, runtimes=(("orin", "tensorrt"), ("orin", "openvino")))
 
     with pytest.raises(
@@ -118,7 +118,7 @@ def test_other_runtimes_are_an_error(fitted: Predictor, examples: Examples) -> N
 
 
 def test_adaptation_is_evaluated(examples: Examples) -> None:
-    """By family: the networks that it was adapted to have no part in the score."""
+    """The evaluation by family excludes the networks that the predictor was adapted to."""
     plain = predictor.evaluate(examples, ["linear"], split="family", seeds=[0])
     adapted = predictor.evaluate(examples, ["linear"], split="family", seeds=[0], adapt=3)
 

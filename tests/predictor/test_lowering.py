@@ -44,7 +44,7 @@ def test_the_runtimes_that_tell_their_graph_are_listed() -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_exports_that_a_runtime_treats_alike_are_one_graph(runtime: str, tmp_path: Path) -> None:
-    """Their exports are two."""
+    """Two exports that a runtime treats alike are lowered to one graph."""
     verbose, short = build_twins(tmp_path)
 
     assert predictor.read(verbose).digest != predictor.read(short).digest
@@ -200,7 +200,7 @@ def test_examples_are_saved_with_their_lowering(lowered: Examples, tmp_path: Pat
 
 
 def test_graphs_of_two_lowerings_are_no_examples(lowered: Examples, tmp_path: Path) -> None:
-    """The error names both."""
+    """The error of examples with two lowerings names both."""
     graphs = [lowered.graphs[0], predictor.read(residual(tmp_path, 32, 2))]
 
     with pytest.raises(UsageError, match="got those of onnxruntime, the export"):
@@ -224,7 +224,7 @@ def test_a_predictor_predicts_graphs_of_its_lowering(lowered: Examples, tmp_path
 
 
 def test_a_predictor_of_exports_refuses_lowered_graphs(tmp_path: Path) -> None:
-    """Both ways round."""
+    """A predictor of exports refuses lowered graphs, and the reverse."""
     files = [residual(tmp_path, width, 1) for width in (8, 16, 24, 32)]
     fitted = predictor.fit(
         predictor.examples([predictor.read(file) for file in files], [1e-3, 2e-3, 3e-3, 4e-3]), "flops", folds=0
@@ -235,7 +235,7 @@ def test_a_predictor_of_exports_refuses_lowered_graphs(tmp_path: Path) -> None:
 
 
 def test_a_dataset_is_collected_with_lowered_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one runtime; the dataset embeds them beside the exports."""
+    """Lowered graphs of one runtime are collected and saved beside the exports."""
     built: list[str] = []
 
     def graph(workload: Workload, batch_size: int = 1, factors: dict | None = None, *, lowering: str = "") -> Graph:
@@ -260,7 +260,7 @@ def test_a_dataset_is_collected_with_lowered_graphs(tmp_path: Path, monkeypatch:
 
 
 def test_operators_are_profiled_with_the_labels(tmp_path: Path) -> None:
-    """Of one runtime of this machine, and scaled to the labels; a graph network is fitted to them."""
+    """Profiles of one runtime are scaled to the labels, and a graph network is fitted to them."""
     files = [residual(tmp_path, width, blocks) for width in (8, 16, 24) for blocks in (1, 2)]
     seconds = np.linspace(1e-3, 6e-3, 6)
     with set_options(state_dir=tmp_path / "state"):

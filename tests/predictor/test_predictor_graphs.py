@@ -124,7 +124,7 @@ def test_names_order_and_weights_do_not_change_the_digest(tmp_path: Path) -> Non
     ids=["kernel", "batch", "output"],
 )
 def test_what_is_computed_changes_the_digest(other, tmp_path: Path) -> None:
-    """Another kernel, batch or output has another digest."""
+    """The digest changes with a kernel, a batch or an output."""
     assert graph(build_branches("ab").model("v2"), tmp_path).digest != other(tmp_path).digest
 
 

@@ -51,10 +51,7 @@ def build_probe(profiled: list[list[float]]) -> Probe:
 
 
 def test_the_cost_of_the_profiler_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From all operators alike, as far as it explains the excess over a call; a tenth of an operator remains.
-
-    The first call warms up, and the median of the others counts.
-    """
+    """The profile subtracts the profiler's cost from all operators alike."""
     clock = iter(np.arange(100) * 1e-3)
     monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
     seconds = measure(build_probe([[9.0, 9.0, 9.0]] + [[6e-6, 505e-6, 507e-6]] * 5), 5).seconds

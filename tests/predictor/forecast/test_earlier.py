@@ -118,7 +118,7 @@ def test_a_stored_run_counts_once() -> None:
     ],
 )
 def test_something_else_is_an_error(data: object, reason: str) -> None:
-    """That says what is valid."""
+    """The error of an invalid source has the valid ones."""
     with pytest.raises(UsageError, match=reason):
         list(load_earlier_trials(data))  # type: ignore[arg-type]
 

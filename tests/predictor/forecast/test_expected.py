@@ -54,7 +54,7 @@ def test_another_network_costs_what_its_compilers_do(earlier: list[Measurement])
 
 
 def test_more_samples_take_longer(earlier: list[Measurement]) -> None:
-    """More samples leave the time to compile unchanged."""
+    """A sweep with more samples has a longer estimate and the same time to compile."""
     timed = sum(sum(record.latency_s) for record in earlier)
 
     assert expected.estimate_seconds(build_sweep(repeats=30)) == pytest.approx(sum(map(cost, earlier)) + 2 * timed)

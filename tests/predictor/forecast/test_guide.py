@@ -243,7 +243,7 @@ def test_an_invalid_budget_is_an_error(budget: object) -> None:
 
 
 def test_a_predictor_without_a_budget_predicts_nothing() -> None:
-    """It is an error."""
+    """A predictor without a budget is an error."""
     with pytest.raises(UsageError, match="without a budget"):
         build_sweep().start(predictor="some.safetensors")
 

@@ -105,7 +105,7 @@ def test_another_model_is_the_prior(table: TrialTable, truth: np.ndarray) -> Non
 
 
 def test_a_trial_is_worth_what_it_may_decide() -> None:
-    """Of two close compilers and a far slower one, a close one is chosen; never a measured or a worthless trial."""
+    """The chosen trial is one of two close compilers, never a measured or worthless one."""
     model = _Independent(mean=[0.0, 0.02, 2.0], deviation=[0.1, 0.1, 0.1])
     groups, worth, every = np.zeros(3, dtype=int), np.ones(3), np.ones(3, dtype=bool)
     first = acquisition.choose(model, np.arange(3), groups, every, worth, 1)

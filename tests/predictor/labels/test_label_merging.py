@@ -78,7 +78,7 @@ def test_unknown_noise_may_be_a_tenth(graphs: list[Graph], difference: float, is
 
 
 def test_noise_is_that_of_repetitions(graphs: list[Graph]) -> None:
-    """Of other networks, too: a difference of 20 % is not reported where repetitions differ as much."""
+    """A difference within that of repetitions is not reported, even of other networks."""
     first, second, third = graphs
     with warnings.catch_warnings():
         warnings.simplefilter("error")
