@@ -17,7 +17,7 @@ from ngbkit.workloads.base import hash_json
 
 
 def test_a_site_as_built_agrees(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All figures are verified."""
+    """All figures of a site are verified as built."""
     assert (2, []) == verify(site)
     assert 0 == cli.main(["verify", str(site)])
     assert "All 2 figures agree" in capsys.readouterr().out

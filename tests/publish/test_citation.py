@@ -60,7 +60,7 @@ license: [mit, Apache-2.0]
     ],
 )
 def test_a_license_has_a_page(data: dict[str, Any], expected: tuple[str, str]) -> None:
-    """That of SPDX, unless the author names one."""
+    """The page of a license is that of SPDX, unless the author names one."""
     (license_,) = Citation.parse(data).licenses
 
     assert expected == (license_.name, license_.url)

@@ -12,7 +12,7 @@ from ngbkit.publish.config import SiteConfig
 
 @pytest.mark.parametrize("name", ["page.md", "page.ipynb"])
 def test_pictures_of_a_page_are_copied(tmp_path: Path, name: str) -> None:
-    """Those of its own folder: neither an address, nor a file outside of it, nor one that is missing."""
+    """The site copies only pictures of the page's own folder."""
     source, target = tmp_path / "notebooks", tmp_path / "sources"
     (source / "screens").mkdir(parents=True)
     (source / "screens" / "a.png").write_bytes(b"picture")
