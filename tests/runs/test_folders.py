@@ -105,7 +105,7 @@ def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -
 
 @pytest.mark.parametrize("created", [1792888200, 1792891800], ids=["summer", "winter"])
 def test_the_latest_run_comes_first(state_dir: Path, created: float) -> None:
-    """By the moment, whatever the clock of its zone showed: with its offset, since an hour repeats in autumn."""
+    """The list of runs is sorted by moment, whatever the clock of its zone showed."""
     for run_id, moment in (("20261027-120000-ab", created - 60), ("20261025-023000-cd", created)):
         make_run(state_dir, run_id, change(id=run_id, created=moment))
     with in_zone("Europe/Berlin"):
@@ -204,7 +204,7 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(
 
 
 def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:
-    """First as it was when the device began, then as the latest trial found it."""
+    """The run reports the other work of the device's start, then of the latest trial."""
     folder = make_run(state_dir, "a")
     run = Run(SWEEP, "a", folder, (), {})
     states = []

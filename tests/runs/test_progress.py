@@ -47,7 +47,7 @@ def test_earlier_records_count(trials):
 
 
 def test_other_work_is_reported_until_it_ends(trials):
-    """By device, and of the run as a whole with the device; that of an unknown device is ignored."""
+    """Progress reports the other work of each device until it ends."""
     tracker = ProgressTracker(trials, {})
     tracker.set_other_work("cpu", "46 % of all cores")
     tracker.set_other_work("elsewhere", "99 % of all cores")
@@ -114,7 +114,7 @@ def test_an_unknown_device_is_an_error(trials):
 
 
 def test_a_display_reads_progress_while_the_run_records():
-    """On another thread, which sees each record as counted or not."""
+    """A display on another thread reads each record as counted or not."""
     network = Workload(name="net", source="timm", spec={"name": "net"})
     sweep = Sweep([network], ["identity", "openvino"], list(range(1, 2001)), repeats=5)
     trials = {trial.id: trial for trial in sweep.trials()}

@@ -155,7 +155,7 @@ def test_a_lost_engine_of_the_users_own_is_an_error_that_says_how_to_resume(mlp:
 
 
 def test_an_unknown_device_is_an_error_that_suggests_another(mlp: Workload) -> None:
-    """Nothing is started."""
+    """The error of an unknown device suggests another, and nothing is started."""
     with pytest.raises(UnknownNameError, match=r"unknown device 'gpu'. Did you mean cpu\?"):
         Sweep(mlp, ["identity"], [1], devices=["gpu"]).start()
 
@@ -204,7 +204,7 @@ STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "su
 def test_a_run_can_be_stopped_while_it_starts(
     mlp: Workload, owner: object, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before its engine has started, before its plan has arrived, or at its first event."""
+    """A run can be stopped before its engine starts, before its plan arrives, or at its first event."""
     reached, stopped, proceed = threading.Event(), threading.Event(), getattr(owner, step)
 
     def pause(*args: Any, **keywords: Any) -> Any:

@@ -50,7 +50,7 @@ def list_networks(sweep: Sweep, settling: settle.Settling) -> set[str]:
 
 
 def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
-    """Only the networks of an inconclusive pair are measured again, with more rounds."""
+    """A settling run measures the networks of an inconclusive pair again, and no others."""
     sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.102, "c": 0.5}, {"a": 1, "b": 2, "c": 3})
     settling = settle.plan(data, sweep)
@@ -85,7 +85,7 @@ def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> Non
 
 
 def test_nothing_is_measured_again_where_all_is_sure() -> None:
-    """The plan says so."""
+    """The plan is empty and says so if every comparison is conclusive."""
     sweep = Sweep([network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.5}, {"a": 1, "b": 1})
     settling = settle.plan(data, sweep)

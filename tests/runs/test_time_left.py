@@ -129,7 +129,7 @@ def test_the_time_left_counts_down_between_events(clock: Clock) -> None:
 
 
 def test_rounds_are_work_that_is_done(clock: Clock) -> None:
-    """In the first group already."""
+    """Finished rounds reduce the time left within the first group."""
     left = clock.build("resnet18", batch_sizes=(2,))
     names = ["resnet18 identity 2", "resnet18 openvino 2"]
     for name in names:

@@ -93,7 +93,7 @@ def test_a_speed_up_that_another_run_denies_is_counted(state_dir: Path, sweep: S
 
 
 def test_later_runs_allow_for_what_earlier_ones_differed_by(state_dir: Path, sweep: Sweep) -> None:
-    """By compiler, wider where only few runs say so; within an hour nothing is known."""
+    """A later run has an allowance for the differences of earlier runs, by compiler."""
     for hour, factor in ((1, 1.0), (2, 1.2)):
         store(state_dir, sweep, hour, faster={"onnxruntime": factor})
     early = compare_runs()
@@ -151,7 +151,7 @@ def test_another_machine_is_not_compared(state_dir: Path, sweep: Sweep) -> None:
 def test_a_device_without_repeated_runs_says_what_to_do(
     state_dir: Path, sweep: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a shell as in a notebook."""
+    """The error of a device without repeated runs has the remedy."""
     store(state_dir, sweep, 1)
     assert 0 == cli.main(["selfcheck", "--history"])
     assert "There are no two runs of one sweep on cpu to compare. Run a sweep again" in capsys.readouterr().out

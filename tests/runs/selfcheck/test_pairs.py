@@ -124,7 +124,7 @@ def test_the_report_says_how_well_each_pair_is_known() -> None:
 
 @pytest.mark.parametrize("groups", [[], [np.zeros(5)]])
 def test_too_few_groups_have_no_spread(groups: list[Floats]) -> None:
-    """A difference needs two."""
+    """The deviation of fewer than two groups is 0."""
     assert 0 == pairs.estimate_group_sd(groups)
 
 

@@ -60,7 +60,7 @@ def test_the_report_has_conclusions() -> None:
 
 
 def test_the_coverage_of_all_groups_counts_each_once() -> None:
-    """Quiet or contended."""
+    """The coverage of all groups counts each once, quiet or contended."""
     fewer = replace(NOISE, groups=50, coverage=0.9)
 
     assert 0.95 == make().coverage
