@@ -90,13 +90,13 @@ def test_a_sweep_survives_json() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_does(arguments: dict[str, Any], text: str) -> None:
-    """Before anything is started."""
+    """Invalid arguments of a sweep are refused with the valid ones before it starts."""
     with pytest.raises(UsageError, match=text):
         Sweep(NET, **arguments)
 
 
 def test_a_factor_without_a_value_says_how_to_give_one() -> None:
-    """In both ways of asking."""
+    """The error of a factor without a value has the remedy in both ways of asking."""
     with pytest.raises(UsageError, match=r"conv needs a value of width and depth. Add --factor width=…"):
         Sweep(blocks.conv())
 
@@ -115,7 +115,7 @@ def test_two_workloads_of_one_name_are_refused() -> None:
 
 
 def test_an_unknown_model_offers_the_nearest() -> None:
-    """Among all that any source knows."""
+    """The error of an unknown model suggests the nearest of all sources."""
     with pytest.raises(UnknownNameError, match="Did you mean resnet18"):
         Sweep("resnet81")
 
@@ -138,7 +138,7 @@ def test_a_label_is_never_torn(label: str) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", ["a,", ",", "{,", '{"\\"', ",{}"])
 def test_a_line_of_a_megabyte_is_split(unit: str) -> None:
-    """In one pass: a second look at the rest of the line for each comma would take hours."""
+    """A line of a megabyte is split in one pass."""
     assert 1_000_000 // len(unit) >= len(split_labels(unit * (1_000_000 // len(unit))))
 
 

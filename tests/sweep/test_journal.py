@@ -175,7 +175,7 @@ def test_only_the_owner_may_read_a_journal(tmp_path: Path) -> None:
 
 
 def test_a_missing_journal_cannot_be_read(tmp_path: Path) -> None:
-    """Reading makes no file."""
+    """The reader of a missing journal raises an error and creates no file."""
     with pytest.raises(JournalError, match="no journal"):
         Journal(tmp_path / "j.sqlite", writable=False)
 

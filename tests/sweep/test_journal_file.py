@@ -144,7 +144,7 @@ def test_an_invalid_record_costs_its_own_trial_alone(tmp_path: Path, change: dic
 
 
 def test_a_record_of_a_newer_format_is_an_error_and_stays(tmp_path: Path) -> None:
-    """It is not damaged."""
+    """A record of a newer format is an error, and the file stays."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         journal.finish([measurement("a")])
@@ -262,7 +262,7 @@ def test_a_new_journal_waits_for_a_reader(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_journal_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while, with the reason."""
+    """A journal that stays locked is an error after a time limit."""
     monkeypatch.setattr(journal_file, "_LOCKED_S", 0.05)
     path = tmp_path / "j.sqlite"
     with closing(sqlite3.connect(path)) as reader:

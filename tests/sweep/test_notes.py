@@ -23,7 +23,7 @@ def test_the_description_of_this_machine_is_valid() -> None:
 
 
 def test_the_facts_of_a_network_are_valid() -> None:
-    """Integers stay integers."""
+    """The facts of a network are valid, and integers stay integers."""
     facts = {"parameters": 11_689_512, "macs": None, "baseline": "torch eager", "reference": "float64"}
 
     assert facts == notes.parse("facts", KEY, facts)

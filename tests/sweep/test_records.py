@@ -40,7 +40,7 @@ FAILURE = Failure(trial_id="b", status="unsupported", stage="compile", error="no
 
 @pytest.mark.parametrize("record", [MEASUREMENT, FAILURE])
 def test_a_record_survives_json(record: Record) -> None:
-    """To text and back."""
+    """A record is equal after JSON."""
     assert record == records.from_json(json.loads(json.dumps(records.to_json(record))))
 
 

@@ -156,7 +156,7 @@ def test_selected_texts_are_merged_again() -> None:
 
 
 def test_texts_and_numbers_are_not_merged() -> None:
-    """One factor is either."""
+    """A merge refuses a factor with texts in one dataset and numbers in another."""
     with pytest.raises(UsageError, match="cannot merge variant: its values are numbers in one dataset and texts in"):
         ngbkit.merge(measure(depth=1), measure(depth=1, variant=[1, 2]))
 

@@ -92,7 +92,7 @@ def test_a_file_that_is_named_twice_is_refused(name: str) -> None:
 
 
 def test_a_file_under_two_names_is_two_networks() -> None:
-    """The user named each."""
+    """A file that the user names twice is two networks."""
     (path,) = write_files("a/model.onnx")
     names = [workload.name for workload in Sweep([onnx.file(path), onnx.file(path, name="again")]).workloads]
 
