@@ -297,7 +297,7 @@ def test_a_lifted_quantised_graph_has_a_float64_reference(tmp_path: Path) -> Non
 
 
 def test_a_newer_graph_is_not_lifted() -> None:
-    """It is returned itself."""
+    """A graph of a newer opset is returned unchanged."""
     model = build_quantised(19)
 
     assert lift(model, 17) is model
@@ -335,7 +335,7 @@ def test_old_weights_that_are_no_inputs_are_lifted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_an_old_upsample_computes_what_it_did(tmp_path: Path, mode: str) -> None:
-    """From opset 11 on it is a Resize, whose default is another function."""
+    """A lifted Upsample computes the same values as before opset 11."""
     nodes = [
         helper.make_node("Unsqueeze", ["x"], ["u"], axes=[0, 1]),
         helper.make_node("Upsample", ["u", "scales"], ["y"], mode=mode),

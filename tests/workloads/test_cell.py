@@ -295,7 +295,7 @@ def write_package(folder: Path) -> Path:
 
 
 def test_a_file_imports_what_is_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From any folder, also relatively, and not a module of the working folder that has the same name."""
+    """A file imports modules of its own folder, not of the working folder."""
     path = write_package(tmp_path / "nets")
     (tmp_path / "helper.py").write_text("width = 1\n")
     monkeypatch.chdir(tmp_path)

@@ -183,7 +183,7 @@ def test_a_run_ends_after_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_function_of_the_file_is_widened(tmp_path: Path) -> None:
-    """It is inlined first."""
+    """A function of the file is inlined and widened to float64."""
     body = [
         constant("two", value_float=2.0),
         helper.make_node("Mul", ["a", "two"], ["b"]),
@@ -218,7 +218,7 @@ def test_a_batchnorm_without_a_training_mode_uses_the_stored_statistics(tmp_path
 
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (2, 3, 2, 4, 5)])
 def test_a_global_maximum_reduces_all_but_batch_and_channels(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """For a sequence and a volume as for an image."""
+    """A global maximum reduces all dims but batch and channels, whatever the rank."""
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape) if name == "x" else None) for name in "xy"
     ]

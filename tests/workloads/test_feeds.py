@@ -96,7 +96,7 @@ def test_an_invalid_input_is_rejected(spec: TensorSpec, rows: np.ndarray | None,
 
 @pytest.mark.parametrize("shape", [(BATCH, 3), (2, BATCH, 4), (BATCH, 0), (), (3,), (f"2*{BATCH}", 2)])
 def test_the_batch_may_be_anywhere(shape: tuple[int | str, ...]) -> None:
-    """In any dimension, in an expression, or nowhere; the rows of a small batch are the first of a large one."""
+    """The batch is in any dimension, in an expression, or nowhere; small batches begin large ones."""
     spec = TensorSpec(name="x", shape=shape)
     ((small,), (large,)) = (feeds.draw([spec], {}, size, 0) for size in (2, 5))
 
@@ -118,7 +118,7 @@ def test_indices_are_within_their_table(below: int | str, bound: int, dtype: str
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4", "str"])
 def test_values_of_other_types_are_drawn(dtype: str) -> None:
-    """Those of ml_dtypes, and text."""
+    """Values of ml_dtypes and text are drawn."""
     (array,) = feeds.draw([TensorSpec(name="x", shape=(BATCH, 50), dtype=dtype)], {}, 2, 0)
 
     assert feeds.find_dtype(dtype) == array.dtype

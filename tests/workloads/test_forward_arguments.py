@@ -39,7 +39,7 @@ def answer(): ...
     ],
 )
 def test_inputs_that_fit_are_accepted(forward: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-    """By position and by name, with defaults and with any number of inputs."""
+    """Inputs are accepted by position and by name, with defaults and with any number."""
     check_arguments("net", inspect.signature(forward), positional, keywords)
 
 

@@ -101,7 +101,7 @@ def build(module: nn.Module, values: Any, **batch_axes: int | None) -> tuple[inp
 
 
 def test_inputs_by_name_reach_their_arguments() -> None:
-    """In another order than the module's, tensors are passed by name; in its own order, the module is not wrapped."""
+    """Inputs by name reach their arguments, and the module is wrapped only if their order differs."""
     module = Pair()
     left, right, scale = torch.full((1,), 3.0), torch.full((1,), 1.0), torch.full((1,), 5.0)
 

@@ -77,7 +77,7 @@ def trained() -> Net:
 
 
 def test_a_device_builds_the_same_function(trained: Net) -> None:
-    """At any batch size, in eval mode, with inputs by name and outputs in order."""
+    """A device builds the same function at any batch size, in eval mode."""
     network = receive(module.from_module("net", trained, EXAMPLES))
     trained.eval()
 
@@ -139,7 +139,7 @@ def test_no_pickle_is_sent(trained: Net) -> None:
 
 
 def test_an_archive_with_a_pickle_is_rejected_before_torch_loads_it(tmp_path: Path) -> None:
-    """In each of the three places where torch.export.load would unpickle."""
+    """An archive with a pickle in any of three places is rejected."""
     path = tmp_path / "net.pt2"
     program = torch.export.export(nn.Linear(4, 2), (torch.ones(2, 4),))
     torch.export.save(program, path)
@@ -246,7 +246,7 @@ def test_a_module_of_one_batch_size_supports_no_other(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_module_is_rejected(value: Any, examples: Any, sizes: list[int] | None, message: str) -> None:
-    """Another type, invalid inputs, or code that no program can express."""
+    """Another type, invalid inputs, or code that no program can express is rejected."""
     with pytest.raises(WorkloadError, match=message):
         module.from_module("net", value, examples, batch_sizes=sizes)
 

@@ -135,7 +135,7 @@ def test_work_in_a_branch_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 4), (np.float16, 2), (np.int8, 1), (np.int64, 8)])
 def test_weights_take_the_bytes_of_their_type(tmp_path: Path, dtype: type, size: int) -> None:
-    """In the file, or in external data."""
+    """Weights in the file and in external data have the bytes of their type."""
     path = tmp_path / "net.onnx"
     inside = count(path, node("Relu"), {"w": [100, 30]}, ["batch", 4], dtype=dtype).weight_bytes
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)

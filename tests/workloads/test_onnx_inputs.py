@@ -154,7 +154,7 @@ def test_work_and_reference_are_of_each_value(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("state_dir")
 def test_a_sweep_varies_the_dimension(tmp_path: Path) -> None:
-    """In a shell: each value is measured; one that the file cannot take fails with ONNX Runtime's reason."""
+    """A sweep measures each value of the dimension, and one that the file refuses fails with its reason."""
     path = write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8], "bias": ["batch", 6, 8]})
     out = tmp_path / "out.nc"
     words = ["run", str(path), "-c", "onnxruntime", "--factor", "seq=1,6,7", "-r", "3", "--quiet", "-o", str(out)]
@@ -181,7 +181,7 @@ class Mixer(nn.Module):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the older exporter
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_exports_of_torch_have_their_symbols(tmp_path: Path, dynamo: bool) -> None:
-    """By `dynamic_shapes` of torch.export, and by `dynamic_axes` of the older exporter."""
+    """Both exporters of torch write the symbols of open dimensions."""
     path, inputs = tmp_path / "net.onnx", (torch.ones(2, 6, 8),)
     if dynamo:
         shapes = ({0: torch.export.Dim("rows"), 1: torch.export.Dim("seq", min=2, max=512)},)
@@ -258,7 +258,7 @@ def test_every_dimension_has_a_meaning(inputs: dict[str, list[object]], shapes: 
 def test_a_file_of_numbers_has_one_batch_size(
     inputs: dict[str, list[object]], batch_size: int, first: int | str | None
 ) -> None:
-    """That of all inputs; without one, a sample is a call."""
+    """A file of fixed shapes has the one batch size of all its inputs."""
     described = describe(**inputs)
 
     assert (batch_size,) == described["batch_size"]
@@ -266,7 +266,7 @@ def test_a_file_of_numbers_has_one_batch_size(
 
 
 def test_the_user_says_where_the_batch_is(tmp_path: Path) -> None:
-    """In a named dimension, or in none; the other inputs are as before."""
+    """The user sets the batch to a named dimension or to none, and other inputs stay as they were."""
     path = write_sum(tmp_path / "net.onnx", {"x": ["frames", "rows", 8], "mask": [1, 1, 8]})
 
     sweep = Sweep(str(path), batch_axis={"x": 1}, factors={"frames": [4]})
@@ -331,7 +331,7 @@ def test_integers_are_what_the_graph_takes(
     ],
 )
 def test_a_shape_must_be_given(nodes: list[Any], role: str, tmp_path: Path) -> None:
-    """Before anything is measured, with the remedy; given values are part of the network's identity."""
+    """The error of a missing shape has the remedy, and given values change the network's identity."""
     path = write_indices(tmp_path / "net.onnx", nodes, [2])
     wide, tall = (Sweep(str(path), inputs={"ids": np.array(shape)}) for shape in ([-1, 8], [8, -1]))
 
