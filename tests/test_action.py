@@ -136,7 +136,7 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
 
 
 def test_the_installation_is_of_this_checkout(tmp_path: Path) -> None:
-    """In an environment of its own, and in those of both sides if they have one."""
+    """The action installs this checkout in an environment of its own, and in those of both sides."""
     record = f'printf "%s " "$@" >>"{tmp_path}/words"; echo >>"{tmp_path}/words"'
     write_program(tmp_path / "python", record)
     create = f'mkdir -p "$3/bin"; cp "{tmp_path}/python" "$3/bin/python"'

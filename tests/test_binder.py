@@ -102,7 +102,7 @@ def test_start_runs_its_command() -> None:
 
 
 def test_start_replays_recordings() -> None:
-    """Of the notebooks beside it; another sweep is measured."""
+    """The start script replays the recordings of the notebooks."""
     command = [BINDER / "start", "bash", "-c", f'printf %s "${recordings.FOLDER}"']
     process = subprocess.run(command, capture_output=True, text=True, check=True)
 

@@ -85,7 +85,7 @@ def test_json_is_one_list_of_trials(mlp_file: Path, capsys: pytest.CaptureFixtur
 
 
 def test_show_prints_a_file_and_a_run(new_runs: NewRuns, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Any figure of either."""
+    """`show` prints the same figure of a file and of its run."""
     of_file = cli.main(["show", str(measured), "--figure", "bsr"]), capsys.readouterr().out
     of_run = cli.main(["show", new_runs()[0].id, "--figure", "bsr"]), capsys.readouterr().out
     cli.main(["show", str(measured), "--json"])
@@ -149,7 +149,7 @@ def test_a_budget_measures_a_part_and_predicts_the_rest(
 
 
 def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a run that it starts, or of one that there was; the figures are the same."""
+    """`selfcheck` prints the figures of a new run or of an earlier one, as a table or as JSON."""
     words = ["--groups", "2", "-r", "12", "--threads", "1", "-c", "identity"]
     measured = cli.main(["selfcheck", *words]), capsys.readouterr()
     outcome = cli.main(["selfcheck", "--run", new_runs()[0].id, "--json"]), capsys.readouterr()

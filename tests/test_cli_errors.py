@@ -51,7 +51,7 @@ measured = pytest.fixture(write_measured_file)
 def test_what_is_not_valid_is_told_in_a_paragraph(
     new_runs: NewRuns, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On stderr, without a traceback, and before anything is measured."""
+    """Invalid arguments print a paragraph on stderr, without a traceback, before measuring."""
     code = cli.main(words)
     printed = capsys.readouterr()
 

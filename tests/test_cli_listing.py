@@ -28,7 +28,7 @@ def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.
 
 
 def test_all_about_a_compiler_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of each that is named, for people and for programs."""
+    """`compilers` prints all facts of each named compiler, as text or as JSON."""
     codes = (
         cli.main(["compilers", "onnxruntime", "identity"]),
         cli.main(["compilers", "onnxruntime,identity", "--json"]),
@@ -67,7 +67,7 @@ def test_a_run_says_why_its_trials_failed(
 
 
 def test_a_run_without_failures_says_so(new_runs: NewRuns, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a sentence, and as an empty list."""
+    """The failures of a run without any are a sentence, or an empty list in JSON."""
     run_id = new_runs()[0].id
     codes = cli.main(["runs", "--failures", run_id]), cli.main(["runs", "--failures", run_id, "--json"])
 
@@ -99,7 +99,7 @@ def test_a_run_after_a_clean_measures_as_before(mlp_file: Path, capsys: pytest.C
     "name", ["run", "resume", "runs", "show", "devices", "compilers", "cache", "selfcheck", "demo"]
 )
 def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
-    """For programs."""
+    """Every command that prints figures has the option --json."""
     assert JSON in load_commands()[name].shell_arguments
 
 

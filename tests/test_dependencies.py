@@ -44,7 +44,7 @@ def find_distributions() -> dict[str, list[str]]:
 
 
 def test_the_classifiers_name_the_pythons_that_are_tested() -> None:
-    """From the oldest that is required."""
+    """The classifiers list the tested Pythons, from the oldest that is required."""
     prefix = "Programming Language :: Python :: "
     versions = [text.removeprefix(prefix) for text in PROJECT["classifiers"] if text.startswith(f"{prefix}3.")]
 

@@ -131,7 +131,7 @@ def test_a_name_that_is_too_long_is_clipped(text: str) -> None:
 
 
 def test_a_sentence_is_not_clipped() -> None:
-    """Between the apostrophes of its words, or the quotations in it."""
+    """A sentence with apostrophes and quotations is not clipped."""
     sentence = f"timm's network 'a/' or \"b/\" {'word ' * 99}of the device's, '/c' or \"/d\"."
 
     assert sentence == str(UsageError(sentence))

@@ -28,7 +28,7 @@ def test_a_file_is_stored_once_under_its_hash(tmp_path: Path) -> None:
 
 
 def test_a_file_is_moved_into_the_store(tmp_path: Path) -> None:
-    """Nothing is left at its old path."""
+    """The store moves a file and leaves nothing at its old path."""
     store, source = Store(tmp_path / "store"), tmp_path / "file"
     source.write_bytes(b"content")
     source.chmod(0o644)

@@ -93,7 +93,7 @@ def test_every_module_has_a_place() -> None:
 
 
 def test_every_room_says_what_it_is_for() -> None:
-    """In the first line of its `__init__`."""
+    """Each package's `__init__` opens with a docstring."""
     silent = [name for name in FILES if name.endswith("__init__.py") and not ast.get_docstring(parse(name))]
 
     assert [] == silent
@@ -182,7 +182,7 @@ def test_the_package_itself_imports_nothing() -> None:
 
 
 def test_the_reader_of_imports_sees_them() -> None:
-    """Inside functions only where asked for, and never what is there for types alone."""
+    """The reader returns imports, those inside functions on request, and none for types alone."""
     code = """
 import a
 if TYPE_CHECKING:

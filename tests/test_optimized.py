@@ -21,7 +21,7 @@ print(ngbkit.Sweep.__doc__.split()[:4], shell.find_line_magic("ngbench").__doc__
     "arguments", [["-m", "ngbkit", "--help"], ["-m", "ngbkit", "runs", "--help"], ["-c", DOCUMENTED]]
 )
 def test_help_does_not_depend_on_docstrings(arguments: list[str]) -> None:
-    """Of the shell, of a command, of the class `Sweep` and of a magic."""
+    """The help of commands, `Sweep` and magics is the same without docstrings."""
     texts = [
         subprocess.run([sys.executable, *flags, *arguments], capture_output=True, text=True, check=True).stdout
         for flags in ([], ["-OO"])

@@ -79,7 +79,7 @@ def test_the_state_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_open_state_folder_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program may have left it readable for others: its folders and files too."""
+    """A state folder that others can read is made private, with its folders and files."""
     state = tmp_path / "state"
     (state / "runs").mkdir(parents=True)
     (state / "peaks.json").touch()

@@ -35,12 +35,12 @@ def test_installing_comes_first() -> None:
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda path: path.name)
 def test_a_generated_page_is_that_of_the_code(page: Path) -> None:
-    """If this fails: `make pages`."""
+    """Each generated page is equal to what `make pages` writes."""
     assert pages.PAGES[page]() == page.read_text(encoding="utf-8")
 
 
 def test_every_command_of_the_shell_is_listed() -> None:
-    """Each of them exists."""
+    """The page of the shell lists exactly the commands that exist."""
     text = (NOTEBOOKS / "shell-and-python.md").read_text()
     listed = set(re.search(r"`ngbkit ((?:\w+ \| )+\w+)`", text)[1].split(" | "))  # type: ignore[index]
 
@@ -66,7 +66,7 @@ def test_every_page_is_reached_from_the_landing_page() -> None:
 
 
 def test_the_first_five_minutes_show_every_picture_of_the_series() -> None:
-    """In the order of their numbers."""
+    """The page shows every picture of the series in order."""
     pictures = re.findall(r"\]\(screens/([\w-]+)\.png\)", (NOTEBOOKS / "first-five-minutes.md").read_text())
     numbers = [int(name.partition("-")[0]) for name in pictures]
 

@@ -42,7 +42,7 @@ def test_a_present_requirement_never_skips() -> None:
 
 
 def test_skipped_tests_are_summarized_in_one_line() -> None:
-    """By requirement, with the number of tests and the command; empty without skipped tests."""
+    """The summary has one line with each requirement, its number of skipped tests and the command."""
     missing = [("Chromium", "sudo apt install chromium"), ("root", "sudo make test"), ("root", "sudo make test")]
     line = requirements.summarize(missing)
 

@@ -46,7 +46,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_onnx_files_are_measured_without_torch(python: Path, mlp_file: Path, tmp_path: Path) -> None:
-    """From the run to the figure."""
+    """A small installation measures ONNX files and draws the figure without torch."""
     out, picture = tmp_path / "out.nc", tmp_path / "overview.svg"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NGBKIT_STATE_DIR": str(tmp_path / "state")}
     words = ["run", str(mlp_file), "-c", f"identity,{','.join(EXTRAS[1:])}", "-b", "1,4", "-r", "5", "-o", str(out)]

@@ -12,7 +12,7 @@ from ngbkit.user_text import parse_duration, parse_json, parse_path
 
 
 def test_a_path_is_read() -> None:
-    """From a text or a path, with the home folder in place of its sign."""
+    """A path is parsed from a text or a path, and a tilde becomes the home folder."""
     assert Path.home() / "x.onnx" == parse_path("~/x.onnx")
     assert Path("a/b") == parse_path(Path("a/b"))
     assert Path("n" * 255) == parse_path("n" * 255)
@@ -52,7 +52,7 @@ def test_a_path_of_no_file_is_refused(text: str, message: str) -> None:
     ],
 )
 def test_a_duration_is_read_in_seconds(duration: str | float, seconds: float) -> None:
-    """From a number with a unit, or of seconds."""
+    """A duration is parsed to seconds, with or without a unit."""
     assert seconds == pytest.approx(parse_duration(duration), rel=1e-12)
 
 

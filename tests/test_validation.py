@@ -71,7 +71,7 @@ def test_an_invalid_field_is_an_error_that_names_it(data: Any, message: str) -> 
 
 
 def test_json_that_nests_without_end_is_refused() -> None:
-    """Before Python's own limit is near."""
+    """JSON that nests too deeply is refused before Python's own limit."""
     nested: Any = []
     for _ in range(60):
         nested = [nested]
