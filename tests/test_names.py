@@ -1,6 +1,7 @@
 """Variables are nouns of the field, docstrings are sentences, and a class has a name of its own.
 
-No variable is a word that only points at where its value came from. No docstring opens with a question word.
+No variable is a word that only points at where its value came from. No docstring opens with a question word, and
+one of a test begins with its subject.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ POINTERS = frozenset(
         *("about", "alike", "apart", "asked", "at", "came", "drawn", "found", "given", "going", "gone", "held", "here"),
         *("how", "kept", "known", "likely", "looked", "made", "mine", "named", "one", "own", "said", "seen", "several"),
         *("shown", "taken", "there", "told", "tried", "wanted", "what", "whole", "whose", "written"),
+    }
+)
+# A docstring with such an opener continues the test's name, or delays its subject.
+OPENERS = frozenset(
+    {
+        *("Also", "Although", "And", "As", "Because", "Before", "Beside", "But", "By", "Even", "Except", "Excluding"),
+        *("How", "However", "Including", "Like", "Nor", "Not", "Of", "Once", "Only", "Or", "Otherwise", "So", "Such"),
+        *("Then", "Too", "Twice", "Unless", "Unlike", "What", "Whatever", "When", "Where", "Whether", "Which"),
+        *("Whichever", "Who", "Whoever", "Whose", "Why", "With", "Within", "Without"),
     }
 )
 # Parameters and fields of the public API, which keeps its names.
@@ -77,6 +87,16 @@ FILES = sorted(
 )
 
 
+def list_fragments(file: str) -> list[str]:
+    """The tests of a file whose docstrings open with one of the openers."""
+    return [
+        f"{file}: {node.name}"
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if (words := (ast.get_docstring(node) or "").split()) and words[0].strip(",:;.") in OPENERS
+    ]
+
+
 def test_variables_are_nouns() -> None:
     """No file binds a pointer, except for the listed exceptions, which are all needed."""
     assert set(PUBLIC) == {(file, name) for file in FILES for name in pointers(file)}
@@ -116,6 +136,11 @@ def test_class_names_are_unique() -> None:
                 if isinstance(node, ast.ClassDef):
                     files[node.name].append(file)
     assert {} == {name: places for name, places in files.items() if len(places) > 1}
+
+
+def test_docstrings_of_tests_are_sentences() -> None:
+    """No docstring of a test opens with a word that continues the test's name or delays the subject."""
+    assert [] == [test for file in FILES if file.startswith("tests/") for test in list_fragments(file)]
 
 
 if __name__ == "__main__":
