@@ -26,7 +26,7 @@ def test_a_program_is_exported_once() -> None:
 
 
 def test_xnnpack_takes_parts_or_single_operators() -> None:
-    """By default XNNPACK gets the largest subgraphs that it supports, which are fewer than single operators."""
+    """XNNPACK gets the largest subgraphs by default, which are fewer than single operators."""
     parts, single = find_attempt(), find_attempt(partition="operators")
 
     assert 1 <= parts.facts["delegates"] < single.facts["delegates"]

@@ -27,7 +27,7 @@ def test_a_program_is_compiled_once() -> None:
 
 
 def test_convolutions_become_matrix_products() -> None:
-    """By default convolutions are dispatched as matrix products; IREE calls a pooling a convolution too."""
+    """IREE dispatches convolutions as matrix products by default, and calls a pooling a convolution too."""
     default, direct = (find_attempt(**options).explained["commands"] for options in ({}, {"im2col": False}))
 
     assert 2 == direct["conv"] - default.get("conv", 0)

@@ -60,7 +60,7 @@ def test_all_sites_are_one_move(branches: ir.Model) -> None:
 
 
 def test_sites_that_share_a_node_are_not_one_move() -> None:
-    """Only one of several sites that share a node is rewritten in a move."""
+    """A move rewrites one of several sites that share a node."""
     build = Builder()
     build.add("Concat", *[build.conv("x", 8) for _ in range(3)], axis=1)
     model = build_model(build)

@@ -60,7 +60,7 @@ def test_the_cost_of_the_profiler_is_subtracted(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_excess_over_a_call_is_scaled_away_beyond_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as that of a machine which was slower meanwhile."""
+    """The profile scales any excess over a call, such as that of a slower machine, to that call."""
     clock = iter(np.arange(100) * 1e-3)
     monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
     seconds = measure(build_probe([[0.0, 0.0]] + [[2.01e-3, 1.01e-3]] * 5), 5).seconds

@@ -153,7 +153,7 @@ def test_a_journal_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named_and_what_was_committed_stays(tmp_path: Path) -> None:
-    """When the disk is full the error says so and what to do; earlier records are still there."""
+    """The error of a full disk has a remedy, and earlier records stay."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         journal.finish([measurement("a")])

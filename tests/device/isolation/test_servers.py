@@ -115,7 +115,7 @@ def test_a_kill_for_lack_of_memory_is_recognised(servers: Servers, monkeypatch: 
 
 
 def test_the_kernel_kills_a_child_first(servers: Servers) -> None:
-    """When memory runs out, the trial ends, and neither the engine nor the notebook."""
+    """The kernel ends the trial, not the engine or the notebook, when memory runs out."""
     child = servers.get([]).fork(WORLD)
     child.ask({"op": "usage"}, 30)
     score = Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip()

@@ -147,7 +147,7 @@ def test_memory_of_the_driver_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_gpu_describes_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Name, driver, limits and modes, as plain JSON."""
+    """The description of a GPU is plain JSON with its name, driver, limits and modes."""
     description = open_chip(monkeypatch, tmp_path, build_gpu(0, TALKATIVE)).describe()
 
     assert description == json.loads(json.dumps(description))

@@ -278,7 +278,7 @@ def test_a_budget_cannot_choose_what_has_been_measured(mlp: Workload) -> None:
 
 
 def test_an_estimate_measures_nothing(mlp: Workload) -> None:
-    """Before the first run there is no estimate; afterwards it matches the measurements."""
+    """The estimate is empty before the first run and matches the measurements afterwards."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
     before = sweep.estimate()
     assert (None, "4 trials in 2 groups; the duration is unknown without an earlier run") == (
