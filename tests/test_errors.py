@@ -92,7 +92,7 @@ def test_ipython_shows_an_error_in_the_words_of_python() -> None:
 
 
 def test_a_warning_is_shown_in_the_words_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's in a notebook, and the shell's elsewhere."""
+    """A warning proposes Python in a notebook and the shell's command elsewhere."""
     warning = NgbkitWarning("a run is left out. `ngbkit resume 2030` measures it.")
 
     monkeypatch.setattr("IPython.get_ipython", lambda: None)

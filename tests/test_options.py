@@ -16,7 +16,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 
 
 def test_an_option_is_restored_when_its_block_ends() -> None:
-    """`set_options` as a context manager restores the options after its block."""
+    """An option changed by `set_options` is restored when its block ends."""
     with options.set_options(repeats=7):
         within = options.get_options()["repeats"]
 

@@ -32,7 +32,7 @@ class Sample:
 
 
 def test_json_becomes_a_record() -> None:
-    """Lists become tuples, and integers floats; unknown keys of a TypedDict stay."""
+    """JSON is parsed to a record: lists become tuples, and integers floats."""
     data = {"times": [1, 0.5], "error": math.nan, "chip": {"name": "c", "cores": 2, "x": [1]}, "more": {"a": {"b": 1}}}
     sample = validation.parse(Sample, data)
 
@@ -104,7 +104,7 @@ def test_a_line_keeps_its_beginning_and_a_text_its_end() -> None:
 
 
 def test_a_number_keeps_what_it_was() -> None:
-    """A finite number of either kind."""
+    """A finite integer or float is parsed to an equal number."""
     assert (3.0, -0.5) == (validation.parse(Finite, 3), validation.parse(Finite, -0.5))
 
 

@@ -93,7 +93,7 @@ def test_networks_that_take_turns_stay_together() -> None:
 
 
 def test_a_sweep_is_measured_by_an_array(slurm: FakeSlurm) -> None:
-    """One array for all indices; nothing is lost, nothing is there twice."""
+    """One array measures every trial of a sweep exactly once."""
     run = build_sweep().start()
     data = run.result()
 

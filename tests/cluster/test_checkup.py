@@ -134,7 +134,7 @@ def test_a_configured_python_and_folder_are_checked(program: Program, launch: st
     ],
 )
 def test_the_report_of_a_python_is_judged(program: Program, script: str, problem: str) -> None:
-    """A hostile one too: no terminal obeys it."""
+    """The check judges the report of a Python, and sanitises a hostile one."""
     program("ssh", SSH)
     program("python", script)
     finding = check(Device(label="far", launch="ssh", host="far", python="bin/python"))

@@ -147,7 +147,7 @@ def parse(event: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def test_texts_of_a_device_are_sanitized() -> None:
-    """No line break, no escape sequence, no label of another device, and a limited length."""
+    """A text of a device has a limited length and no line break, escape sequence or other label."""
     event = parse({"kind": "stage", "device": "near", "text": "\x1b[2Jgone\n" + "x" * 100_000})
 
     assert event is not None

@@ -105,7 +105,7 @@ def test_a_dead_controller_is_replaced(started: list[Hub]) -> None:
 
 
 def test_engines_of_a_group_end_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two devices of this machine, on a controller of their group; the second outlives the first."""
+    """Two devices share the controller of their group, and the second outlives the first."""
     file = tmp_path / "devices.toml"
     file.write_text("".join(f'[{label}]\nlaunch = "local"\ntrust = "lab"\n' for label in ("a", "b")))
     file.chmod(0o600)

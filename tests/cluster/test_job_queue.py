@@ -80,7 +80,7 @@ def test_one_look_reads_all_jobs(login: Login) -> None:
 
 
 def test_nothing_looks_for_nobody(login: Login) -> None:
-    """Neither without a job, nor while nobody asks."""
+    """The queue is not polled if there is no job or nobody asks."""
     login.wait(10 * LOOK_S)
     login.queue.add("7", HERE)
     login.write("7 RUNNING None")

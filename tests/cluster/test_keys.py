@@ -134,7 +134,7 @@ def test_a_host_that_is_no_plain_name_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["orin", "me@10.0.0.7", "fe80::1%eth0", "ssh://me@orin:2222", "orin-2.lab_3", "gerät"])
 def test_a_host_has_any_form_of_ssh(host: str, project: Path) -> None:
-    """Names, addresses of both kinds and URLs."""
+    """A host is a name, an address of either kind, or a URL."""
     write(project / "devices.toml", f'[a]\nlaunch = "ssh"\nhost = "{host}"')
 
     assert host == devices.load()["a"].host
@@ -161,7 +161,7 @@ def test_a_host_has_any_form_of_ssh(host: str, project: Path) -> None:
     ],
 )
 def test_invalid_cores_are_refused(cores: str) -> None:
-    """A single number too, which could also be a count."""
+    """Invalid cores are refused, including a single number, which could be a count."""
     assert '; expected the numbers of cores: "0-3,8" or [0, 1].' in refuse(f"[a]\n{SSH}cores = {cores}")
 
 

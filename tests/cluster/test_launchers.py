@@ -32,7 +32,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> base._Starts:
 
 @pytest.mark.parametrize("launcher", DEVICES, ids=lambda launcher: launcher.__name__.rpartition(".")[2])
 def test_starts_are_bounded(launcher: object, starts: base._Starts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times as many devices, of which so many start at once; each of them gets its turn."""
+    """A limited number of engines start at once, and each device gets its turn."""
     running, most, release = [], [], threading.Event()
 
     def borrow(device: Device, identity: str) -> None:

@@ -144,7 +144,7 @@ def test_devices_of_one_machine_take_turns(
 
 
 def test_an_engine_reports_its_vitals() -> None:
-    """Load and memory, and the end of its output."""
+    """An engine reports its load, its memory and the end of its output."""
     engine = engines.acquire()
     engine.hello()
     vitals = engine.vitals()

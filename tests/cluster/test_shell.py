@@ -87,7 +87,7 @@ def test_bytes_that_are_not_utf8(shell: Shell) -> None:
 
 @pytest.mark.parametrize("size", [0, 10, 3_000_000])
 def test_input_of_bytes_and_files(shell: Shell, tmp_path: Path, size: int) -> None:
-    """It arrives complete and unchanged."""
+    """The input of a program arrives complete and unchanged."""
     content = os.urandom(size)
     file = tmp_path / "content"
     file.write_bytes(content)
@@ -104,7 +104,7 @@ def test_empty_and_unread_input(shell: Shell) -> None:
 
 
 def test_words_arrive_unchanged(shell: Shell) -> None:
-    """Quotes, line breaks, and the special characters of a shell."""
+    """Quotes, line breaks and special characters reach a program unchanged."""
     assert [*ODD, ""] == shell.run(join_words(["printf", r"%s\0", *ODD])).split("\0")
 
 

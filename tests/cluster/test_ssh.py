@@ -97,7 +97,7 @@ def list_addresses(processes: list[psutil.Process]) -> set[str]:
 def test_a_remote_device_beside_this_machine(
     mlp: Workload, devices: Any, host: Host, processes: Processes, python: Path
 ) -> None:
-    """One dataset of both; no command line has a key, nothing listens beyond loopback, nothing remains."""
+    """A remote device and this machine give one dataset, and nothing remains or listens publicly."""
     both = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=10, threads=1, devices=["cpu", "far"])
     run = both.start()
     data = run.result()

@@ -86,7 +86,7 @@ def test_shapes_that_do_not_read_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=²", "a=-1", "a=" + 5000 * "9"])
 def test_axes_that_do_not_read_are_refused(text: str) -> None:
-    """Digits of other scripts and numbers of thousands of digits, too."""
+    """Invalid axes are refused, including digits of other scripts and very long numbers."""
     with pytest.raises(UsageError, match="expected INPUT=DIMENSION"):
         feeding.parse_batch_axes([text])
 

@@ -28,7 +28,7 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("30d", 30 * DAY_S), ("12h", 43200.0), ("2w", 14 * DAY_S), ("90 s", 90)])
 def test_ages_are_read_as_people_write_them(text: str, seconds: float) -> None:
-    """A number and its unit."""
+    """An age is parsed from a number and its unit."""
     assert seconds == parse_age(text)
 
 

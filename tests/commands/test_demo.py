@@ -18,7 +18,7 @@ from ngbkit.runs import Run
 
 
 def test_its_sweep_is_small_and_has_the_baseline() -> None:
-    """Two networks, and batch size 1, to which scaling metrics refer."""
+    """The demo's sweep has two networks and batch size 1, to which scaling metrics refer."""
     sweep = arguments.to_sweep(parse(build_parser("ngbkit run", RUN.shell_arguments), demo.SWEEP.split()))
 
     assert 12 == len(sweep)

@@ -29,7 +29,7 @@ def create_environment(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("state_dir")
 def test_both_sides_take_turns(mlp_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same network twice, the later one with another interpreter: the dataset has both, the report the verdict."""
+    """The gate measures both sides in the same rounds and reports the verdict."""
     out, python = tmp_path / "out.nc", create_environment(tmp_path / "after")
     words = ["gate", str(mlp_file), str(mlp_file), "-c", "onnxruntime", "-r", "10", "-o", str(out), "--quiet", "--json"]
     code = cli.main([*words, "--margin", "99%", "--after-python", str(python)])
@@ -48,7 +48,7 @@ def test_both_sides_take_turns(mlp_file: Path, tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.usefixtures("state_dir")
 def test_the_packages_of_an_interpreter_run_its_side(mlp_file: Path, tmp_path: Path) -> None:
-    """An interpreter without ONNX Runtime: its side fails, and with it the gate."""
+    """A side whose interpreter lacks ONNX Runtime fails, and the gate with it."""
     python = create_environment(tmp_path / "bare")
     (site,) = (tmp_path / "bare").glob("lib/python*/site-packages")
     (site / "onnxruntime").mkdir()
@@ -95,7 +95,7 @@ def test_interpreters_are_described_and_must_have_this_ngbkit(tmp_path: Path, mo
 
 
 def test_a_gate_is_a_sweep_of_pairs(mlp_file: Path) -> None:
-    """Each network before and after, labelled by its name before; other options are those of a sweep."""
+    """A gate sweeps pairs of networks, each labelled by its name before."""
     before, after = onnx_source.file(mlp_file, name="a"), onnx_source.file(mlp_file, name="b")
     sweep = ngbkit.api.build_gate_sweep([before], [after], after_python="/other/python", compilers="onnxruntime")
 

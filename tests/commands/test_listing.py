@@ -180,7 +180,7 @@ def fail_all(state_dir: Path, details: Mapping[str, str]) -> tuple[Sweep, str]:
 
 
 def test_failures_say_what_was_said_last(state_dir: Path) -> None:
-    """All of it for programs; for people its last lines, once for trials of one compiler that failed alike."""
+    """A listing of failures has the last lines of output, once for trials that failed alike."""
     long = "\n".join(f"line {number}" for number in range(100))
     sweep, run_id = fail_all(state_dir, {"openvino": long, "tvm": "Traceback\n  File x"})
     rows = list_failures(run_id[:8])

@@ -53,7 +53,7 @@ def asked(*words: str) -> argparse.Namespace:
 
 
 def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One row a candidate; the file is an ONNX graph."""
+    """The command prints one row per candidate and writes an ONNX graph."""
     out = tmp_path / "out.onnx"
     words = ["optimize", str(branches), "--cost", "flops", "--no-guard", "--top", "1", "-r", "6", "-o", str(out)]
 

@@ -39,7 +39,7 @@ FIT = ("predict", "--fit", "labels.csv", "--kind", "linear", "--runtime", "onnxr
 
 
 def test_labels_are_fitted_and_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
-    """`fit` evaluates a predictor against FLOPs and noise, and writes a file that predicts."""
+    """`predict --fit` evaluates a predictor against FLOPs and noise, and saves it to a file."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     text = capsys.readouterr().out
     assert 0 == cli.main([*FIT, "--quiet", "--json"])
@@ -85,7 +85,7 @@ def test_networks_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_factors_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
-    """A row per value of each open dimension, in a column of its own; other networks have none."""
+    """A prediction has one row per value of each open dimension, in a column of its own."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     path = write_open_sides()
     words = ["predict", path, "residual-8-2-3-16.onnx", "--predictor", "p.safetensors"]

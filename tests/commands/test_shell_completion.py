@@ -84,7 +84,7 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_is_completed(line: str, completions: dict[str, list[str]]) -> None:
-    """Commands, options, and the values of each: those of a magic, and files."""
+    """Tab completes commands, options, their values and files."""
     values = [value for value in completions[line] if not value.startswith("-") or line.split()[-1].startswith("-")]
 
     assert LINES[line] == values

@@ -53,7 +53,7 @@ def test_texts_do_not_run_into_each_other() -> None:
 
 
 def test_every_flipped_bit_of_a_latency_is_noticed(tmp_path: Path) -> None:
-    """Forty bits of a file, drawn with a seed: each file is said to be altered, and opens."""
+    """A file with one flipped bit opens and is reported as altered."""
     file = storage.save(measured(), tmp_path / "run.nc")
     content, generator = file.read_bytes(), np.random.default_rng(0)
     samples = storage.load(file)["latency"].values.ravel()

@@ -23,7 +23,7 @@ def test_every_table_is_a_dataset(number):
 
 
 def test_throughputs_are_the_papers():
-    """Table VI, row by row: the ResNets on the Xeon with OpenVINO."""
+    """The throughputs of the ResNets are those of the paper's table VI."""
     dataset = reference.table("VI").sel(device="xeon", workload="resnet", compiler="openvino")
 
     assert [136.94, 163.90] == dataset["throughput"].values.tolist()

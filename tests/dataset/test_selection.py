@@ -52,7 +52,7 @@ def test_a_selected_dim_can_be_selected_again(tree: xr.DataTree) -> None:
 
 
 def test_errors_name_the_labels(tree: xr.DataTree) -> None:
-    """An unknown dim, an unknown label, and labels of different nodes."""
+    """The error of a selection names an unknown dim, an unknown label, or labels of different nodes."""
     with pytest.raises(UnknownNameError, match="Did you mean workload"):
         select(tree, workloads=["a"])
     with pytest.raises(UnknownNameError, match="unknown workload 'c'"):

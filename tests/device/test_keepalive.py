@@ -123,7 +123,7 @@ def test_a_client_that_drips_is_given_up(server: socket.socket, monkeypatch: pyt
 
 
 def test_the_token_is_never_sent(server: socket.socket) -> None:
-    """Neither to a listener, nor to those who connect; nor is an exchange of any use in another."""
+    """The token is never sent to either side, and a recorded exchange is of no use in another."""
     heard: list[bytes] = []
 
     def listen(connection: socket.socket) -> None:

@@ -60,7 +60,7 @@ def test_a_damaged_description_is_written_anew(content: str, tmp_path: Path) -> 
 
 
 def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path) -> None:
-    """float64 outputs of the first samples, and the error of float32."""
+    """The reference has float64 outputs of the first samples and the error of float32."""
     prepared = preparation.prepare(build_message(tmp_path, []))
     read = reference.read_reference(prepared["reference"])
 

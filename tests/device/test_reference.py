@@ -230,7 +230,7 @@ def test_a_file_has_a_reference_in_float64_too(mlp: Workload, tmp_path: Path) ->
 
 
 def test_every_output_of_a_file_has_a_reference(tmp_path: Path) -> None:
-    """Floats in float64, labels as integers."""
+    """Every output of a file has a reference: floats in float64, and labels as integers."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("ArgMax", ["y"], ["i"], axis=1, keepdims=0),

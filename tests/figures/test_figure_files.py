@@ -132,7 +132,7 @@ def test_a_picture_is_as_wide_as_the_column_of_a_paper(wide, tmp_path, width):
 
 @pytest.mark.parametrize(("arguments", "pixels"), [({"dpi": 96}, 1), ({}, 2), ({"dpi": 600}, 6.25)])
 def test_a_png_has_its_density(chart, tmp_path, arguments, pixels):
-    """Pixels an inch, and as many in the file."""
+    """A PNG has its density in pixels per inch."""
     width = pictures.measure(figures.save(chart, tmp_path / "figure.svg").read_text())[0]
     with Image.open(figures.save(chart, tmp_path / "figure.png", **arguments)) as image:
         assert pixels * width == pytest.approx(image.width, abs=2)

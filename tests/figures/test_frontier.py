@@ -111,7 +111,7 @@ def test_a_row_of_panels_fits_on_the_page(count: int) -> None:
 
 
 def test_stored_matrices_are_drawn() -> None:
-    """A tree, with batch sizes of a GPU."""
+    """The frontier of a stored tree with a GPU's batch sizes is drawn."""
     spec = Spec(figures.frontier(ngbkit.load(DATA / "gpu.nc"), deadline="12ms", quantile=0.9))
 
     assert 5 == len({row["network"] for row in spec.rows})

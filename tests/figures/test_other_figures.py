@@ -224,7 +224,7 @@ def disturb(data, compiler="openvino", batch_size=4):
 
 
 def test_what_is_not_conclusive_is_marked_in_every_figure_of_estimates():
-    """A question mark in a cell, a hollow circle elsewhere, a line of the subtitle; nothing where all is conclusive."""
+    """Every figure of estimates marks inconclusive numbers and names them in its subtitle."""
     blocks = measured(network("block", width=(8, 16)))
     cells = [row for row in Spec(figures.heatmap(disturb(blocks))).rows if str(row["mark"]).endswith("?")]
     assert {("openvino", 4.0)} == {(row["compiler"], row["batch_size"]) for row in cells}
@@ -282,7 +282,7 @@ def test_more_networks_than_shapes_are_in_the_tooltips():
 
 
 def test_a_figure_with_bars_says_what_they_are():
-    """The probability of intervals, or the quantiles of samples; nothing where there is no interval."""
+    """The subtitle explains the bars of intervals or quantiles, if there are any."""
     data = flipping()
 
     for draw in (figures.throughput, figures.speedup, figures.break_even, figures.reversals):

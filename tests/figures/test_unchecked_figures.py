@@ -58,7 +58,7 @@ def test_a_cell_of_a_heatmap_has_a_question_mark() -> None:
 
 
 def test_a_grid_of_statuses_has_a_word_for_it() -> None:
-    """Short enough for a cell, in a colour of its own."""
+    """The grid of statuses has a short word and a colour for unchecked trials."""
     spec = Spec(figures.status(forget_check(measured())))
 
     assert {"no check", "ok"} == {row["word"] for row in spec.rows}

@@ -43,7 +43,7 @@ def test_caches_have_names(tmp_path: Path) -> None:
 
 
 def test_the_description_of_a_server_comes_from_its_kernel(tmp_path: Path) -> None:
-    """Microcode, sibling threads, NUMA nodes, and boot options."""
+    """The kernel's files give a server's microcode, threads, NUMA nodes and boot options."""
     cpuinfo = "model name\t: Some Chip\nmicrocode\t: 0x42\nflags\t\t: fpu avx2 hypervisor"
     nodes = {f"sys/devices/system/node/node{number}/cpulist": number for number in range(2)}
     files = {"proc/cpuinfo": cpuinfo, "sys/devices/system/cpu/smt/active": 1}

@@ -35,7 +35,7 @@ def build_group_v1(path: str, limit: int, used: int, inactive: int) -> dict[str,
 
 
 def test_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
-    """The kernel's available memory, in bytes."""
+    """The available memory is the kernel's in bytes if there is no control group."""
     record(tmp_path, MACHINE)
 
     assert 5000 * 1024 == resources.read_available_memory_bytes(tmp_path)
@@ -88,7 +88,7 @@ def test_memory_of_this_machine_is_known() -> None:
 
 
 def test_a_process_has_a_clock_of_its_own() -> None:
-    """The CPU time of its threads so far, equal to its own count."""
+    """The clock of a process is the CPU time of its threads, equal to its own count."""
     clock = resources.ProcessCpu(os.getpid())
     before = time.process_time()
     read = clock.read_seconds()
@@ -124,7 +124,7 @@ def test_out_of_memory_kills_are_counted_by_the_kernel(tmp_path: Path) -> None:
 
 
 def test_cpu_use_is_a_share_of_all_cores() -> None:
-    """Busy time over all time, in percent, over every added interval."""
+    """The CPU use is the busy time over all time, in percent, over every added interval."""
     use = resources.CpuUse()
     before = use.percent
     use.add(resources.CpuClock(1.0, 10.0), resources.CpuClock(2.0, 12.0))

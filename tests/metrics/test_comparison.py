@@ -78,7 +78,7 @@ def test_machines_stand_side_by_side() -> None:
 
 
 def test_what_cannot_be_compared_is_an_error() -> None:
-    """No common trial, other factors, no such metric."""
+    """A comparison without a common trial, factor or known metric is an error."""
     dataset = measured(network("a"))
 
     with pytest.raises(UsageError, match="no trial in common: the first dataset has a on cpu, the second b on cpu"):

@@ -41,7 +41,7 @@ def test_a_warm_cache_pays_sooner(compiled):
 
 
 def test_a_failed_trial_has_no_break_even(compiled):
-    """A missing latency or compile time yields NaN."""
+    """The break-even of a trial without a latency or a compile time is NaN."""
     compiled["latency"].loc[{"compiler": "faster"}] = np.nan
     compiled["compile_time"].loc[{"compiler": "same"}] = np.nan
 

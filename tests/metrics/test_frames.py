@@ -41,7 +41,7 @@ def test_a_row_is_a_trial() -> None:
 
 
 def test_the_documentation_has_every_column_and_its_unit() -> None:
-    """Each variable of a trial, each metric; the units are in the attributes too."""
+    """The documentation lists each variable and metric of a frame with its unit."""
     frame = measured().ngb.to_dataframe()
     documented = str(frames.to_dataframe.__doc__)
     names = {name for name, variable in VARIABLES.items() if variable.dims == "trial" and variable.units}
@@ -112,7 +112,7 @@ def test_unknown_rows_and_no_samples_are_errors() -> None:
 
 
 def test_files_hold_the_frame(tmp_path: Path) -> None:
-    """CSV and Parquet; others are refused, and a file that exists is not replaced unless asked for."""
+    """The frame is written as CSV or Parquet; other formats and existing files are refused."""
     frame = measured().ngb.to_dataframe()
     numbers = frame.select_dtypes("number").columns
     file = frames.write(frame, tmp_path / "a.csv")

@@ -88,7 +88,7 @@ def test_an_inconclusive_network_unsettles_its_group(data: xr.Dataset) -> None:
 
 
 def test_errors_of_means(data: xr.Dataset) -> None:
-    """An unknown metric, and groups of no network."""
+    """An unknown metric and a grouping without networks are errors."""
     with pytest.raises(UnknownNameError, match="Did you mean speedup"):
         metrics.mean(data, "speed-up")
     with pytest.raises(MetricError, match="no group for any of resnet18, resnet50, vit_small"):

@@ -19,7 +19,7 @@ from ngbkit.metrics import profiles
 
 
 def test_a_profile_says_what_was_measured() -> None:
-    """The median and its interval; throughput is the batch over it."""
+    """A profile has the median, its interval, and the throughput as batch size over median."""
     data = measured()
     frame = profiles.profiles(data)
     row = frame[(frame["compiler"] == "openvino") & (frame["batch_size"] == 4)].iloc[0]

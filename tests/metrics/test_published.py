@@ -70,7 +70,7 @@ def test_depths_have_intervals(blocks: xr.Dataset) -> None:
 
 
 def test_a_tree_contributes_the_nodes_that_the_table_has(networks: xr.Dataset, blocks: xr.Dataset) -> None:
-    """Networks for one table, blocks for another."""
+    """A tree contributes networks to one table and blocks to another."""
     tree = xr.DataTree.from_dict({"/networks": networks, "/blocks": blocks})
 
     assert metrics.beside_paper(networks, "IV").equals(metrics.beside_paper(tree, "IV"))
@@ -97,7 +97,7 @@ def test_the_device_of_the_dataset_is_named_where_there_are_two() -> None:
 
 
 def test_errors_of_the_comparison(networks: xr.Dataset) -> None:
-    """No such table, no such device, nothing in common."""
+    """An unknown table, an unknown device, and a dataset with nothing in common are errors."""
     with pytest.raises(UnknownNameError, match="unknown table 'IX'"):
         metrics.beside_paper(networks, "IX")
     with pytest.raises(UnknownNameError, match="Did you mean xeon"):

@@ -37,7 +37,7 @@ def test_throughput(scaling):
 
 
 def test_speedup(scaling):
-    """5/2 and 8/4; identity is 1."""
+    """The speed-up is the throughput over that of identity, which is 1."""
     assert [[1.0, 1.0], [2.5, 2.0]] == values(metrics.speedup(scaling))
 
 
@@ -55,7 +55,7 @@ def test_a_baseline_that_is_not_there_is_named(scaling):
 
 
 def test_rtr(scaling):
-    """4/2 for identity, 8/5 for the other; 1 at batch 1."""
+    """The RTR is the throughput over that at batch size 1, where it is 1."""
     assert [[1.0, 2.0], [1.0, 1.6]] == values(metrics.rtr(scaling))
 
 
@@ -124,7 +124,7 @@ def test_tcr_is_not_negative(scaling):
 
 
 def test_summary(measured):
-    """Latencies 1, 2, 6 s: median 2, mean 3, deviation sqrt(7); at batch 6 the rates are 6, 3, 1."""
+    """The summary has the median, mean and deviation of latencies, and the rates at its batch size."""
     summary = metrics.summary(measured({"compiler": ["identity"], "batch_size": [6]}, [[[2.0, 1.0, 6.0, np.nan]]]))
 
     row = {name: round(float(summary[name].item()), 12) for name in summary if name != "status"}

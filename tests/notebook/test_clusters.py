@@ -67,7 +67,7 @@ def is_bound(shell: InteractiveShell) -> bool:
 
 
 def test_ngbkit_binds_no_px(shell: InteractiveShell, rc: ipyparallel.Client) -> None:
-    """Neither an engine that it starts nor a cluster that it attaches to; the user's next client does."""
+    """The engines that ngbkit starts or attaches bind no `%px`, and the user's next client does."""
     engines.stop("cpu")
     engines.acquire()
     (file,) = Path(rc.cluster.profile_dir, "security").glob("*-client.json")
@@ -108,7 +108,7 @@ def test_a_view_is_the_engines_that_it_names(rc: ipyparallel.Client) -> None:
 def test_the_cluster_of_a_magic_is_a_variable(
     shell: InteractiveShell, rc: ipyparallel.Client, mlp_file: Path, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client, a cluster or a view, with a device for each engine."""
+    """The cluster of a magic is a client, a cluster or a view, with an engine for each device."""
     clusters: list[Any] = []
 
     def attach_each(cluster: Any, devices: Any) -> Any:

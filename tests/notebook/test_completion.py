@@ -94,7 +94,7 @@ def test_only_fitting_values_are_offered(shell: InteractiveShell) -> None:
 
 
 def test_only_options_are_offered_in_braces(shell: InteractiveShell) -> None:
-    """Each once, those of that compiler, and neither a file nor a Python name."""
+    """Tab offers each option of the compiler once in braces, and no file or Python name."""
     line = '%ngbench net -c openvino{"precision":"f32",'
     options = registry.load(registry.COMPILERS, "openvino").options
 
@@ -118,7 +118,7 @@ def test_the_offered_arguments_of_a_network_are_valid() -> None:
 
 
 def test_choices_are_offered_as_json(shell: InteractiveShell) -> None:
-    """All of the option; the default of one without choices."""
+    """Tab offers all choices of an option, or its default if it has none."""
     options = registry.load(registry.COMPILERS, "openvino").options
     line = '%ngbench net -c openvino{"'
 

@@ -38,7 +38,7 @@ def test_it_shows_rows_and_sentences(shell: InteractiveShell, network: str) -> N
 
 
 def test_a_variable_has_the_values_of_a_file(shell: InteractiveShell, network: str) -> None:
-    """Arrays by input name; open dimensions become theirs."""
+    """The arrays of a variable give the inputs their values by name and the sizes of open dimensions."""
     shell.user_ns["arrays"] = {"x": np.ones((3, 5), np.float32)}
     listing = shell.run_line_magic("nginputs", f"{network} --inputs arrays")
 

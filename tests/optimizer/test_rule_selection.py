@@ -98,7 +98,7 @@ def test_the_search_applies_foreign_rules(once: RewriteRule) -> None:
 
 
 def test_a_rule_with_weights_and_a_condition_keeps_the_results(tmp_path: Path) -> None:
-    """A rule of onnxscript that folds a BatchNorm into a convolution."""
+    """A rule that folds a BatchNorm into a convolution preserves the results."""
     build = Builder()
     value = build.conv("x", 8)
     for index in range(4):

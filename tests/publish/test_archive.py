@@ -94,7 +94,7 @@ def test_the_metadata_is_json_ld(site: Path) -> None:
 
 
 def test_every_file_is_described(site: Path) -> None:
-    """The license of the repository too; a name with a blank is quoted, also where a figure is based on it."""
+    """The archive describes every file, including the license of the repository."""
     archive = write(site, {"license": "MIT"})
     graph = read_graph(archive)
     files = {name for name, entity in graph.items() if entity["@type"] == "File"}
@@ -110,7 +110,7 @@ def test_every_file_is_described(site: Path) -> None:
 
 
 def test_others_read_the_crate(site: Path) -> None:
-    """The library that reads crates reads it."""
+    """The public library for crates reads the archive."""
     crate = ROCrate(write(site, {"authors": AUTHORS, "license": "CC-BY-4.0"}))
 
     assert "A study" == crate.name

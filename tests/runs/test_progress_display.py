@@ -84,12 +84,12 @@ def interrupt() -> None:
     ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (7500, "2 h 5 min")]
 )
 def test_a_duration_is_in_its_two_largest_units(seconds: float, text: str) -> None:
-    """Minutes with seconds, hours with minutes."""
+    """A duration is formatted in its two largest units."""
     assert text == time_left.format_duration(seconds)
 
 
 def test_a_run_is_described_in_a_line() -> None:
-    """Recorded trials, failures, the time left, the current step, what disturbs it; at the end trials and failures."""
+    """One line describes a run with its trials, failures, time left and current step."""
     run = Steps([], done=3, share=0.8, remaining_s=80, statuses={"ok": 1, "timeout": 2})
     during = progress_display.describe(run)
     run.end()
@@ -183,7 +183,7 @@ def test_the_first_reason_explains_a_run_without_results(
 
 
 def test_the_reason_has_the_line_of_the_user() -> None:
-    """The traceback of a cell, and of no other code."""
+    """The reason of a failure has the traceback of the cell, and of no other code."""
     run = Steps([], done=1, statuses={"failed": 1}, errors=["boom"])
     run.end()
     for filename, traceback in (("net.py", "details of net.py"), ("other.py", "")):

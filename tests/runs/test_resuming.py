@@ -23,7 +23,7 @@ state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 
 def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
-    """The path from engine and children over journals to the dataset."""
+    """A sweep is measured by engine and children, journalled, and assembled to a dataset."""
     run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).start()
     dataset = run.result()
 

@@ -47,7 +47,7 @@ def test_a_stack_keeps_the_shape_of_its_input(workload: Workload, shape: tuple[i
 
 
 def test_the_defaults_are_table_vs() -> None:
-    """Images of 244 x 244, sequences of 10."""
+    """The default inputs are those of table V: images of 244 x 244 and sequences of 10."""
     conv = blocks.build(blocks.conv(), {"width": 4, "depth": 1})
     mha = blocks.build(blocks.mha(), {"width": 16, "depth": 1})
 

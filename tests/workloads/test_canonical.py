@@ -261,7 +261,7 @@ def test_shapes_are_folded(tmp_path: Path) -> None:
     ],
 )
 def test_errors_of_outputs(expected: Any, actual: Any, error: float) -> None:
-    """Relative for floats; another shape, type or other value is no match."""
+    """The error of float outputs is relative, and another shape, type or other value is no match."""
     assert error == canonical_child.measure_error(expected, actual)
 
 

@@ -256,7 +256,7 @@ def test_a_file_is_a_cell_with_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_file_is_rejected(tmp_path: Path, content: str | None, message: str) -> None:
-    """A missing file, several models, and a syntax error."""
+    """A missing file, several models and a syntax error are rejected."""
     path = tmp_path / "net.py"
     if content is not None:
         path.write_text(content)
@@ -311,7 +311,7 @@ def test_a_file_imports_what_is_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_files_of_other_folders_import_their_own_modules(tmp_path: Path) -> None:
-    """Modules of the same name, one after the other."""
+    """Files of two folders each import their own module of the same name."""
     widths = []
     for width in (3, 5):
         folder = tmp_path / f"nets{width}"

@@ -47,7 +47,7 @@ class Broken(nn.Module):
 
 @pytest.mark.parametrize("module", [nn.Linear(4, 2), Stubborn()])
 def test_a_linear_layer_is_its_matrix_product(module: nn.Module) -> None:
-    """4 x 2 weights and 2 biases; torchinfo counts the bias, true MACs do not; on the meta device or the CPU."""
+    """The MACs of a linear layer are its matrix product, which excludes the bias."""
     counted = counts.count(Network(inputs=LINE, module=module))
 
     assert (10, 10, 8) == (counted.parameters, counted.mult_adds, counted.macs)
@@ -78,7 +78,7 @@ def test_an_unknown_count_is_none(module: nn.Module, counted: Counts) -> None:
 
 
 def test_counting_does_not_change_the_module() -> None:
-    """Neither its weights nor its hooks."""
+    """Counting changes neither the weights nor the hooks of a module."""
     module = nn.Linear(4, 2).eval()
     copies = [value.clone() for value in module.parameters()]
 
@@ -89,7 +89,7 @@ def test_counting_does_not_change_the_module() -> None:
 
 
 def test_bytes_depend_on_the_stored_types() -> None:
-    """Weights in half precision, a buffer of int64, and inputs and outputs of several types."""
+    """The counted bytes depend on the types of weights, buffers, inputs and outputs."""
 
     class Typed(nn.Module):
         def __init__(self) -> None:
@@ -110,7 +110,7 @@ def test_bytes_depend_on_the_stored_types() -> None:
 
 
 def test_a_network_of_one_batch_size_is_counted_per_sample() -> None:
-    """The counts of a batch of 4, divided by 4."""
+    """The counts of a fixed batch are divided by its size."""
 
     class Fixed(nn.Module):
         def __init__(self) -> None:
@@ -126,7 +126,7 @@ def test_a_network_of_one_batch_size_is_counted_per_sample() -> None:
 
 
 def test_an_onnx_file_is_counted_too(mlp_file: Path) -> None:
-    """16 x 32 and 32 x 4 weights, each used once; 16 numbers in and 4 out."""
+    """The counts of an ONNX file include its weights and its inputs and outputs."""
     counted = counts.count(onnx_source.build(onnx_source.file(mlp_file), {}))
     values = 16 * 32 + 32 * 4
 

@@ -85,7 +85,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_file_for_every_batch_size_computes_the_network(name: str, tmp_path: Path) -> None:
-    """Static in every dimension, inputs by name, outputs in the order of flatten(); batch size 1 included."""
+    """The exported file of each batch size is static and computes the network's outputs."""
     network = NETWORKS[name]()
 
     paths = export.export_for(network, tmp_path, [1, 3], 0)
@@ -158,7 +158,7 @@ def test_a_file_with_a_fixed_batch_supports_no_other(tmp_path: Path, mlp_file: P
 
 
 def test_nested_outputs_are_flattened_in_order() -> None:
-    """Tensors only, depth first, a dict in the order of its insertion."""
+    """Nested outputs are flattened depth first, tensors only, in the order of insertion."""
     first, second, third = (torch.full((1,), float(index)) for index in range(3))
 
     assert [first, second, third] == export.flatten({"z": first, "a": [second, (None, 5, third)]})

@@ -40,7 +40,7 @@ class Loose(nn.Module):
 def test_shapes_become_inputs_named_after_the_arguments(
     module: nn.Module, input_shape: Any, expected: dict[str, tuple[int, ...]]
 ) -> None:
-    """A shape, a list or a dict of shapes; in float32."""
+    """A shape, a list or a dict of shapes becomes float32 inputs named after arguments."""
     call = inputs.parse_shapes(input_shape, module)
 
     assert [TensorSpec(name=name, shape=(BATCH, *shape)) for name, shape in expected.items()] == call.specs
@@ -65,7 +65,7 @@ def test_an_invalid_shape_is_rejected(input_shape: Any) -> None:
 
 @pytest.mark.parametrize("wrap", [lambda a, b: [a, b], lambda a, b: (a, b), lambda a, b: {"left": a, "right": b}])
 def test_tensors_become_inputs_with_their_rows(wrap: Any) -> None:
-    """Shapes and dtypes without the batch dimension, and every row; of tensors or NumPy arrays."""
+    """Tensors and arrays become inputs with their shape, their dtype and every row."""
     left, right = torch.arange(6).reshape(2, 3), np.ones((2, 1), np.float32)
 
     call = inputs.parse_values(wrap(left, right), Pair())

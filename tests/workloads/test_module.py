@@ -93,7 +93,7 @@ def test_a_device_builds_the_same_function(trained: Net) -> None:
 
 
 def test_the_users_module_is_not_changed(trained: Net) -> None:
-    """Neither its mode nor its values."""
+    """The export changes neither the mode nor the values of the user's module."""
     state = copy.deepcopy(trained.state_dict())
 
     module.from_module("net", trained, EXAMPLES)

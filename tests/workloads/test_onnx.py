@@ -44,7 +44,7 @@ def write_external(path: Path) -> Path:
 
 @pytest.mark.parametrize(("dims", "batch_size"), [(["batch", 8], None), ([None, 8], None), ([1, 8], 1), ([16, 8], 16)])
 def test_the_first_dimension_is_the_batch(tmp_path: Path, dims: list[object], batch_size: int | None) -> None:
-    """A symbol, or no value, accepts any batch size; a number only that one."""
+    """A symbolic first dimension accepts any batch size, and a number only that one."""
     network = onnx_source.build(onnx_source.file(write(tmp_path / "net.onnx", dims)), {})
 
     assert [TensorSpec(name="x", shape=(BATCH, 8))] == network.inputs

@@ -103,7 +103,7 @@ def test_a_node_by_hand(
 
 
 def test_attention_is_two_products(tmp_path: Path) -> None:
-    """Queries times keys, and their weights times values: 2 x tokens x tokens x width."""
+    """The MACs of attention are two products of 2 x tokens x tokens x width in all."""
     attention = helper.make_node("Attention", ["x", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2)
 
     assert 2 * 10 * 10 * 16 == count(tmp_path / "net.onnx", attention, {}, ["batch", 10, 16]).macs

@@ -20,7 +20,7 @@ VERSION = META["versions"]["numpy"]
 
 
 def test_preparations_and_results_are_listed(state_dir: Path) -> None:
-    """Each with its size and age, the most recent on top, and the totals below; as JSON in bytes and seconds."""
+    """The listing has the size and age of each item, the most recent first, and the totals."""
     prepare(state_dir, "older", size=2_000_000, days=3)
     prepare(state_dir, "newer", size=5_000)
     tune(state_dir, "tuned")

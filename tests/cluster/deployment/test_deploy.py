@@ -251,7 +251,7 @@ def test_a_foreign_folder_is_left_alone(name: str, fresh: Device, tmp_path: Path
 
 
 def test_other_output_of_a_shell_is_ignored(fresh: Device) -> None:
-    """Greetings of a start-up file, or of a line of `setup`."""
+    """The deployment ignores greetings of a start-up file or of `setup`."""
     greeting = replace(fresh, setup="echo welcome; echo 'no mail' >&2")
     progress: list[str] = []
     machine = request(greeting, "look", fields={"named": True, "system": False}, report=progress.append)

@@ -31,7 +31,7 @@ def test_a_wheel_is_the_same_each_time(built: Path, tmp_path: Path) -> None:
 
 
 def test_a_wheel_has_the_package_alone(built: Path) -> None:
-    """Every module and data file, without byte code."""
+    """The wheel has every module and data file of the package, and no byte code."""
     root = Path(ngbkit.__file__).parent
     modules = {f"ngbkit/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
     names = set(zipfile.ZipFile(built).namelist())

@@ -56,7 +56,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_platforms_are_those_up_to_the_devices_c_library() -> None:
-    """The newest first, each with its old names."""
+    """The platforms are listed from the newest, each with its old names."""
     orin = wheelhouse._list_platforms(ORIN)
     laptop = wheelhouse._list_platforms({**with_markers(platform_machine="x86_64"), "glibc": "2.6"})
 
@@ -87,7 +87,7 @@ def test_a_device_does_not_choose_a_folder_here(markers: dict[str, str], tmp_pat
 
 
 def test_wheels_are_for_the_python_of_the_device(shelf: Path, tmp_path: Path) -> None:
-    """Wheels of its processor, and the requirements of its Python: pip alone evaluates markers for its own."""
+    """The wheels are those for the processor and the Python of the device."""
     make_wheel(shelf, "native", tag="cp310-cp310-manylinux2014_aarch64")
     make_wheel(shelf, "native", tag="cp310-cp310-manylinux_2_35_aarch64")
     for name in ("backport", "forward", "processor", "extra"):

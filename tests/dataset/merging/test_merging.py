@@ -151,7 +151,7 @@ def test_nodes_join_by_path_and_by_network():
 @unhurried
 @given(st.data())
 def test_a_tree_that_was_cut_apart_is_put_together(data):
-    """Split by device, node and network, in any order; a part that is a dataset is assigned to its node."""
+    """A tree that was split by device, node and network is merged in any order."""
     tree = run(sweep(network("a"), network("b"), network("c", depth=(1, 2)), devices=["cpu", "orin"]))
     parts = []
     for path, node in datasets.nodes(tree).items():

@@ -166,7 +166,7 @@ def test_each_network_has_its_own_baseline(interleave: Callable[..., Outcome]) -
 
 
 def test_a_race_ends_for_those_who_have_lost_it(interleave: Callable[..., Outcome]) -> None:
-    """The slowest first; then one of the rest is left, and has won; an anchor ends with it."""
+    """A race stops the slowest column first, until one is left."""
     slow, second, first = (
         build_worker("identity", 0.02, steady_call_s=0.06),
         build_worker("onnxruntime", 0.02, steady_call_s=0.0303),

@@ -55,7 +55,7 @@ def test_few_samples_are_spread_over_rounds() -> None:
 
 
 def test_the_samples_of_a_turn_are_chosen_again_until_there_is_one() -> None:
-    """Every ten rounds; turns of one sample tell no more."""
+    """The samples of a turn are chosen again every ten rounds, until there is one."""
     assert [2] * 10 + [3] * 10 + [1] * 50 == plan(100, 0.02, 10, 3, 1, 8)
 
 
@@ -74,7 +74,7 @@ def test_calls_settle_for_as_long_whatever_their_duration() -> None:
 
 @given(call_s=st.floats(1e-6, 10))
 def test_a_turn_is_long_enough_to_be_judged(call_s: float) -> None:
-    """Its untimed calls and its samples together."""
+    """The untimed calls and the samples of a turn are long enough together to be judged."""
     sample_s = choose_block_size(call_s) * call_s
     settling_s = count_settling_calls(call_s) * call_s
 
@@ -88,7 +88,7 @@ def test_a_turn_is_long_enough_to_be_judged(call_s: float) -> None:
 def test_turns_are_short_where_turns_differ_and_long_where_their_samples_do(
     between: float, within: float, settling: float, expected: int
 ) -> None:
-    """The best number by the variances, within what 4,000 rounds tell about them."""
+    """The variances of turns and samples determine the length of turns."""
     generator = np.random.default_rng(0)
 
     def draw() -> dict[int, list[float]]:

@@ -33,7 +33,7 @@ def test_each_sample_is_one_call() -> None:
 
 
 def test_a_block_is_one_sample() -> None:
-    """The mean of its calls: of the second and third, and of the fourth and fifth."""
+    """A sample is the mean of the calls of its block."""
     clock = Clock()
 
     assert [2_500_000, 4_500_000] == sample(clock.run, 2, block=2, settle=1, clock=clock)

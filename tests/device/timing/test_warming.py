@@ -22,14 +22,14 @@ def warm_up_calls(call_s: Callable[[int], float]) -> WarmUp:
 
 
 def test_calls_that_are_steady_take_two_windows() -> None:
-    """One to measure a call, and one to confirm it."""
+    """Steady calls need two windows: one measures a call, and one confirms it."""
     assert WarmUp(calls=2 * WINDOW_CALLS, spent_s=pytest.approx(0.3), call_s=0.05, steady=True) == warm_up_calls(
         lambda _: 0.05
     )
 
 
 def test_calls_that_get_faster_are_waited_for() -> None:
-    """Ten slow calls, each faster than the last, and then steady ones."""
+    """The warm-up continues while calls become faster."""
     warm = warm_up_calls(lambda number: 0.05 + 0.02 * max(0, 10 - number))
 
     assert (True, 0.05) == (warm.steady, pytest.approx(warm.call_s))

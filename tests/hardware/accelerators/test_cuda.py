@@ -88,7 +88,7 @@ def test_a_download_waits_for_the_stream(gpu: FakeGpu) -> None:
 
 
 def test_the_gpu_has_properties(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name, address, memory, caches, instructions: as the driver reports them."""
+    """The GPU has a name, an address, memory, caches and instructions, as its driver reports them."""
     monkeypatch.setenv("FAKE_CUDA_CAPABILITY", "120")
     monkeypatch.setenv("FAKE_CUDA_L2", "52428800")
     driver = cuda.Driver()

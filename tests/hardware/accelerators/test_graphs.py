@@ -8,7 +8,7 @@ from ngbkit.hardware.accelerators import cuda, graphs
 
 
 def test_a_graph_launches_the_recorded_work(gpu: FakeGpu) -> None:
-    """All of it, by one call, at every launch; the capture itself runs the work only once."""
+    """One call launches all the recorded work of a graph, and the capture runs it once."""
     driver = cuda.Driver()
 
     def enqueue() -> None:

@@ -84,7 +84,7 @@ def test_a_hidden_gpu_differs_from_none(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_library_reports_its_problem(program: str, problem: str) -> None:
-    """Its output, its error, or its crash."""
+    """The problem of a library is its output, its error or its crash."""
     assert cuda.find_problem("torch", program).startswith(problem)
 
 

@@ -108,7 +108,7 @@ def test_a_busy_process_on_the_other_core_disturbs(tmp_path: Path, monkeypatch: 
 
 
 def test_threads_that_wait_for_one_another_are_not_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four threads on two cores; or two that the scheduler put on one core: both count as crowded."""
+    """Threads that wait for one another count as crowded, not as contended."""
     machine = Machine(tmp_path, monkeypatch)
     crowd, stacked = (
         machine.turn(wall=1.0, process_s=2.0, waited=2.0),

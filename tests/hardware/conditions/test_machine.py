@@ -62,7 +62,7 @@ def test_an_observation_is_plain_json() -> None:
 
 
 def test_a_laptop_is_observed(tmp_path: Path) -> None:
-    """Clocks, cores, temperature, power, memory."""
+    """The observation of a laptop has clocks, cores, temperature, power and memory."""
     observed = conditions.observe(0, record(tmp_path, {**DESKTOP, "proc/stat": build_stat(*[(1, 1, 0)] * 4)}))
 
     assert (0.5, 0.4, 0.3) == (observed["load_1min"], observed["load_5min"], observed["load_15min"])
@@ -199,7 +199,7 @@ def test_much_other_work_is_described(observed: dict[str, object], text: str) ->
 
 
 def test_threads_with_a_core_each_have_no_warning() -> None:
-    """Half the threads of a machine with SMT, as many as its quota; more threads than cores have one."""
+    """More threads than cores have a warning, and others have none."""
     observed = {"cores_usable": 4, "cores_physical": 2, "cpu_quota_cores": 2.0}
 
     assert [] == conditions.list_warnings(observed, 2)

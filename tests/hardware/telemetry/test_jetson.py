@@ -125,7 +125,7 @@ def test_temperatures_are_cached_for_a_while(tmp_path: Path) -> None:
 
 
 def test_a_jetson_describes_itself(tmp_path: Path) -> None:
-    """Board, release, power mode and rails, as plain JSON."""
+    """The description of a Jetson is plain JSON with its board, release, power mode and rails."""
     description = open_chip(tmp_path, AGX_ORIN).describe()
 
     assert description == json.loads(json.dumps(description))
@@ -175,5 +175,5 @@ def test_a_jetson_has_no_problem(tmp_path: Path) -> None:
 
 
 def test_a_tegra_without_files_is_no_chip(tmp_path: Path) -> None:
-    """An emulated one, for example."""
+    """A Tegra without files, such as an emulated one, is no chip."""
     assert None is telemetry.open("cpu", record(tmp_path, {"proc/device-tree/compatible": "nvidia,tegra234"}))

@@ -152,7 +152,7 @@ def test_a_counter_without_a_number_is_a_problem(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [{}, {f"{FOLDER}/intel-rapl/enabled": 1}, build_zones({":0": ("psys", 1)})])
 def test_a_machine_without_counters_says_so(tmp_path: Path, files: dict[str, object]) -> None:
-    """A virtual machine, for one."""
+    """A machine without counters, such as a virtual one, has a problem that says so."""
     root = record(tmp_path, files)
 
     assert None is telemetry.open("cpu", root)

@@ -34,7 +34,7 @@ def simulate(trials: int, rounds: int, slowdown: float, seed: int, margin: float
 @pytest.mark.parametrize("tails", [False, True])
 @pytest.mark.parametrize(("trials", "rounds"), [(1, 10), (1, 20), (8, 20), (40, 10), (40, 20), (40, 40)])
 def test_any_false_alarm_is_rare(trials: int, rounds: int, tails: bool) -> None:
-    """Slower by exactly the margin, the worst case: at most 5 % of runs have an alarm, but for chance."""
+    """At most 5 % of runs have an alarm if trials are slower by exactly the margin."""
     verdicts = simulate(trials, rounds, slowdown=0.02, seed=trials + rounds, margin=0.02, tails=tails)
 
     share = (verdicts == "slower").any(axis=1).mean()
@@ -49,7 +49,7 @@ def test_single_intervals_would_alarm_falsely() -> None:
 
 
 def test_a_planted_regression_is_an_alarm() -> None:
-    """5 % of one trial, with a margin of 2 % and 20 rounds of 2 % deviation: caught in nearly every run."""
+    """Nearly every run reports a planted regression of 5 % in one trial."""
     verdicts = simulate(1, 20, slowdown=0.05, seed=1, margin=0.02)
 
     assert (verdicts == "slower").mean() > 0.95
@@ -79,7 +79,7 @@ def test_contended_trials_and_those_without_an_interval_are_not_conclusive() -> 
 
 
 def test_holm_adjusts_from_the_smallest() -> None:
-    """The example of any textbook: the smallest counts for all, the next for all but one, and none falls back."""
+    """Holm's procedure gives the adjusted values of a textbook's example."""
     assert [0.03, 0.06, 0.06, 0.02] == pytest.approx(adjust_by_holm([0.01, 0.04, 0.03, 0.005]).tolist())
     assert [] == adjust_by_holm([]).tolist()
 

@@ -57,7 +57,7 @@ def verdicts(data: Data, margin: float | str = 0.02) -> list[str]:
 
 
 def test_a_planted_slowdown_is_found_round_by_round() -> None:
-    """5 % beside rounds that drift by 30 %; its row has the label of the network without its side."""
+    """The gate finds a slowdown of 5 % among rounds that drift by 30 %."""
     gate = judge_sides(measure(1.05))
     (row,) = gate.trials.to_dict("records")
 
@@ -165,7 +165,7 @@ def test_what_was_not_checked_is_not_conclusive_however_slow() -> None:
 
 
 def test_networks_and_values_of_factors_are_judged_apart() -> None:
-    """Each pair at each value; the family is all of them."""
+    """Each pair is judged at each value of a factor, and all are one family."""
     data = measure(1.05, build_network("a", seq=(32, 128)), build_network("b"))
     trials = judge_sides(data).trials
 

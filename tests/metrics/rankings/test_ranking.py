@@ -108,7 +108,7 @@ def test_without_a_baseline_throughput_decides():
 
 
 def test_winners_have_a_runner_up():
-    """One row per group; a group with one compiler has none."""
+    """Each group has one row with its runner-up, if it has several compilers."""
     data = measured({"net": (1.0, 0.5, 0.9), "alone": (1.0, 0.5, 0.9)})
     alone = (data["workload"] == "alone") & (data["compiler"] != "identity")
     table = metrics.winners(data.assign(latency=data["latency"].where(~alone))).set_index("workload")

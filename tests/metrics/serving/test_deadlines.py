@@ -55,7 +55,7 @@ def describe(table: Any) -> list[tuple[Any, ...]]:
 
 
 def test_the_highest_throughput_that_keeps_the_deadline_is_chosen() -> None:
-    """A larger batch as long as its latency allows; the runner-up is the next of those that keep it."""
+    """The choice is the highest throughput that keeps the deadline."""
     data = build(LATENCIES)
 
     assert [("cpu", "fast", 8, True)] == describe(metrics.choose(data, "50ms").table)
@@ -127,7 +127,7 @@ def test_the_nearest_is_named_where_none_keeps_the_deadline() -> None:
 
 
 def test_the_verdict_has_the_numbers_with_their_uncertainty() -> None:
-    """Throughput, the share of calls, the latency, the deadline and the probability."""
+    """The verdict has throughput, share of calls, latency, deadline and probability."""
     (verdict,) = metrics.choose(build(LATENCIES), "50ms", 0.95).verdicts
 
     assert verdict.startswith("net in fast at batch 8 on cpu: 200.")
@@ -172,7 +172,7 @@ def test_each_network_has_its_own_choice_in_a_tree_too() -> None:
 
 
 def test_what_is_excluded_says_why() -> None:
-    """Failed trials, other contracts; what no run requested is not named."""
+    """The notes explain the exclusion of failed trials and of other contracts."""
     failed = metrics.choose(crashing(sweep(), "openvino", 4), "1s", 0.5)
     assert ["crashed: signal 11"] == failed.excluded["excluded"].tolist()
     assert "excluded: net in openvino at batch 4 on cpu (crashed: signal 11)" in failed.notes

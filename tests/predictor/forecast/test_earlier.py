@@ -63,7 +63,7 @@ def order(trials: list[EarlierTrial]) -> list[tuple[object, ...]]:
 
 
 def test_the_latest_runs_are_known() -> None:
-    """Each trial with its median, its cost and the facts of its network."""
+    """Each earlier trial has its median, its cost and the facts of its network."""
     sweep = build_sweep()
     store(sweep)
 
@@ -88,7 +88,7 @@ def test_a_dataset_is_known_as_its_run_would_be(tmp_path: Path, as_file: bool) -
 
 
 def test_a_part_of_a_merged_dataset_is_known() -> None:
-    """Networks with and without factors; a label that was selected; trials without a latency are none."""
+    """A part of a merged dataset gives its trials, except those without a latency."""
     plain = Sweep(Workload(name="plain", source="timm", spec={}), ["identity", "openvino"], [1, 2])
     merged = ngbkit.merge(synthetic.make_dataset(plain), synthetic.make_dataset(build_sweep()))
     failed = synthetic.make_dataset(plain, failures=1.0)

@@ -76,7 +76,7 @@ def test_a_row_a_measurement(folder: Path) -> None:
     ("column", "cell"), [("error_percent", 5), ("error", 0.05), ("stderr [us]", 50), ("sem_ms", 0.05)]
 )
 def test_errors_have_a_unit(folder: Path, column: str, cell: float) -> None:
-    """A share, a percentage, or a time."""
+    """An error of a label is a share, a percentage or a time."""
     labels = examples(write(folder, f"file,ms,{column}", f"nets/a.onnx,1,{cell}"))
 
     np.testing.assert_allclose([[0.05]], labels.errors)

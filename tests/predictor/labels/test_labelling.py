@@ -56,7 +56,7 @@ def test_runtimes(files: list[str], seconds: Any, runtime: Any, expected: list[t
 
 
 def test_pairs_and_dicts(files: list[str]) -> None:
-    """Networks and their seconds in one argument."""
+    """One argument gives networks and their seconds, as pairs or as a dict."""
     pairs = [(file, 1e-3 * index) for index, file in enumerate(files, start=1)]
 
     for networks in (pairs, dict(pairs), np.array(pairs, dtype=object).tolist()):
@@ -78,7 +78,7 @@ def test_models_graphs_and_workloads(files: list[str]) -> None:
 
 
 def test_texts_and_errors(files: list[str]) -> None:
-    """One family for all, or one for each; errors are shares."""
+    """Examples have one family for all or one for each, and errors are shares."""
     labels = examples(
         files,
         [1e-3, 2e-3, 3e-3],

@@ -63,7 +63,7 @@ def store(
 
 
 def test_runs_of_one_sweep_are_compared_each_with_each(state_dir: Path, sweep: Sweep) -> None:
-    """Four speed-ups a pair, and no baseline; a run of another sweep has no partner."""
+    """Each pair of runs of one sweep is compared, and other runs are not."""
     ids = [store(state_dir, sweep, hour) for hour in (1, 2, 4)]
     store(state_dir, Sweep(sweep.workloads, ["identity", "openvino"], [1], repeats=30), 5)
     history = compare_runs()
