@@ -85,7 +85,7 @@ def test_binder_installs_what_the_quick_start_needs() -> None:
 
 @pytest.mark.parametrize("name", ["postBuild", "start"])
 def test_scripts_can_be_run(name: str) -> None:
-    """They are executable by their owner, and valid for the shell."""
+    """The scripts are executable by their owner and valid for the shell."""
     script = BINDER / name
     process = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
 

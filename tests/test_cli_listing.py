@@ -48,7 +48,7 @@ def test_all_about_a_compiler_is_printed(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_run_says_why_its_trials_failed(
     new_runs: NewRuns, mlp_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It tells where to read it; there is the error, and what was said last, of trials that failed alike but once."""
+    """A failed run names the command that lists its errors with their last output."""
     cli.main(["run", str(mlp_file), "-c", "identity,raising", "-b", "1,2", "-r", "3"])
     message = capsys.readouterr().err
     run_id = new_runs()[0].id
@@ -104,7 +104,7 @@ def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
 
 
 def test_help_and_version_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """They go to stdout, and are no error."""
+    """The help and the version are printed to stdout and are no error."""
     codes = []
     for words in (["--version"], ["run", "--help"]):
         with pytest.raises(SystemExit) as left:

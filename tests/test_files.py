@@ -109,7 +109,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
 def test_an_error_of_the_system_is_a_sentence(
     error: OSError, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names the file, and the folder to choose where the file is ngbkit's own."""
+    """An error of the system is a sentence with the file, and a remedy for ngbkit's own files."""
     monkeypatch.setenv(STATE_DIR, str(tmp_path))
     if error.filename:
         error.filename = error.filename.format(tmp_path)

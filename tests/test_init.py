@@ -24,7 +24,7 @@ def list_heavy_imports(code: str) -> list[str]:
 
 
 def test_the_import_is_light() -> None:
-    """It imports only modules of Python itself."""
+    """The import of ngbkit imports only modules of Python itself."""
     assert [] == list_heavy_imports("import ngbkit")
 
 
@@ -43,7 +43,7 @@ def test_the_extension_is_light() -> None:
 
 @pytest.mark.parametrize("name", ngbkit.__all__)
 def test_every_exported_name_exists(name: str) -> None:
-    """It resolves, and dir() lists it."""
+    """Every exported name exists, and dir() lists it."""
     assert getattr(ngbkit, name) is not None
     assert name in dir(ngbkit)
 
@@ -56,7 +56,7 @@ def test_exports_match_their_names() -> None:
 
 
 def test_version_is_the_installed_one() -> None:
-    """It is read from the distribution."""
+    """The version is that of the installed distribution."""
     assert metadata.version("ngbkit") == ngbkit.__version__
 
 
@@ -113,7 +113,7 @@ def test_any_dataset_has_its_metrics(order: str, tmp_path: Path) -> None:
 
 
 def test_an_import_of_xarray_imports_no_metrics() -> None:
-    """They are imported when the first dataset asks for them."""
+    """The metrics are imported when the first dataset needs them."""
     code = "import sys, ngbkit, xarray; assert 'ngbkit.figures' not in sys.modules"
 
     assert "xarray" in list_heavy_imports(code)

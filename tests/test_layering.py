@@ -150,7 +150,7 @@ def find_circle(order: TopologicalSorter[str]) -> list[str]:
 
 
 def test_a_circle_is_found() -> None:
-    """It is named by its files."""
+    """A circle of imports is found and named by its files."""
     assert sorted({*find_circle(TopologicalSorter({"a": {"b"}, "b": {"a"}, "c": {"a"}}))}) == ["a", "b"]
 
 

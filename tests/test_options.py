@@ -159,7 +159,7 @@ def test_a_user_without_a_home_folder_names_a_state_folder(tmp_path: Path, monke
 
 
 def test_the_patience_of_a_device_is_that_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is 2 without the variable."""
+    """The patience of a device is that of its environment, or 2."""
     monkeypatch.setenv(options.PATIENCE, "0.5")
     assert 0.5 == options.get_patience()
     monkeypatch.delenv(options.PATIENCE)

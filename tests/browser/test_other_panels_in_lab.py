@@ -10,7 +10,7 @@ CHART = ".vega-embed svg.marks"
 
 
 def test_the_explorer_draws_figures_and_trials(open_notebook: Open, network: str) -> None:
-    """It draws the selected figure, describes the trial that is clicked or selected, and shows the figure's code."""
+    """The explorer draws the selected figure, describes the clicked trial, and shows the figure's code."""
     notebook = open_notebook(
         "%load_ext ngbkit", f"%ngbench {network} -c identity,onnxruntime -b 1,4 -r 10 -o ds", "%ngpanel explore ds", ""
     )

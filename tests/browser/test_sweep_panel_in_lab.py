@@ -65,7 +65,7 @@ def test_stop_and_resume(open_notebook: Open, network: str) -> None:
 
 
 def test_a_panel_finds_its_run_after_a_restart_of_the_kernel(open_notebook: Open, network: str) -> None:
-    """It shows how many trials are missing, and measures them."""
+    """A panel finds its run after a restart, shows the missing trials, and measures them."""
     notebook = show_panel(open_notebook)
     fill_form(notebook, network, "1:4")
     find_button(notebook, "Run").click()

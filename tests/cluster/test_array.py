@@ -236,7 +236,7 @@ def test_unlike_nodes_are_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
     "text", ["", "{", "[]", "null", "7", '"x"', '{"packages": []}', '{"packages": 5}', "[" * 10_000]
 )
 def test_a_damaged_description_of_the_first_node_is_named(text: str, tmp_path: Path) -> None:
-    """It was cut off by a full disk, or another program wrote it."""
+    """The error of a damaged description of the first node has its path."""
     path = tmp_path / "node.json"
     path.write_text(text)
     with pytest.raises(DeviceError, match=r"invalid description of the first node in .*node\.json: .*Remove that file"):

@@ -202,7 +202,7 @@ def test_a_login_node_needs_sbatch(program: Program) -> None:
 
 
 def test_an_engine_of_the_users_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be missing, and its ngbkit is reported."""
+    """The check finds a missing engine of the user's own, and reports the ngbkit of one that is there."""
     profile = tmp_path / "profile"
     with ipyparallel.Cluster(n=1, profile_dir=str(profile), delay=0, log_level=40):
         (file,) = profile.glob("security/*client.json")

@@ -208,7 +208,7 @@ def test_a_valid_record_is_taken_as_it_is() -> None:
 
 
 def test_texts_of_a_failure_and_of_an_environment_are_sanitized() -> None:
-    """They are printed on a terminal."""
+    """The texts of a failure and of an environment are sanitised for a terminal."""
     failed = parse({"kind": "record", "record": {**FAILURE, "error": "\x1b[2Jgone\n", "detail": "a\nb\x1b[0m\x07"}})
     observed = parse({"kind": "environment", "key": "far", "value": {"conditions": {"warnings": ["\x1b]0;x\x07hot"]}}})
 

@@ -80,7 +80,7 @@ def test_one_look_reads_all_jobs(login: Login) -> None:
 
 
 def test_nothing_looks_for_nobody(login: Login) -> None:
-    """The queue is not polled if there is no job or nobody asks."""
+    """The queue is polled only while a job waits and somebody asks."""
     login.wait(10 * LOOK_S)
     login.queue.add("7", HERE)
     login.write("7 RUNNING None")
@@ -120,7 +120,7 @@ def test_a_job_is_not_ended_before_it_was_looked_for(login: Login) -> None:
 
 
 def test_a_cancelled_job_is_looked_for_sooner(login: Login) -> None:
-    """It is gone when nothing of it runs any more."""
+    """A cancelled job is polled sooner, and is gone when nothing of it runs."""
     login.queue.add("7", HERE)
     login.write("7 COMPLETING None")
     login.wait(LOOK_S)

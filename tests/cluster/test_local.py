@@ -38,7 +38,7 @@ def write(folder: Path, text: str) -> None:
 def test_core_sets_are_separate_devices(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
-    """They measure at once, each on its cores, with its threads, on one controller."""
+    """Core sets measure at once, each on its cores and threads, on one controller."""
     monkeypatch.chdir(tmp_path)
     first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
     write(

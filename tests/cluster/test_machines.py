@@ -70,7 +70,7 @@ def test_devices_with_cores_of_their_own_measure_side_by_side(devices_file: Path
 
 
 def test_no_device_measures_while_an_engine_of_its_machine_starts() -> None:
-    """That of another machine is not waited for, and it says whom it waits for."""
+    """A device waits while an engine of its machine starts, and reports which."""
     starts, texts, measured = Starts(["cpu", "gpu", "server"]), [], threading.Event()
     starts.finish("cpu")
 

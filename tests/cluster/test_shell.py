@@ -81,7 +81,7 @@ def test_the_output_of_a_program(shell: Shell) -> None:
 
 
 def test_bytes_that_are_not_utf8(shell: Shell) -> None:
-    """They are replaced; the rest is read."""
+    """The shell replaces bytes that are not UTF-8 and reads the rest."""
     assert "a\ufffdb" == shell.run(r"printf 'a\377b'")
 
 
@@ -153,7 +153,7 @@ def test_the_last_lines_of_a_long_output(shell: Shell) -> None:
 
 
 def test_a_program_without_an_end(shell: Shell, still_running: Processes) -> None:
-    """It is killed after the timeout, on both machines."""
+    """A program is killed on both machines after the timeout."""
     with pytest.raises(DeviceError, match=f"^{shell.machine} did not answer within 1 s"):
         shell.run("sleep 3600; true", timeout_s=1)
 
@@ -237,7 +237,7 @@ def test_a_stopped_server(host: Host) -> None:
 
 
 def test_a_server_with_an_unknown_key(host: Host) -> None:
-    """It is not trusted, and no prompt asks the user."""
+    """A server with an unknown key is not trusted, and no prompt asks the user."""
     known_hosts = host.folder / "known_hosts"
     with (
         replace_text(known_hosts, ""),
@@ -247,7 +247,7 @@ def test_a_server_with_an_unknown_key(host: Host) -> None:
 
 
 def test_a_server_with_another_key(host: Host) -> None:
-    """It is not trusted either."""
+    """A server with another key than the known one is not trusted."""
     known_hosts = host.folder / "known_hosts"
     address, *_ = known_hosts.read_text().split()
     with (

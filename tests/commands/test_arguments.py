@@ -215,7 +215,7 @@ def test_braces_that_a_shell_expanded_are_recognised() -> None:
 
 
 def test_zero_is_a_value() -> None:
-    """It is neither taken for an argument that is not used, nor for the default."""
+    """Zero is a value, not an unused argument or the default."""
     with options.set_options(seed=5):
         assert 0 == sweep_of("resnet18 --seed 0").seed
     with pytest.raises(UsageError, match="invalid repeats: got 0; expected an integer >= 1"):

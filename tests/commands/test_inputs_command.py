@@ -164,7 +164,7 @@ def test_the_command_prints_the_rows_and_the_sentences(
 def test_a_dimension_that_follows_has_a_size_once_its_factors_have(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is that at their first values."""
+    """A dependent dimension has its size at the first values of its factors."""
     notes = show(capsys, write(DECODER, folder), "--factor", "past=8,16", "--factor", "sequence=1")["notes"]
 
     assert "net: factors: sequence=1; past=8,16." in notes

@@ -264,7 +264,7 @@ def test_a_narrow_table_keeps_its_names_whole() -> None:
 
 
 def test_a_column_that_holds_nothing_is_left_out() -> None:
-    """It would take room and tell nothing."""
+    """A table omits an empty column."""
     assert "name\na" == to_text([{"name": "a", "missing": ""}], "")
 
 

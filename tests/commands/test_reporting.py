@@ -16,7 +16,7 @@ SPEEDUP, THROUGHPUT = "speed-up over identity", "throughput (samples/s)"
 
 
 def test_speedups_come_first() -> None:
-    """They answer the question; a run without a baseline, or with nothing but it, has throughput alone."""
+    """The shell shows speed-ups, then throughput, or throughput alone if there is no baseline to compare."""
     assert ["speedup", "throughput"] == shell.choose_figures(measured())
     assert ["throughput"] == shell.choose_figures(measured(compilers=["identity"]))
     assert ["throughput"] == shell.choose_figures(measured(compilers=["openvino", "onnxruntime"]))

@@ -73,7 +73,7 @@ def test_too_few_uncontended_rounds_leave_a_trial_inconclusive(sweep: Sweep) -> 
 
 
 def test_few_rounds_are_conclusive_if_nothing_contended_them(sweep: Sweep) -> None:
-    """They have no interval, which is another matter."""
+    """Few uncontended rounds are conclusive, although they have no interval."""
     data = measure(sweep, {}).isel(repeat=slice(0, 4))
 
     assert contention.conclusive(data).all()

@@ -69,7 +69,7 @@ def test_every_flipped_bit_of_a_latency_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["a selection", "a label", "an attribute", "a node's attribute"])
 def test_a_file_that_was_changed_on_purpose_says_so(change: str, tmp_path: Path) -> None:
-    """It opens with that word, and so do its tables, figures, comparisons and copies."""
+    """The text of an altered file opens with that word, as do its tables, figures and copies."""
     file = storage.save(
         measured(network("a"), network("b", width=(1, 2))) if "node" in change else measured(), tmp_path / "a.nc"
     )

@@ -13,7 +13,7 @@ from ngbkit.workloads import paper
 
 @pytest.mark.parametrize("number", reference.TABLES)
 def test_every_table_is_a_dataset(number):
-    """It names its source, and describes every variable."""
+    """Every table of the paper is a dataset with its source and described variables."""
     dataset = reference.table(number)
 
     assert f"table {number}" in dataset.attrs["source"]
@@ -67,7 +67,7 @@ def test_depths_are_by_width():
 
 
 def test_a_file_keeps_them(tmp_path):
-    """They are saved and loaded like any other."""
+    """A table of the paper is saved and loaded unchanged."""
     dataset = reference.table("III")
 
     ngbkit.save(dataset, tmp_path / "three.nc")

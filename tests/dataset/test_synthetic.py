@@ -51,7 +51,7 @@ def test_the_compilers_of_a_group_drift_together():
 
 
 def test_a_sweep_that_asks_for_a_precision_has_records_too():
-    """They have the shape of a measurement whose rule stopped at its first look."""
+    """The records of a sweep with a precision are those of a rule that stopped at its first look."""
     grid = Sweep(sweep().workloads, ["identity", "openvino"], [1], precision=0.01)
 
     records = synthetic.make_records(grid)

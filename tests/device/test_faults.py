@@ -24,7 +24,7 @@ from ngbkit.workloads.base import Workload
 
 
 def test_running_out_of_memory_beside_others_is_tried_again_alone(mlp: Workload) -> None:
-    """It is a failure only if that fails too; the others stay interleaved."""
+    """A trial that runs out of memory among others is tried again alone."""
     records, events = carry_out(Sweep(mlp, ["identity", "hungry"], [1], repeats=12, threads=1))
     attempts = [event for event in events if event["kind"] == "stage" and "hungry" in event["text"]]
 
@@ -121,7 +121,7 @@ def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None
 
 
 def test_a_killed_export_costs_nothing(tmp_path: Path) -> None:
-    """It is tried once more."""
+    """A killed export is tried once more."""
     mark = f"os.path.exists({str(tmp_path / 'mark')!r})"
     source = EXPORT_KILLER.replace("is_compiling():", f"is_compiling() and not {mark}:").replace(
         "os.kill(", f"open({str(tmp_path / 'mark')!r}, 'w').close(); os.kill("
@@ -136,7 +136,7 @@ def test_a_killed_export_costs_nothing(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cold_servers")
 @pytest.mark.parametrize("moment", ["preparing", "compiling"])
 def test_killed_servers_cost_nothing_between_trials(mlp: Workload, moment: str) -> None:
-    """They are replaced when they are needed."""
+    """Killed servers are replaced between trials when they are needed."""
 
     def publish(event: dict[str, Any]) -> None:
         if event["kind"] == "stage" and event["text"].startswith(moment):

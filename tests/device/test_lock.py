@@ -46,7 +46,7 @@ def kill(holder: subprocess.Popen[bytes]) -> None:
 
 
 def test_the_second_waits_until_the_first_has_ended(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """It reports the holder once, and waits even for a killed one."""
+    """A second process reports the holder of the lock once and waits until it ends."""
     holders: list[str] = []
     threading.Timer(1.2, kill, [holder]).start()
     with Interrupt() as interrupt, acquire_lock(tmp_path / "lock", "second", interrupt.descriptor, holders.append):

@@ -37,7 +37,7 @@ def set_rates(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
 
 def test_the_best_window_counts() -> None:
-    """It has two threads' concurrent calls, not the slower ones before; a call on its edge counts in part."""
+    """The rate is that of the best window, and a call on its edge counts in part."""
     slow = [(float(start), start + 1.0) for start in range(4)]
     fast = [(4 + step / 4, 4 + (step + 1) / 4) for step in range(8)]
 

@@ -182,7 +182,7 @@ def test_only_changed_variables_are_sent(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_variables_are_never_displayed_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be secret; the rest of a world is that of the run when it is resumed elsewhere."""
+    """The variables of a world are never displayed or written, as they may be secret."""
     monkeypatch.setenv("NGB_TOKEN", "secret")
     monkeypatch.chdir(make_folder(tmp_path / "first", depth=1, rows=1))
     file, network = tmp_path / "world.json", Workload(name="net", source="cell", spec={}, path="/nets/net.py")

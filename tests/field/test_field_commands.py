@@ -38,7 +38,7 @@ def run(file: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
     ids=["24-external-weights", "11b-time-first-output"],
 )
 def test_an_optimised_file_is_complete(build: Build, shape: Sequence[int], tmp_path: Path) -> None:
-    """It loads from another folder, and returns what the original does at the batch size that it was optimised for."""
+    """An optimised file loads from another folder and returns the original's outputs."""
     path, out = build(tmp_path), tmp_path / "elsewhere" / "out.onnx"
     out.parent.mkdir()
     feed = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}

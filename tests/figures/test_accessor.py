@@ -216,7 +216,7 @@ def test_a_part_without_samples_says_so():
     ids=["where", "reindex"],
 )
 def test_cells_that_a_selection_added_were_not_requested(change):
-    """They are no failures, and have no row."""
+    """Cells that a selection added are no failures and have no row."""
     data = change(measured_sweep(batch_sizes=(1, 4)))
 
     assert data.ngb.failures().empty
@@ -247,6 +247,6 @@ def test_a_lazy_file_that_is_gone_says_so(tmp_path):
 
 
 def test_an_error_of_a_whole_dataset_is_left_alone():
-    """It is not the dataset's fault."""
+    """An error that is not the dataset's fault propagates unchanged."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
         measured_sweep().ngb.speedup(sizes=[1])

@@ -48,7 +48,7 @@ def test_the_baseline_has_no_line_where_it_is_one():
 
 
 def test_a_failed_trial_is_marked_at_the_foot():
-    """It breaks its line, and its shape is in the legend."""
+    """A failed trial breaks its line, and its shape is in the legend."""
     spec = Spec(figures.speedup(crashing(sweep(batch_sizes=(1, 4, 8)), "openvino", 4)))
 
     (failed,) = [row for row in spec.rows if row["status"] == "crashed"]
@@ -146,7 +146,7 @@ def test_cpu_use_that_was_not_measured_is_an_error():
 
 
 def test_another_baseline_is_one():
-    """It has no line, identity has one, and the title names the baseline."""
+    """Another baseline has no line, and the title names it."""
     data = measured(compilers=["identity", "openvino", "tvm"])
     spec = Spec(figures.speedup(data, baseline="tvm"))
 

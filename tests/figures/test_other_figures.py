@@ -327,7 +327,7 @@ def test_a_heatmap_of_a_tree_has_no_empty_rows():
 
 
 def test_a_failed_cell_is_not_an_efficiency_of_zero():
-    """It has no colour of the scale, whose lower end is nearly black."""
+    """A failed cell has no colour of the scale."""
     spec = Spec(figures.heatmap(crashing(sweep(network("block", width=(8, 16))), "openvino", 4)))
     root = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec.spec))
     cells = [

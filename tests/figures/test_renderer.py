@@ -26,7 +26,7 @@ def shell():
 
 
 def test_a_chart_is_a_specification_with_a_picture(shell):
-    """It has a specification for JupyterLab, an SVG for other viewers and a text, but no page that fetches scripts."""
+    """A chart has a specification for JupyterLab, an SVG and a text, and no page that fetches scripts."""
     chart = figures.throughput(measured())
 
     bundle, _ = shell.display_formatter.format(chart)

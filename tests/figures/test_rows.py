@@ -59,7 +59,7 @@ def test_a_label_that_is_not_there_is_named(select, message):
 
 
 def test_a_failed_trial_is_a_row():
-    """It has its status and no value."""
+    """The row of a failed trial has its status and no value."""
     frame = rows.build_rows(crashing(sweep(), "openvino", 4), THROUGHPUT, {})
 
     (failed,) = frame[frame["status"] == "crashed"].to_dict("records")

@@ -23,7 +23,7 @@ def dots(picture: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["throughput", "status", "latency", "break_even", "overview"])
 def test_it_looks_the_same(name: str) -> None:
-    """It is identical except for edges that moved by less than a hundredth of a pixel."""
+    """A slimmed picture is identical except for edges that moved by less than a hundredth of a pixel."""
     data = measured(*map(network, ("a", "b")), compilers=["identity", "openvino", "tvm"], batch_sizes=[1, 4, 16])
     picture = vl_convert.vegalite_to_svg(getattr(figures, name)(data).to_dict())
     slimmer = slim(picture, "a title")

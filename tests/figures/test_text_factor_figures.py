@@ -39,7 +39,7 @@ def test_texts_are_categories_in_the_order_of_the_sweep(data: Data) -> None:
 
 
 def test_the_overview_draws_every_text(data: Data) -> None:
-    """It leaves out values between the smallest and the largest only where there are such."""
+    """The overview draws every text of a factor, and omits only numbers between the extremes."""
     texts = Spec(figures.overview(data)).texts()
 
     assert {f"shallow, variant {name}" for name in VARIANTS} <= texts

@@ -66,7 +66,7 @@ def test_a_grid_of_statuses_has_a_word_for_it() -> None:
 
 
 def test_it_is_never_on_the_front_of_a_frontier() -> None:
-    """It is drawn, and the front is of the others."""
+    """An unchecked trial is drawn and is never on the front."""
     rows = Spec(figures.frontier(forget_check(flipping()))).rows
     front = {(row["network"], row["value"]) for row in rows if row["kind"] == "front"}
     unchecked = {(row["network"], row["value"]) for row in rows if row.get("compiler") == "openvino"}

@@ -83,7 +83,7 @@ def test_memory_is_never_less_than_none(tmp_path: Path) -> None:
 
 
 def test_memory_of_this_machine_is_known() -> None:
-    """It is between 0 and the total."""
+    """The available memory of this machine is between 0 and the total."""
     assert 0 < resources.read_available_memory_bytes() <= psutil.virtual_memory().total
 
 

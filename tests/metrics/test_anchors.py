@@ -83,7 +83,7 @@ def test_a_missing_anchor_leaves_its_group_untied() -> None:
 
 
 def test_an_anchor_is_no_trial_of_the_dataset(tmp_path: Path) -> None:
-    """It has its own variables, along all dims but the compiler, and survives a file."""
+    """An anchor has its own variables, along all dims but the compiler, and survives a file."""
     dataset = measured(3.0)
     datasets.save(dataset, tmp_path / "a.nc")
     loaded = datasets.load(tmp_path / "a.nc")

@@ -33,7 +33,7 @@ def test_the_median_of_no_samples_at_all_is_nan():
 
 @given(anything(float, (3, 5), elements=st.floats(-1e6, 1e6) | st.just(nan)), st.integers(0, 1))
 def test_the_median_is_numpys(samples, axis):
-    """It equals numpy.nanmedian along any axis, where that has a value."""
+    """The median equals numpy.nanmedian along any axis."""
     medians = arrays.median(samples, axis)
 
     for column, value in zip(np.moveaxis(samples, axis, -1), medians, strict=True):
@@ -123,7 +123,7 @@ def test_a_constant_speedup_has_no_slope(speedup, depths):
 
 @given(anything(float, (2, 5), elements=st.floats(0.01, 100)))
 def test_the_slope_is_numpys(speedup):
-    """It is the first coefficient of numpy.polyfit."""
+    """The slope equals the first coefficient of numpy.polyfit."""
     depths = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 
     expected = [np.polyfit(depths, line, 1)[0] for line in speedup]

@@ -55,7 +55,7 @@ def test_a_slower_compiler_is_an_alarm() -> None:
 
 
 def test_a_faster_one_is_not_slower() -> None:
-    """It passes, also if every trial must be conclusive."""
+    """A faster trial passes the gate, even if every trial must be conclusive."""
     gate = compare(slower(1), slower(0.7)).gate()
 
     assert {"not slower"} == set(gate.trials["verdict"])

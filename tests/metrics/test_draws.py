@@ -97,7 +97,7 @@ def test_friction_covers_too(many):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_with_an_interval_a_metric_is_a_dataset(name):
-    """It contains the unchanged metric and both ends with units and long_name; the level is an attribute."""
+    """A metric with an interval is a dataset with its value and both ends."""
     data = noisy(2)
     point, intervals = getattr(metrics, name)(data), getattr(metrics, name)(data, ci=0.9)
 
@@ -206,7 +206,7 @@ def test_a_slope_has_no_interval_where_one_of_its_points_has_none():
 
 
 def test_a_failed_trial_has_no_interval():
-    """It is NaN throughout, and the other trials are unchanged."""
+    """The interval of a failed trial is NaN, and the other trials are unchanged."""
     data = noisy(2)
     data["latency"].loc[{"workload": "net0", "compiler": "a", "batch_size": 8}] = np.nan
 

@@ -37,7 +37,7 @@ def test_a_number_has_the_digits_that_its_interval_supports(estimate: Estimate, 
 
 
 def test_an_estimate_is_a_number() -> None:
-    """It computes, compares and becomes JSON as one."""
+    """An estimate computes, compares and becomes JSON as a number."""
     estimate = Estimate(1.5, 1.0, 2.0)
 
     assert 3.0 == 2 * estimate

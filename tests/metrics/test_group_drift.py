@@ -68,7 +68,7 @@ def test_without_anchors_it_is_assumed() -> None:
 
 
 def test_the_sentence_is_of_two_groups() -> None:
-    """It states the deviation of a quotient of two throughputs, and how many anchors tell."""
+    """The sentence has the deviation of a quotient of two throughputs and the number of anchors."""
     data = build_run(0.2, networks=40)
     estimate = drift.estimate_drifts(data)["cpu"]
 

@@ -45,7 +45,7 @@ def test_families_are_the_default(data: xr.Dataset) -> None:
 
 
 def test_a_mean_has_an_interval(data: xr.Dataset) -> None:
-    """It is narrower than those of its networks, whose noise is their own."""
+    """The interval of a mean is narrower than those of its networks."""
     means = metrics.mean(data, by=lambda _: "all", ci=0.95)
     single = metrics.speedup(data, ci=0.95)
     width, widths = (np.log(part["ci_high"] / part["ci_low"]).sel(compiler="openvino") for part in (means, single))

@@ -59,7 +59,7 @@ def test_identical_rounds_are_all_process() -> None:
 
 
 def test_an_outlying_group_does_not_decide() -> None:
-    """It is clipped at three robust standard deviations."""
+    """An outlying group is clipped at three robust standard deviations."""
     groups = draw(100, 0.01)
     groups[7] = groups[7] + 2.0
 
@@ -67,12 +67,12 @@ def test_an_outlying_group_does_not_decide() -> None:
 
 
 def test_groups_of_single_rounds_are_ignored() -> None:
-    """They have no halves to compare."""
+    """The estimate ignores groups of a single round."""
     assert 0.0 == statistics.estimate_process_sd([np.array([0.5]), np.array([])])
 
 
 def test_a_robust_deviation_ignores_outliers() -> None:
-    """It is scaled to a normal distribution."""
+    """A robust deviation ignores outliers and is scaled to a normal distribution."""
     values = np.append(np.random.default_rng(0).normal(1, ROUND_SD, 1000), [50.0] * 20)
 
     assert pytest.approx(ROUND_SD, rel=0.1) == statistics.estimate_robust_sd(values)

@@ -96,7 +96,7 @@ def test_means_of_groups_are_marked_where_a_member_was_not_checked() -> None:
 
 
 def test_conclusions_open_with_what_was_not_checked() -> None:
-    """It is not the fastest, although its time is the shortest; the tie names it, and more rounds are no remedy."""
+    """The conclusions open with the unchecked trial, which is never the fastest."""
     first, *others = conclude(measure())
 
     assert first == (

@@ -22,7 +22,7 @@ def test_it_shows_the_capacities_of_a_variable(shell: InteractiveShell) -> None:
 
 
 def test_an_error_is_one_line(shell: InteractiveShell) -> None:
-    """It says what is valid, or which variables are datasets."""
+    """The error of the magic is one line with the valid values."""
     shell.user_ns["ds"] = measured(network("net"), batch_sizes=[1])
 
     with pytest.raises(UsageError, match="invalid deadline: got 'soon'"):

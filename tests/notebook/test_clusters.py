@@ -80,7 +80,7 @@ def test_ngbkit_binds_no_px(shell: InteractiveShell, rc: ipyparallel.Client) -> 
 
 
 def test_a_plain_client_runs_cells_on_a_device(shell: InteractiveShell, rc: ipyparallel.Client) -> None:
-    """It binds ``%px`` to the engine of that device, also where another client had bound it."""
+    """A plain client binds ``%px`` to the engine of its device."""
     with rc.cluster.connect_client_sync(), ngbkit.client("cpu") as client:
         printed = locate_engines(shell, 1)
         assert type(client) is ipyparallel.Client

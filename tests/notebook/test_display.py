@@ -138,7 +138,7 @@ def test_commands_in_a_remark_are_code() -> None:
 
 
 def test_a_callback_at_the_end_runs_once(mlp_file: Path) -> None:
-    """It runs whether the run ends later or has ended before."""
+    """A callback at the end runs once, whether the run ends later or has ended."""
     ended: list[str] = []
     run = runs.start(Sweep([str(mlp_file)], repeats=3))
     display.call_at_end(run, lambda run: ended.append(f"later {run.ended}"))

@@ -78,7 +78,7 @@ def test_models_of_a_cell_are_described(shell: InteractiveShell) -> None:
 
 
 def test_a_missing_file_is_an_error(shell: InteractiveShell) -> None:
-    """It is neither a variable nor a file."""
+    """An input that is neither a variable nor a file is an error."""
     import torch
 
     shell.user_ns["net"] = torch.nn.Tanh()

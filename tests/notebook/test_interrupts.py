@@ -47,7 +47,7 @@ def test_an_interrupt_binds_the_measurements_and_resume_adds_the_rest(
 def test_an_interrupt_of_a_call_names_the_call_to_resume(
     shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path
 ) -> None:
-    """It has no traceback either."""
+    """An interrupted call prints the call that resumes it, without a traceback."""
     interrupt_after(new_runs, 1)
     shell.user_ns["ngbkit"] = ngbkit
     sweep = (

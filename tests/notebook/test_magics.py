@@ -73,7 +73,7 @@ def test_every_option_is_in_the_help(shell: InteractiveShell, name: str) -> None
 
 @pytest.mark.parametrize("line", ["%ngbench --help", "%ngbench resnet18 -h", "%ngruns --help"])
 def test_help_is_printed_as_in_a_shell(shell: InteractiveShell, line: str) -> None:
-    """It is that of ``%ngbench?``, and nothing is measured."""
+    """The option --help of a magic prints its help and measures nothing."""
     value, text = run_cell(shell, line)
 
     assert value is None
@@ -120,7 +120,7 @@ def test_without_a_name_the_dataset_is_the_value(shell: InteractiveShell, mlp_fi
 
 
 def test_the_value_of_a_line_has_the_tables(shell: InteractiveShell, mlp_file: Path) -> None:
-    """They are displayed once, and as the value of the cell: the run is a line above them."""
+    """The tables of a run are displayed once, as the value of the cell."""
     with capture_output() as captured:
         shell.run_cell(f"%ngbench {mlp_file} -c onnxruntime -r 3").raise_error()
     outputs = [output.data["text/plain"] for output in captured.outputs]

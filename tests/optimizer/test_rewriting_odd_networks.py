@@ -49,7 +49,7 @@ def test_a_map_is_refused_with_its_remedy(tmp_path: Path) -> None:
 
 
 def test_a_network_whose_input_is_a_size_is_optimised_with_its_values(tmp_path: Path) -> None:
-    """They feed the proof and the measurement; without them the option is named."""
+    """The user's values feed the proof and the measurement of a network."""
     path = odd_networks.write("sized", tmp_path)
     double = Rule(
         name="double-relu",

@@ -153,7 +153,7 @@ def test_rules_come_from_files_and_modules(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_no_rule_is_an_error(
     word: str, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what is one."""
+    """The error of an object that is no rule has the valid forms."""
     (tmp_path / "rules.py").write_text(SOURCE)
     (tmp_path / "broken.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)

@@ -64,7 +64,7 @@ def test_a_tool_that_hangs_is_stopped(network: Path, tmp_path: Path, state_dir: 
 
 
 def test_a_model_with_other_results_is_not_used(network: Path, tmp_path: Path) -> None:
-    """It is proved as a rewriting of ngbkit is."""
+    """The proof rejects a simplified model with other results."""
     copied, wrong = simplify_all([load("copying"), load("wrong")], network, tmp_path)
 
     assert (0.0, "") == (copied.error, copied.problem)

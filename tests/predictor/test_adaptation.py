@@ -59,7 +59,7 @@ def test_a_few_networks_correct_their_family(fitted: Predictor, examples: Exampl
 
 
 def test_a_runtime_without_a_measurement_is_predicted_as_before(fitted: Predictor, examples: Examples) -> None:
-    """It has no interval; the order of runtimes in the labels is their own."""
+    """A runtime without a measurement is predicted as before and has no interval."""
     new = examples.take(select(examples)[1])
     profiles = tuple(values[:, 1:] for values in new.operator_seconds or ())
     adapted = fitted.adapt(

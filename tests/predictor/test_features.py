@@ -47,7 +47,7 @@ def test_an_operator_is_encoded_with_its_kind_and_sizes(tmp_path: Path) -> None:
 def test_channels_that_fill_no_register_have_a_price(
     channels: int, outputs: int, settings: dict[str, int], ragged: set[str], tmp_path: Path
 ) -> None:
-    """It is on top of that of the kind, and counts the channels of a group; colours keep their own layout."""
+    """Channels that fill no register have a price beside that of the kind."""
     build = Builder(channels=channels, size=8)
     row = features.encode(graph(build.model(build.conv("x", outputs, **settings)), tmp_path)).operators[0]
     priced = {name for name, value in zip(features.PRICED, row, strict=False) if value}
@@ -56,7 +56,7 @@ def test_channels_that_fill_no_register_have_a_price(
 
 
 def test_an_unknown_operator_is_other(tmp_path: Path) -> None:
-    """It has the shared column."""
+    """An unknown operator has the shared column."""
     build = Builder()
     rows = features.encode(graph(build.model(build.add("Mish", "x")), tmp_path)).operators
 
@@ -82,7 +82,7 @@ def test_column_names_are_distinct() -> None:
 
 
 def test_equal_operators_are_encoded_once(tmp_path: Path) -> None:
-    """They have equal codes, whatever their names; others have other codes."""
+    """Equal operators have equal codes, whatever their names."""
     codes = features.encode(read(residual(tmp_path, width=8, blocks=2))).codes
     wider = features.encode(read(residual(tmp_path, width=16, blocks=2))).codes
 

@@ -59,7 +59,7 @@ def rename_activations(graph_: Graph) -> Graph:
 
 
 def test_a_kind_of_a_single_network_does_not_pay_for_all_that_is_peculiar_about_it(examples: Examples) -> None:
-    """It costs what other kinds cost that move as many bytes; such networks would be predicted wrong by a factor."""
+    """A kind of operator in a single network costs what kinds with as many bytes cost."""
     networks = examples.take(np.flatnonzero(~examples.isolated))
     largest, smallest = np.argsort(networks.seconds[:, 0])[[-1, 0]]
     graphs, seconds = list(networks.graphs), networks.seconds.copy()
@@ -173,7 +173,7 @@ def test_trees_predict_networks_larger_than_all_that_they_were_fitted_to(example
 
 
 def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
-    """They predict its latency, and a finite one for others."""
+    """Trees predict the latency of a runtime's single network, and a finite one for others."""
     seconds = examples.seconds.copy()
     first = int(np.flatnonzero(~examples.isolated)[0])
     seconds[np.arange(len(examples)) != first, 1] = np.nan

@@ -208,7 +208,7 @@ def test_graphs_of_two_lowerings_are_no_examples(lowered: Examples, tmp_path: Pa
 
 
 def test_a_predictor_predicts_graphs_of_its_lowering(lowered: Examples, tmp_path: Path) -> None:
-    """It lowers a network by itself, refuses an exported graph, and does not lead a search."""
+    """A predictor lowers a network by itself, refuses an export, and leads no search."""
     fitted = predictor.load(predictor.fit(lowered, "linear", folds=3).save(tmp_path / "linear.safetensors"))
     path = residual(tmp_path, 8, 4)
 

@@ -183,7 +183,7 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_operators_without_effect_are_kept_on_demand(tmp_path: Path) -> None:
-    """They are counted where they are left out: two networks of different work may be one graph without them."""
+    """Operators without effect are counted, and kept on request."""
     alive, dead = Builder(8), Builder(8)
     for build in (alive, dead):
         build.add("Relu", build.conv("x", 8))

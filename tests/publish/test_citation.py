@@ -78,7 +78,7 @@ def test_what_a_site_sets_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_citation_of_ngbkit() -> None:
-    """It is read, and has a license."""
+    """The citation of ngbkit is valid and has a license."""
     assert (MIT,) == Citation.read(REPOSITORY / "CITATION.cff").licenses
     assert SiteConfig.read(REPOSITORY / "notebooks" / "site.toml").title == "ngbkit"
 

@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 
 def test_a_site_is_complete(site: Path) -> None:
-    """It has pages, figures in every format, their data with metadata, the notebooks, and an archive."""
+    """A site has pages, figures in every format, their data, the notebooks and an archive."""
     manifest = Manifest.read(site)
     assert ("A small study", ("01-first", "02-again")) == (manifest.title, manifest.notebooks)
     figures = [(figure.provenance["figure"], figure.cell) for figure in manifest.figures]
@@ -124,7 +124,7 @@ def served(site: Path, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_figures_in_a_browser(browser: Browser, served: str, scripts: bool) -> None:
-    """They are interactive with scripts and pictures without, below a path, and request nothing from other servers."""
+    """Figures are interactive with scripts and pictures without, and request nothing from other servers."""
     requested: list[str] = []
     problems: list[str] = []
     context = browser.new_context(java_script_enabled=scripts)

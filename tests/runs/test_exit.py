@@ -20,7 +20,7 @@ print(run.id)
 
 
 def test_the_end_of_a_program_stops_its_runs(mlp_file: Path) -> None:
-    """It does not wait for them, and prints how to resume each."""
+    """The end of a program stops its runs and prints how to resume each."""
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(mlp_file)], capture_output=True, text=True, check=True, timeout=limit_s(120)
     )

@@ -161,7 +161,7 @@ def test_metadata_that_were_changed_are_refused(state_dir: Path) -> None:
 
 
 def test_metadata_are_loaded_as_they_were_built(state_dir: Path) -> None:
-    """They have the id of the run, and its sweep."""
+    """The metadata of a run are loaded with its id and its sweep."""
     folder = make_run(state_dir, "a")
 
     assert "a" == load_metadata(folder)["id"]

@@ -31,7 +31,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
 
 
 def test_a_missing_package_is_an_error_before_measuring(source: Source) -> None:
-    """It names the extra, and no run is left behind."""
+    """The error of a missing package has the extra, and no run remains."""
     sweep = Sweep([Workload(name="net", source=source.name, spec={})], compilers=["identity"])
     with pytest.raises(MissingDependencyError, match=r"no_such_package is not installed.*ngbkit\[far\]"):
         lifecycle.start(sweep)

@@ -132,7 +132,7 @@ def test_a_late_interrupt_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("pause_s", "ended"), [(0.1, True), (2.0, False)], ids=["echo", "later"])
 def test_a_later_interrupt_does_not_wait(monkeypatch: pytest.MonkeyPatch, pause_s: float, ended: bool) -> None:
-    """It returns the prompt at once; three within a second are one, whose measurements are saved."""
+    """A later interrupt returns the prompt at once; three within a second are one."""
     now_s = 0.0
     monkeypatch.setattr(progress_display.time, "monotonic", lambda: now_s)
 
@@ -209,7 +209,7 @@ def test_a_warning_is_written_once_and_before_the_end(capsys: pytest.CaptureFixt
 
 
 def test_a_trial_that_was_not_checked_has_a_result() -> None:
-    """It is counted beside the failures, and a run of such trials alone has not failed."""
+    """An unchecked trial is counted apart from failures, and a run of such trials has not failed."""
     run = Steps([], done=3, statuses={"ok": 1, "not-checked": 1, "failed": 1}, errors=["no"])
     assert "3 of 4 trials, 1 without a result, 1 not checked" in progress_display.describe_progress(run.progress, True)
 

@@ -62,7 +62,7 @@ def test_a_budget_is_recorded_with_its_predictions(
 def test_a_missing_recording_is_an_error(
     mlp: Workload, folder: Path, monkeypatch: pytest.MonkeyPatch, new_runs: NewRuns
 ) -> None:
-    """It names the sweep and how to record it; no run is started."""
+    """The error of a missing recording names the sweep and how to record it."""
     monkeypatch.setenv(recordings.MEASURE, "never")
     with pytest.raises(UsageError, match=r"this sweep of mlp has no recording .* --re-run"):
         Sweep(mlp).start()

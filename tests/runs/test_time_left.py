@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_the_share_grows_with_each_step_of_a_trial(clock: Clock) -> None:
-    """It moves at each compilation and each round, long before the first record, and never goes back."""
+    """The share of a run grows with each compilation and each round."""
     left = clock.build("resnet18", batch_sizes=(1,))
     shares = [left.share]
     for step in (

@@ -39,7 +39,7 @@ def test_a_sweep_is_the_grid_of_what_was_asked() -> None:
 
 
 def test_a_group_holds_the_compilers_of_one_point() -> None:
-    """They are what is measured against each other."""
+    """A group has the compilers of one point, which are measured against each other."""
     groups = list(Sweep(NET, ["identity", "openvino", "tvm"], [1, 2]).groups())
 
     assert [1, 2] == [group.batch_size for group in groups]
@@ -109,7 +109,7 @@ def test_a_factor_that_no_workload_takes_offers_the_nearest() -> None:
 
 
 def test_two_workloads_of_one_name_are_refused() -> None:
-    """They would fall on the same place of the dataset."""
+    """Two workloads of the same name are refused."""
     with pytest.raises(UsageError, match="got 2 named 'net'"):
         Sweep([NET, NET])
 
@@ -153,7 +153,7 @@ def test_a_label_reads_back_as_the_choice_that_it_names(hint: str, precision: st
 
 
 def test_a_factor_may_not_be_called_like_what_the_dataset_holds() -> None:
-    """It is refused before anything is measured, with another name to take."""
+    """A factor with the name of a variable is refused, with another name."""
     with pytest.raises(UsageError, match=r"invalid factor 'latency': .*latency_factor"):
         Sweep(Workload(name="net", source="timm", spec={}, takes=("latency",), factors={"latency": (1,)}))
 

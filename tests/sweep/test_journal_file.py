@@ -128,7 +128,7 @@ def test_a_value_of_any_type_costs_its_own_record_alone(tmp_path: Path, column: 
     ],
 )
 def test_an_invalid_record_costs_its_own_trial_alone(tmp_path: Path, change: dict[str, Any]) -> None:
-    """It has the right checksum, and is no record."""
+    """An invalid record with the right checksum loses its own trial alone."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         journal.finish([measurement("a"), measurement("b")])
@@ -160,7 +160,7 @@ def test_a_record_of_a_newer_format_is_an_error_and_stays(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("value", ["{", '{"chip": 3}', '{"chip": "Other"}', "[" * 100_000, None, b"x"])
 def test_a_damaged_note_costs_nothing_else(tmp_path: Path, value: object) -> None:
-    """It is left out, and the other notes are there."""
+    """A damaged note is omitted, and the other notes stay."""
     path = tmp_path / "j.sqlite"
     with Journal(path) as journal:
         journal.note("environment", "cpu", {"chip": "Some"})

@@ -55,7 +55,7 @@ def test_the_facts_of_a_network_are_valid() -> None:
     ],
 )
 def test_an_invalid_note_is_an_error(kind: str, key: Any, value: Any, message: str) -> None:
-    """It names the kind, the key and the field."""
+    """The error of an invalid note has the kind, the key and the field."""
     with pytest.raises(JournalError, match=f"invalid {kind}") as caught:
         notes.parse(kind, key, value)
 

@@ -103,7 +103,7 @@ def test_a_text_of_numpy_is_a_text() -> None:
 
 
 def test_one_text_is_one_value() -> None:
-    """It is no sequence of letters."""
+    """A text is one value of a factor, not a sequence of letters."""
     assert ("plain",) == build_sweep(variant="plain").factors["variant"]
 
 
@@ -134,7 +134,7 @@ def test_the_facts_of_a_network_have_its_texts() -> None:
 
 
 def test_a_dataset_has_the_texts_as_labels(tmp_path: Path) -> None:
-    """They keep their order, are selected by text, and survive netCDF and zarr."""
+    """The texts of a factor are labels in order, and survive netCDF and zarr."""
     ds = measure(depth=[1, 2])
     ngbkit.save(ds, tmp_path / "ds.nc")
     ds.to_zarr(tmp_path / "ds.zarr", consolidated=False)

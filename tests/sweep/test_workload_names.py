@@ -84,7 +84,7 @@ def test_a_file_is_told_apart_from_another_network() -> None:
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.py"])
 def test_a_file_that_is_named_twice_is_refused(name: str) -> None:
-    """It says which file; under two names of the user's it is two networks."""
+    """The error of a file that is named twice has its path."""
     write_files(f"a/{name}")
 
     with pytest.raises(UsageError, match=rf"got the file .*a/{name} 2 times as 'model'; expected it once"):

@@ -351,7 +351,7 @@ def test_an_old_upsample_computes_what_it_did(tmp_path: Path, mode: str) -> None
 
 
 def test_quantised_weights_stay_quantised(tmp_path: Path) -> None:
-    """They are constants, too, but a runtime has integer kernels for them."""
+    """Quantised weights are not folded to floats, as runtimes have integer kernels."""
     model = build_quantised()
     model.graph.initializer[2].CopyFrom(numpy_helper.from_array((W * 50).astype(np.int8), "stored"))
     model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["stored", "scale"], ["w"]))

@@ -41,7 +41,7 @@ def build(source: str, **factors: int) -> Network:
 
 
 def test_a_cell_with_a_module_is_one_workload() -> None:
-    """It takes no factor, and is built in eval mode for the cell's inputs."""
+    """A cell with a module is one workload without factors, built in eval mode."""
     (workload,) = cell.from_source(LINE, name="line", factors=("width",))
     network = cell.build(workload, {})
 
@@ -166,7 +166,7 @@ def failing(source: str, **factors: int) -> WorkloadError:
 
 
 def test_the_traceback_of_a_cell_starts_in_the_cell() -> None:
-    """It contains the cell's lines and none of ngbkit's frames."""
+    """The traceback of a cell has the cell's lines and none of ngbkit's frames."""
     error = failing("import json\ndef model(width):\n    return json.loads('{' * width)\ninput_shape = (4,)\n", width=2)
 
     assert "the cell raised JSONDecodeError: " in str(error)

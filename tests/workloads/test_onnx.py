@@ -227,7 +227,7 @@ def test_a_description_lays_out_nothing_elsewhere(tmp_path: Path, name: str) -> 
 
 
 def test_a_label_that_ends_in_onnx_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is relative to the current folder, and completed from it; other labels are not parsed."""
+    """A label that ends in .onnx is a path relative to the current folder."""
     write(tmp_path / "net.onnx")
     (tmp_path / "folder").mkdir()
     (tmp_path / "net.txt").touch()

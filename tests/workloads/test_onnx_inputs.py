@@ -93,7 +93,7 @@ def test_symbols_become_identifiers(tmp_path: Path, dims: Dims, names: tuple[str
 
 
 def test_a_missing_value_is_an_error_that_locates_it(tmp_path: Path) -> None:
-    """It names the dimensions, and what to add."""
+    """The error of a missing value has the dimensions and the remedy."""
     path = write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", 8], "mask": ["batch", "seq", 1]})
 
     with pytest.raises(
@@ -237,7 +237,7 @@ def describe(**inputs: Sequence[object]) -> dict[str, tuple[int | str, ...]]:
     ],
 )
 def test_every_dimension_has_a_meaning(inputs: dict[str, list[object]], shapes: list[tuple[int | str, ...]]) -> None:
-    """It is the batch, a number, a factor, or follows from these."""
+    """Every dimension is the batch, a number, a factor, or an expression of these."""
     described = describe(**inputs)
 
     assert shapes == [described[name] for name in inputs]

@@ -93,7 +93,7 @@ def test_an_invalid_argument_lists_the_valid_ones() -> None:
     ],
 )
 def test_invalid_arguments_are_rejected_at_once(arguments: dict[str, object], message: str) -> None:
-    """They fail at the client, not on the device."""
+    """Invalid arguments fail at the client, not on the device."""
     with pytest.raises(WorkloadError, match=message):
         timm.model("resnet18", **arguments)
 

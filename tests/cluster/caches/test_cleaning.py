@@ -90,7 +90,7 @@ def test_clean_removes_named_items(state_dir: Path, caches: DeviceCaches) -> Non
 
 
 def test_a_dry_run_removes_nothing(state_dir: Path, caches: DeviceCaches) -> None:
-    """It says what would go."""
+    """A dry run lists what would be removed and removes nothing."""
     prepare(state_dir, "one")
     answer = run_cache("clean", "--keep", "0", "--dry-run")
 
@@ -116,7 +116,7 @@ def test_caches_in_use_are_left_alone(state_dir: Path, caches: DeviceCaches) -> 
 
 
 def test_the_next_clean_removes_the_remains_of_a_killed_one(state_dir: Path, caches: DeviceCaches) -> None:
-    """They are not listed, because half of a preparation is useless."""
+    """A clean removes the remains of a killed one, which are not listed."""
     removed = state_dir / "cache" / "cpu" / ".key.out"
     (removed / "compiled").mkdir(parents=True)
     prepare(state_dir, "one")

@@ -111,7 +111,7 @@ def test_only_matching_items_are_listed(state_dir: Path) -> None:
 
 @pytest.mark.parametrize("content", ["{", "[]", "null", '{"facts": 3, "factors": [], "network": {}}', "[" * 100_000])
 def test_unreadable_items_are_listed(state_dir: Path, content: str) -> None:
-    """They take space, and can be removed."""
+    """The listing has unreadable items, which can be removed."""
     (prepare(state_dir, "torn") / "prepared.json").write_text(content)
     (tune(state_dir, "odd") / "meta.json").write_text("[]")
     torn, odd, _ = run_cache("list").rows

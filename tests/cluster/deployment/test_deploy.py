@@ -73,7 +73,7 @@ def list_names(path: Path) -> list[str]:
 
 
 def test_a_deploy_needs_no_network(deployed: Deployment, home: Path) -> None:
-    """It creates an environment that only its owner can read, and nothing else."""
+    """A deploy without a network creates an environment that only its owner can read, and nothing else."""
     compilers = {compiler["compiler"]: compiler["missing"] for compiler in deployed.compilers}
 
     assert [MARK, "env"] == list_names(home)

@@ -137,7 +137,7 @@ def test_a_live_engine_is_not_cut_off(device: Device, far: Path) -> None:
 
 
 def test_a_process_with_the_id_of_an_ended_engine_is_ignored(device: Device, far: Path) -> None:
-    """It started at another time."""
+    """Undeploy ignores a process with the id of an ended engine."""
     write_engine(far, psutil.Process().create_time() - 100)
     undeploy(device)
 

@@ -102,7 +102,7 @@ def test_facts_of_other_depths_are_along_the_depth():
 
 
 def test_the_sweep_asks_for_all_that_is_there():
-    """It parses as a sweep with every label, and `sweeps` lists the sweep of each run."""
+    """The merged sweep has every label, and `sweeps` lists the sweep of each run."""
     first = sweep(network("a"), network("c", depth=(1, 2)), compilers=[BASELINE], repeats=10, seed=1)
     second = sweep(network("c", depth=(4,)), compilers=["openvino"], batch_sizes=[2], devices=["orin"], repeats=20)
 

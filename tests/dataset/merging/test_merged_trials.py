@@ -80,7 +80,7 @@ def test_what_was_asked_for_and_not_measured_is_pending():
 
 
 def test_a_trial_that_two_have_measured_is_an_error():
-    """It names the first of them and a remedy, which works."""
+    """The error of a trial that two runs measured has its name and a remedy."""
     first, second = (run(sweep(network("c", depth=(1, 2)), batch_sizes=[1, 2, 4]), seed=seed) for seed in (1, 2))
 
     with pytest.raises(UsageError) as raised:
@@ -96,7 +96,7 @@ def test_a_trial_that_two_have_measured_is_an_error():
 
 
 def test_a_failure_is_a_result_and_no_less_than_a_measurement():
-    """It replaces a pending trial, and conflicts with a measurement of the same trial."""
+    """A failure replaces a pending trial and conflicts with a measurement."""
     grid = sweep(compilers=[BASELINE], batch_sizes=[1])
     failure = Failure(trial_id=grid.trials()[0].id, status="crashed", stage="measure", error="signal 11")
     failed, pending = datasets.assemble(grid, [failure]), datasets.assemble(grid, [])
@@ -189,7 +189,7 @@ def test_what_is_no_dataset_of_a_run_is_refused():
 
 
 def test_compilers_of_one_group_from_different_runs_are_told_not_to_have_taken_turns():
-    """They can be compared, but drift between runs is not in the intervals; whole groups raise no warning."""
+    """A warning reports compilers of one group from different runs."""
     first, second = (run(sweep(), seed=seed).assign_attrs(run_id=f"run-{seed}") for seed in (1, 2))
 
     with pytest.warns(UserWarning, match="compilers of different runs, which were not interleaved"):

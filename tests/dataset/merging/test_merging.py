@@ -176,7 +176,7 @@ def test_a_tree_comes_back_as_it_was():
 
 
 def test_a_merged_dataset_is_kept_in_a_file(tmp_path):
-    """It loads unchanged, and a loaded dataset merges like a measured one."""
+    """A merged dataset is loaded unchanged from a file and merges again."""
     first, second = run(sweep(network("a"))), run(sweep(network("c", depth=(1, 2)), devices=["orin"]))
     merged = merge(first, second)
 

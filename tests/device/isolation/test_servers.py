@@ -37,7 +37,7 @@ def is_alive(child: Child) -> bool:
 
 
 def test_a_child_answers_and_ends_on_request(servers: Servers) -> None:
-    """It has the server's imports and answers one message at a time."""
+    """A child has its server's imports, answers one message at a time, and ends on request."""
     child = servers.get(["json"]).fork(WORLD)
     reply = child.ask({"op": "usage"}, 30)
     running = is_alive(child)
@@ -137,7 +137,7 @@ def test_children_end_with_their_server(servers: Servers) -> None:
 
 
 def test_the_error_of_a_server_that_does_not_start_has_its_log(servers: Servers) -> None:
-    """It also names the server."""
+    """The error of a server that does not start has its name and its log."""
     servers.environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
     with pytest.raises(DeviceError, match=r"fork server of plain Python ended.*(encodings|Python path)"):
         servers.get([]).fork(WORLD)

@@ -40,7 +40,7 @@ def test_a_block_is_one_sample() -> None:
 
 
 def test_another_clock_times_in_its_own_way() -> None:
-    """It receives the block and returns seconds a call; settling calls still use `run`."""
+    """Another clock gets the block and returns seconds per call."""
     clock, blocks = Clock(), list[int]()
 
     def measure(calls: int) -> float:
@@ -53,7 +53,7 @@ def test_another_clock_times_in_its_own_way() -> None:
 
 @pytest.mark.parametrize(("block", "expected"), [(1, [2_000_000, 3_000_000]), (2, [2_500_000, 4_500_000])])
 def test_the_preparation_of_a_call_is_not_timed(block: int, expected: list[int]) -> None:
-    """It precedes each call of a block, which are then timed one by one, but no settling call."""
+    """The preparation precedes each timed call and is not timed."""
     clock, before = Clock(), list[int]()
 
     def empty() -> None:

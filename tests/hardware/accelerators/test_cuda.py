@@ -46,7 +46,7 @@ def test_an_error_names_call_and_cause(gpu: FakeGpu) -> None:
 
 
 def test_an_error_without_a_name_has_its_number(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is newer than the driver's own list."""
+    """A CUDA error that the driver cannot name has its number."""
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuDeviceGet:9999")
 
     with pytest.raises(RuntimeError, match=re.escape("cuDeviceGet: CUDA error (9999: unknown to this driver)")):
@@ -77,7 +77,7 @@ def test_synchronising_waits_for_the_stream_and_not_for_others(gpu: FakeGpu) -> 
 
 
 def test_a_download_waits_for_the_stream(gpu: FakeGpu) -> None:
-    """It returns the result of the work that was enqueued before."""
+    """A download returns the result of the work that was enqueued before."""
     driver = cuda.Driver()
     array = np.ones(4, np.uint8)
     address = driver.allocate(array.nbytes)

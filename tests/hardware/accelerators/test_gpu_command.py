@@ -52,7 +52,7 @@ def try_gpu(state: Path, *arguments: str, driver: Path | None = None) -> subproc
 
 
 def test_a_machine_without_a_gpu_says_so(tmp_path: Path) -> None:
-    """It says what each compiler lacks and runs nothing else."""
+    """The command reports a missing GPU and what each compiler lacks, and runs nothing else."""
     process = try_gpu(tmp_path)
 
     assert 1 == process.returncode

@@ -89,7 +89,7 @@ def test_a_library_reports_its_problem(program: str, problem: str) -> None:
 
 
 def test_a_library_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is killed after a while."""
+    """A library that hangs is killed at a time limit and reported."""
     cuda.describe()
     monkeypatch.setattr(probing, "TIMEOUT_S", 0.2)
 

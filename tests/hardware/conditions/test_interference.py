@@ -101,7 +101,7 @@ def test_a_turn_beside_a_busy_process_is_contended(tmp_path: Path, monkeypatch: 
 
 
 def test_a_busy_process_on_the_other_core_disturbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It uses memory bandwidth and lowers clocks, though no thread waits."""
+    """A busy process on another core makes a turn contended, though no thread waits."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.0)
 
     assert (0.0, 0.5, True) == (interference.waited, interference.foreign, interference.contended)
@@ -122,7 +122,7 @@ def test_threads_that_wait_for_one_another_are_not_contended(tmp_path: Path, mon
 
 
 def test_time_of_the_hypervisor_is_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It disturbs, but is not that of another process."""
+    """Time of the hypervisor makes a turn contended, and is not that of another process."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.8, stolen=20)
 
     assert (0.1, 0.0, True) == (interference.steal, pytest.approx(interference.foreign), interference.contended)

@@ -72,7 +72,7 @@ def test_the_power_of_a_channel_is_preferred(tmp_path: Path) -> None:
 
 
 def test_a_channel_that_is_switched_off_is_no_rail(tmp_path: Path) -> None:
-    """It would not answer, and would make the sum unknown."""
+    """A channel that is switched off is no rail of the sum."""
     chip = open_chip(tmp_path, {**AGX_ORIN, f"{HWMON}/hwmon3/in3_enable": 0})
 
     # No rail with a sensor feeds the last one then.

@@ -48,7 +48,7 @@ def test_energy_is_the_difference_of_the_counter() -> None:
 
 
 def test_the_counter_precedes_power() -> None:
-    """It misses nothing between two readings."""
+    """The energy counter is preferred to power, as it misses nothing."""
     assert 100.0 == pytest.approx(
         sum_up([build_turn(2.0, energy_j=lambda time_s: 50 * time_s, power_w=lambda time_s: 70.0)]).energy_j
     )
@@ -162,7 +162,7 @@ def test_every_cause_of_throttling_in_a_turn_is_reported() -> None:
 
 
 def test_one_reading_is_not_a_turn() -> None:
-    """It has no length; its memory counts."""
+    """A single reading has no duration, and its memory counts."""
     use = sum_up([[Reading(time_s=1.0, energy_j=5.0, memory_used_bytes=8, clock_mhz=1.0)]])
 
     assert Use(samples=1, peak_memory_bytes=8) == use

@@ -130,7 +130,7 @@ def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_conclusive() -
 
 
 def test_what_fails_on_both_sides_is_named_and_no_plain_pass() -> None:
-    """It fails no gate, since it is no regression; of its compiler nothing is known, and the outcome says so."""
+    """A failure on both sides fails no gate, and the outcome names it."""
     failure = Failure(trial_id="", status="unsupported", stage="compile", error="operator GridSample")
     compilers, failing = ("onnxruntime", "tvm"), {"failures": {"tvm": failure}, "failing_before": ("tvm",)}
     gate = judge_sides(measure(1.0, compilers=compilers, **failing), 0.05)

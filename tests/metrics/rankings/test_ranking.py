@@ -64,7 +64,7 @@ def test_two_that_are_alike_share_the_probability():
 
 
 def test_what_was_not_tuned_has_a_place_only_if_asked_for():
-    """It is excluded from rankings and reversals, although it is the fastest and reverses an order."""
+    """An untuned column is excluded from rankings and reversals by default."""
     data = measured({"one": (1.0, 0.9, 0.1), "two": (2.0, 1.9, 0.05)}, notes="channels last; untuned")
 
     assert {"quick", "identity"} == set(metrics.ranking(data)["compiler"])
@@ -80,7 +80,7 @@ def test_what_only_sounds_like_it_keeps_its_place():
 
 
 def test_trials_without_a_measurement_have_no_rank():
-    """They are excluded, and the others keep their probabilities."""
+    """Trials without a measurement have no rank, and the others keep their probabilities."""
     data = measured({"net": (1.0, 0.5, 0.9)})
     data["latency"][0, 0, 1] = np.nan
 

@@ -22,7 +22,7 @@ def find(data, deadline: str = "100ms", **settings) -> Capacities:
 
 
 def test_a_capacity_is_a_bracket() -> None:
-    """It goes from the highest rate whose tests are valid to the lowest whose tests are not."""
+    """A capacity is bounded by the highest valid rate and the lowest invalid one."""
     data = measured(network("net"))
     record_tests(data)
     capacities = metrics.capacity(data, "100ms")
@@ -102,7 +102,7 @@ def test_invalid_questions_are_errors() -> None:
 
 
 def test_a_search_is_kept_test_by_test() -> None:
-    """It goes on where it ended, unless the device has changed or the user asks for another one; none is deleted."""
+    """A search continues where it ended, unless the device has changed or the user requests a new one."""
     data = measured(network("net"), batch_sizes=[1])
     service = parse_service("70ms")
     question = build_question(data, list_columns(data, service, {})[0], service)

@@ -188,7 +188,7 @@ def test_what_is_excluded_says_why() -> None:
 
 
 def test_a_network_without_any_result_says_so() -> None:
-    """It has a row, which names nothing."""
+    """A network without any result has a row that names no configuration."""
     data = build(LATENCIES)
     data["latency"] = data["latency"].where(False)
     data = xr.concat([data.assign_coords(workload=["none"]), build(LATENCIES)], "workload")

@@ -58,7 +58,7 @@ def test_errors_are_left_to_the_run(mlp: Workload, monkeypatch: pytest.MonkeyPat
 def test_a_panel_starts_the_engines_of_its_sweep(
     shell: InteractiveShell, mlp_file: Path, started: list[set[str]]
 ) -> None:
-    """It starts them once, as soon as there is a network."""
+    """A panel starts the engines of its sweep once, as soon as there is a network."""
     panel = SweepPanel()
     wait_until(lambda: bool(panel.form.search.options))
     assert [] == started

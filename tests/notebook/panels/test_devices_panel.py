@@ -87,7 +87,7 @@ def test_errors_are_reported(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_table_survives_an_error(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows the error in its place until a refresh succeeds."""
+    """The panel shows an error in place of the table until a refresh succeeds."""
     with monkeypatch.context() as patch:
         patch.setattr("ngbkit.notebook.panels.devices.list_devices", lambda: 1 / 0)
         wait_until(lambda: "unexpected error: ZeroDivisionError" in panel.table.value)

@@ -85,7 +85,7 @@ def test_ten_thousand_trials_are_small():
 
 
 def test_a_trial_that_was_not_checked_has_a_sign_of_its_own():
-    """It is no failure, and the legend names the sign."""
+    """An unchecked trial has its own sign in the grid and in the legend."""
     grid_sweep = sweep()
     statuses = {trial.id: "not-checked" for trial in grid_sweep.trials() if trial.compiler == "tvm"}
     html = grid.to_html(grid.group_trials(grid_sweep), statuses)

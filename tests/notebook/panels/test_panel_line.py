@@ -54,7 +54,7 @@ def test_the_default_device_is_not_named():
 
 
 def test_a_module_of_the_notebook_is_counted_and_not_exported(mlp_file: Path):
-    """It counts as a workload with the name of its variable."""
+    """A module of the notebook counts as a workload with the name of its variable."""
     line = replace(BLOCKS, workloads=("mine", str(mlp_file)), factors="", more="")
 
     assert {"mine"} < {trial.workload for trial in line.to_sweep(modules={"mine"}).trials()}

@@ -70,7 +70,7 @@ def test_an_invalid_sweep_cannot_run(panel: SweepPanel) -> None:
 
 
 def test_unavailable_compilers_are_disabled_with_their_reason(panel: SweepPanel) -> None:
-    """They cannot be ticked, and the panel says why."""
+    """An unavailable compiler is disabled, and the panel shows the reason."""
     panel.form.show_compilers(
         [
             {"compiler": "tvm", "available": False, "missing": "apache-tvm is not installed"},
@@ -124,7 +124,7 @@ def test_a_run_is_stopped_and_resumed(panel: SweepPanel, shell: InteractiveShell
 
 
 def test_a_new_panel_offers_to_resume_an_unfinished_run(shell: InteractiveShell, mlp_file: Path) -> None:
-    """It does so after a restart of the kernel, for example."""
+    """A new panel offers to resume an unfinished run."""
     run = runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3))
     wait_until(lambda: run.progress.done > 0)
     run.stop()

@@ -102,7 +102,7 @@ def test_nothing_is_estimated_without_measurements(earlier: list[Measurement], t
 
 
 def test_the_trials_of_a_resumed_run_count_once(earlier: list[Measurement], monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are its records, and not also those of an earlier run; its name may be shortened."""
+    """The trials of a resumed run count once, as its own records."""
     estimate = import_module("ngbkit.predictor.forecast.estimate")
     monkeypatch.setattr(estimate, "Guide", lambda sweep, **keywords: [*keywords["earlier"]])
     monkeypatch.setattr(runs, "resume", lambda run_id, guide: guide)

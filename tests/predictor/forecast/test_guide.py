@@ -154,7 +154,7 @@ def test_what_other_work_slowed_bends_no_prediction() -> None:
 
 
 def test_the_best_says_whether_it_is_conclusive() -> None:
-    """It is of uncontended samples where there are enough; a slowed compiler might be the best one."""
+    """The best compiler is that of uncontended samples, and is marked as conclusive or not."""
     sweep = build_sweep(factors={"width": [16], "depth": [1]}, batch_sizes=[1, 4, 16])
     records = synthetic.make_records(sweep)
     quiet = forecast.best(assemble(sweep, records))

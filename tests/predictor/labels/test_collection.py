@@ -96,7 +96,7 @@ def test_coordinates_label_networks() -> None:
 
 
 def test_a_column_of_another_graph_is_a_variant(tmp_path: Path) -> None:
-    """It is an example of its own on its runtime, with the graph of its file."""
+    """A column of another graph is an example of its own, with the graph of its file."""
     file = residual(tmp_path, 24, 2)
     with set_options(state_dir=tmp_path / "state"):
         digest = Store(make_state_dir() / "artifacts").add(file)

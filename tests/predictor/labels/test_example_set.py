@@ -37,7 +37,7 @@ def test_a_file_holds_all_of_them(examples: Examples, tmp_path: Path) -> None:
 
 
 def test_a_graph_is_an_example_once(examples: Examples) -> None:
-    """It would be in the training and in the test set."""
+    """A set of examples refuses the same graph twice."""
     with pytest.raises(UsageError, match=r"got 3, of which 2 are distinct.*examples\(\) merges"):
         examples.take([0, 1, 0])
 

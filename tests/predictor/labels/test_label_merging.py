@@ -69,7 +69,7 @@ def test_lowered_graphs_are_reported_without_the_advice_to_lower_them(graphs: li
 
 @pytest.mark.parametrize(("difference", "is_reported"), [(1.09, False), (1.12, True)])
 def test_unknown_noise_may_be_a_tenth(graphs: list[Graph], difference: float, is_reported: bool) -> None:
-    """A warning reports different graphs with one digest only beyond a tenth, if the noise is unknown."""
+    """A warning reports two names of one graph if they differ by more than a tenth and the noise is unknown."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         merge((graphs[0], "a", 1.0), (graphs[0], "b", difference))
@@ -88,7 +88,7 @@ def test_noise_is_that_of_repetitions(graphs: list[Graph]) -> None:
 
 
 def test_stated_errors_are_noise(graphs: list[Graph]) -> None:
-    """They are the errors of what was measured once, and those of the mean where a graph was measured twice."""
+    """The stated errors of labels are their noise."""
     with pytest.warns(NgbkitWarning, match="a and b"):
         merge((graphs[0], "a", 1.0), (graphs[0], "b", 1.05), error=0.01)
     with warnings.catch_warnings():

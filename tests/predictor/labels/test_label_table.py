@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_an_error(folder: Path, lines: tuple[str, ...], mes
 
 
 def test_a_file_that_is_no_table_is_an_error(folder: Path) -> None:
-    """It is missing, or no text."""
+    """A table of labels that is missing or no text is an error."""
     (folder / "labels.csv").write_bytes(b"PK\x03\x04\xff\xfe")
     with pytest.raises(UsageError, match="is not a text in UTF-8"):
         examples(folder / "labels.csv")

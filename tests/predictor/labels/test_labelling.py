@@ -64,7 +64,7 @@ def test_pairs_and_dicts(files: list[str]) -> None:
 
 
 def test_models_graphs_and_workloads(files: list[str]) -> None:
-    """They are the same graphs as those of their files; a batch size and a factor apply where they are open."""
+    """Models, graphs and workloads give the same graphs as their files."""
     models = [onnx.load(files[0]), predictor.read(Path(files[1])), Path(files[2])]
     labels = examples(models, [1e-3, 2e-3, 3e-3])
     batched = examples(
@@ -111,7 +111,7 @@ def test_what_was_not_measured_is_left_out(files: list[str]) -> None:
 
 
 def test_milliseconds_are_suspected(files: list[str]) -> None:
-    """They are implausible for this work; the same numbers as seconds are not."""
+    """A warning reports labels that seem to be milliseconds."""
     with pytest.warns(NgbkitWarning, match=r"median latency is 2 s: if these are milliseconds, divide"):
         examples(files, [1.5, 2.0, 2.5])
     with warnings.catch_warnings():
@@ -143,13 +143,13 @@ def test_milliseconds_are_suspected(files: list[str]) -> None:
     ],
 )
 def test_what_does_not_fit_is_an_error(files: list[str], seconds: Any, arguments: dict[str, Any], message: str) -> None:
-    """It says what came, what is valid and what to do."""
+    """The error of invalid labels has the value, the valid ones and a remedy."""
     with pytest.raises(UsageError, match=message):
         examples(files, seconds, **arguments)
 
 
 def test_what_is_no_network_is_an_error(files: list[str], tmp_path: Path) -> None:
-    """It says which of them; all are looked at before the first is built."""
+    """The error of an invalid network names it before any network is built."""
     (tmp_path / "text.onnx").write_text("no graph")
     opened = onnx.load(files[0])
     opened.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"

@@ -127,7 +127,7 @@ def test_sweeps_of_other_threads_say_nothing_of_the_latest(state_dir: Path, swee
 
 
 def test_what_a_run_marked_as_inconclusive_is_not_held_against_it(state_dir: Path, sweep: Sweep) -> None:
-    """It said that it does not know."""
+    """The history omits the inconclusive speed-ups of a run."""
     store(state_dir, sweep, 1)
     store(state_dir, sweep, 2, faster={"onnxruntime": 3.0}, contended=True)
     history = compare_runs()

@@ -48,7 +48,7 @@ def draw(groups: int, *, round_sd: float, process_sd: float, seed: int = 0) -> x
 
 
 def test_each_replicate_is_a_group_of_its_own() -> None:
-    """It measures the same network twice, with or without a busy process beside it."""
+    """Each replicate measures the same network twice in a group of its own."""
     quiet, both = noise.build_sweep(3, repeats=5), noise.build_sweep(3, hog=True, precision="2%", threads=1)
 
     assert [(0, None), (1, None), (2, None)] == [(g.factors["replicate"], g.factors.get("hog")) for g in quiet.groups()]
@@ -59,7 +59,7 @@ def test_each_replicate_is_a_group_of_its_own() -> None:
 
 @pytest.mark.parametrize("groups", [0, 1, -3])
 def test_fewer_than_two_groups_are_an_error(groups: int) -> None:
-    """They would not show how much processes differ."""
+    """A self-check of fewer than two groups is an error."""
     with pytest.raises(UsageError, match=f"invalid groups: got {groups}; expected an integer >= 2"):
         noise.build_sweep(groups)
 
@@ -88,7 +88,7 @@ def test_the_noise_of_identical_processes_is_that_of_the_rounds() -> None:
 
 
 def test_a_group_without_a_measurement_is_excluded() -> None:
-    """It is counted as failed or as pending."""
+    """A group without a measurement is counted as failed or as pending."""
     dataset = draw(12, round_sd=0.01, process_sd=0.0)
     dataset["status"] = dataset["status"].where(dataset["replicate"] != 3, "crashed")
     dataset["status"] = dataset["status"].where(dataset["replicate"] < 10, "pending")
@@ -143,7 +143,7 @@ def test_a_real_check_is_displayed_and_stored(processes: Processes) -> None:
 
 
 def test_an_interrupt_ends_the_busy_process(state_dir: Path, processes: Processes) -> None:
-    """It ends all processes, and says how to resume."""
+    """An interrupt of the self-check ends the busy processes and prints how to resume."""
     environment = {**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}
     command = [sys.executable, "-m", "ngbkit", "selfcheck", "--groups", "40", "--hog", "-r", "100", "--threads", "1"]
     command += ["-c", "identity"]

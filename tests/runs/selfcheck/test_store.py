@@ -37,7 +37,7 @@ def test_a_check_of_another_chip_is_ignored(state_dir: Path) -> None:
 
 
 def test_a_replayed_check_is_not_stored(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is of the machine that recorded it, whose noise would widen the intervals of this one."""
+    """A replayed self-check is not stored, as it is of another machine."""
     monkeypatch.setenv(recordings.FOLDER, str(RECORDED))
     monkeypatch.setenv(recordings.MEASURE, "never")
 
