@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def is_table(path: Path) -> bool:
     """Return whether a file is a table by its name: its labels depend on the files that it names, too."""
-    from ngbkit.predictor.labels.table import SUFFIXES
+    from ngbkit.predictor.labels.label_table import SUFFIXES
 
     return path.suffix.lower() in SUFFIXES
 
