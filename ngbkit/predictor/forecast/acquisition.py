@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.predictor.forecast.surrogate import Indices, Surrogate
-from ngbkit.predictor.forecast.table import Floats
+from ngbkit.predictor.forecast.trial_table import Floats
 
 Flags = NDArray[np.bool_]
 

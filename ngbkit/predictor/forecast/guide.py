@@ -18,7 +18,7 @@ from ngbkit.predictor.forecast.costs import Costs, compute_cost
 from ngbkit.predictor.forecast.earlier import EarlierTrial
 from ngbkit.predictor.forecast.imputation import Key, Prediction, build_key, fill
 from ngbkit.predictor.forecast.surrogate import Indices
-from ngbkit.predictor.forecast.table import FactsOf, Floats, TrialTable, count_facts
+from ngbkit.predictor.forecast.trial_table import FactsOf, Floats, TrialTable, count_facts
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import is_conclusive, select_latency

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor.forecast.table import Floats, TrialTable
+from ngbkit.predictor.forecast.trial_table import Floats, TrialTable
 
 Indices = NDArray[np.intp]
 

@@ -11,7 +11,7 @@ from ngbkit.dataset import synthetic
 from ngbkit.metrics import arrays
 from ngbkit.predictor.forecast import acquisition, surrogate
 from ngbkit.predictor.forecast.surrogate import Surrogate
-from ngbkit.predictor.forecast.table import TrialTable
+from ngbkit.predictor.forecast.trial_table import TrialTable
 from ngbkit.sweep.records import Measurement
 
 
