@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ngbkit.compilers.tvm_relax.library import Build, Library
-    from ngbkit.compilers.tvm_relax.network import OnnxNetwork
+    from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
     from ngbkit.compilers.tvm_relax.store import Subject
 
 _BUDGET = ("trials", "early_stop", "total", "seconds")
@@ -45,7 +45,7 @@ def compile(task: Task) -> Program:
     # threads to the machine's first cores, whichever ones this process may use.
     os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"] = str(task.threads), "0"
     from ngbkit.compilers.tvm_relax import targets
-    from ngbkit.compilers.tvm_relax.network import OnnxNetwork
+    from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
     from ngbkit.compilers.tvm_runtime import tvm
 
     assert task.onnx is not None

@@ -23,7 +23,7 @@ from ngbkit.compilers.tvm_relax import measuring, records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
-from ngbkit.compilers.tvm_relax.network import OnnxNetwork
+from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.store import Subject, TuningStore
 from ngbkit.compilers.tvm_relax.tuned import Tuner

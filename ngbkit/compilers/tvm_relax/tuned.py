@@ -16,7 +16,7 @@ from ngbkit.compilers.base import Tuning, TuningProgress
 from ngbkit.compilers.tvm_relax import library, lowering, records, targets
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Build, Library
-from ngbkit.compilers.tvm_relax.network import OnnxNetwork
+from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.search import Limits, Search
 from ngbkit.compilers.tvm_relax.store import TuningStore
 from ngbkit.compilers.tvm_relax.tasks import Tasks
