@@ -10,7 +10,7 @@ import torch
 from onnxgraphs import Builder, graph, residual
 
 from ngbkit.predictor import Graph, read
-from ngbkit.predictor.kinds.network import Encoded, GraphNetwork, collate
+from ngbkit.predictor.kinds.graph_network import Encoded, GraphNetwork, collate
 
 LAYERS = 2
 

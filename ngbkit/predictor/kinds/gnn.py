@@ -17,7 +17,7 @@ from ngbkit.predictor.scoring.splits import HOLDOUT, split_holdout
 if TYPE_CHECKING:
     from typing import Self
 
-    from ngbkit.predictor.kinds.network import Encoded, GraphNetwork
+    from ngbkit.predictor.kinds.graph_network import Encoded, GraphNetwork
 
 # Graphs predicted at once.
 _CHUNK = 128
@@ -69,7 +69,7 @@ class Gnn:
         self._runtimes = 0
 
     def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
-        from ngbkit.predictor.kinds.network import Encoded
+        from ngbkit.predictor.kinds.graph_network import Encoded
 
         self._runtimes = len(examples.runtimes)
         encoded = [Encoded.build(graph, self._layers) for graph in examples.graphs]
@@ -88,7 +88,7 @@ class Gnn:
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         import torch
 
-        from ngbkit.predictor.kinds.network import Encoded, collate
+        from ngbkit.predictor.kinds.graph_network import Encoded, collate
 
         chunks = []
         with torch.no_grad():
@@ -102,7 +102,7 @@ class Gnn:
         """Return the seconds that each operator adds, of shape ``(operators, runtimes)``."""
         import torch
 
-        from ngbkit.predictor.kinds.network import Encoded, collate
+        from ngbkit.predictor.kinds.graph_network import Encoded, collate
 
         with torch.no_grad():
             batch = collate([Encoded.build(graph, self._layers)])
@@ -142,7 +142,7 @@ class Gnn:
         return model
 
     def _build_network(self) -> GraphNetwork:
-        from ngbkit.predictor.kinds.network import GraphNetwork
+        from ngbkit.predictor.kinds.graph_network import GraphNetwork
 
         return GraphNetwork(self._runtimes, self._width, self._layers)
 

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import huber_loss
 
 from ngbkit.predictor.kinds.base import TOLERANCE, Floats, Progress, compute_weights
-from ngbkit.predictor.kinds.network import Encoded, GraphNetwork, collate
+from ngbkit.predictor.kinds.graph_network import Encoded, GraphNetwork, collate
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.scoring.splits import Indices
 
