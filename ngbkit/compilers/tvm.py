@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ngbkit.compilers.tvm_relax.library import Build, Library
     from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
-    from ngbkit.compilers.tvm_relax.store import Subject
+    from ngbkit.compilers.tvm_relax.tuning_store import Subject
 
 _BUDGET = ("trials", "early_stop", "total", "seconds")
 # NVRTC, which compiles TVM's CUDA code, is a separate package and needs headers of the CUDA toolkit.
@@ -113,8 +113,8 @@ def _build_untuned(task: Task, network: OnnxNetwork, target: Any) -> Build:
 
 
 def _build_tuned(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[str, float]) -> Build:
-    from ngbkit.compilers.tvm_relax.store import TuningStore
     from ngbkit.compilers.tvm_relax.tuned import Tuner
+    from ngbkit.compilers.tvm_relax.tuning_store import TuningStore
 
     subject = _build_subject(task, network, target, budget)
     return Tuner(
@@ -130,7 +130,7 @@ def _build_tuned(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[
 
 def _build_subject(task: Task, network: OnnxNetwork, target: Any, budget: Mapping[str, float]) -> Subject:
     from ngbkit.compilers.tvm_relax import targets
-    from ngbkit.compilers.tvm_relax.store import Subject
+    from ngbkit.compilers.tvm_relax.tuning_store import Subject
 
     return Subject(
         network=network.digest(),

@@ -25,8 +25,8 @@ from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
 from ngbkit.compilers.tvm_relax.records import Record
-from ngbkit.compilers.tvm_relax.store import Subject, TuningStore
 from ngbkit.compilers.tvm_relax.tuned import Tuner
+from ngbkit.compilers.tvm_relax.tuning_store import Subject, TuningStore
 
 
 def crash(channel: Connection) -> None:
