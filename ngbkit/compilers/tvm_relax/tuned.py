@@ -17,7 +17,7 @@ from ngbkit.compilers.tvm_relax import library, lowering, records, targets
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Build, Library
 from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
-from ngbkit.compilers.tvm_relax.search import Limits, Search
+from ngbkit.compilers.tvm_relax.schedule_search import Limits, Search
 from ngbkit.compilers.tvm_relax.tasks import Tasks
 from ngbkit.compilers.tvm_relax.tuning_store import TuningStore
 from ngbkit.errors import UnsupportedError
