@@ -21,10 +21,10 @@ from tvm_child import write_network
 from ngbkit.compilers.base import Tuning
 from ngbkit.compilers.tvm_relax import measuring, records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
+from ngbkit.compilers.tvm_relax.candidate_records import Record
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
 from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
-from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.tuned import Tuner
 from ngbkit.compilers.tvm_relax.tuning_store import Subject, TuningStore
 

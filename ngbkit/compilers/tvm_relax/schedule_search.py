@@ -15,8 +15,8 @@ from typing import Any
 from ngbkit.compilers.base import TuningProgress
 from ngbkit.compilers.tvm_relax import records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
+from ngbkit.compilers.tvm_relax.candidate_records import Record
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench, Timing
-from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.tuning_store import TuningStore
 
 # Larger batches spend a small budget on one function, smaller ones rarely consult the cost model.

@@ -7,8 +7,8 @@ from typing import Any
 
 from ngbkit.compilers.tvm_relax import intrinsics
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory
+from ngbkit.compilers.tvm_relax.candidate_records import Record
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
-from ngbkit.compilers.tvm_relax.records import Record
 from ngbkit.compilers.tvm_relax.schedule_search import (
     BATCH,
     FRESH,
