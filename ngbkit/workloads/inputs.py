@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UnknownNameError, WorkloadError
 from ngbkit.workloads import export, feeds
-from ngbkit.workloads.arguments import check_arguments
 from ngbkit.workloads.base import BATCH, TensorSpec
 from ngbkit.workloads.export import flatten, is_flat, list_positional, read_signature, to_tensor
+from ngbkit.workloads.forward_arguments import check_arguments
 from ngbkit.workloads.onnx_inputs import BatchAxes
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 
 from ngbkit.errors import WorkloadError
 from ngbkit.workloads import cell
-from ngbkit.workloads.arguments import check_arguments
 from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.forward_arguments import check_arguments
 from ngbkit.workloads.module import from_module
 
 IMAGE, MASK = torch.zeros(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)
