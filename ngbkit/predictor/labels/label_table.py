@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UsageError
-from ngbkit.predictor.labels.networks import ImportedMeasurement
+from ngbkit.predictor.labels.measured_networks import ImportedMeasurement
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.user_text import parse_path
 

@@ -19,8 +19,8 @@ from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.label_table import SUFFIXES
 from ngbkit.predictor.labels.label_table import read as read_table
+from ngbkit.predictor.labels.measured_networks import NETWORKS, Built, ImportedMeasurement, parse_network
 from ngbkit.predictor.labels.merging import Label, merge_labels
-from ngbkit.predictor.labels.networks import NETWORKS, Built, ImportedMeasurement, parse_network
 from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.lowering import find_lowering
