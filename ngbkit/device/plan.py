@@ -33,8 +33,8 @@ from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
-from ngbkit.device.serving.bench import ServingBench
 from ngbkit.device.serving.load import Load, LoadTest
+from ngbkit.device.serving.serving_bench import ServingBench
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.files import Store, read_chunks
