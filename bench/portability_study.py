@@ -19,7 +19,7 @@ from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import load_model, open_model
 from ngbkit.optimizer.optimise import TOP, choose
 from ngbkit.optimizer.rules import Rule
-from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.rules.rule_selection import select
 from ngbkit.optimizer.saving import save_model
 from ngbkit.optimizer.search import USUAL, Beam, Candidate, Cost, format_steps, search, select_cheaper
 from ngbkit.optimizer.simplifiers import Simplifier, resolve

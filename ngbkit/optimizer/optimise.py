@@ -13,7 +13,7 @@ from ngbkit.dataset.storage import check_target
 from ngbkit.optimizer import proof, variants
 from ngbkit.optimizer.editing import load_model, open_model
 from ngbkit.optimizer.rules import RULES
-from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.rules.rule_selection import select
 from ngbkit.optimizer.saving import save_model, write_network
 from ngbkit.optimizer.search import (
     USUAL,
@@ -138,7 +138,7 @@ def optimize(
         The values of inputs, and the dimension of each that is the batch, as for `Sweep`.
     rules, beam
         The rules and the size of the search. A rule is one of ngbkit or of `onnxscript.rewriter`, or a name: see
-        `ngbkit.optimizer.rules.selection.select`.
+        `ngbkit.optimizer.rules.rule_selection.select`.
     top
         The number of cheapest candidates that are measured, interleaved with the original.
     guard

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ngbkit.errors import NgbkitWarning
 from ngbkit.optimizer.rules import RULES, Rule, Site
-from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.rules.rule_selection import select
 from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
 
@@ -96,7 +96,7 @@ def search(
     cost
         The cost model.
     rules
-        The rules to apply: see `ngbkit.optimizer.rules.selection.select`. A rule that fails is left out, with a
+        The rules to apply: see `ngbkit.optimizer.rules.rule_selection.select`. A rule that fails is left out, with a
         warning.
     beam
         The size of the search.

@@ -20,7 +20,7 @@ from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.optimizer import proof
 from ngbkit.optimizer.editing import open_model
 from ngbkit.optimizer.rules import RULES
-from ngbkit.optimizer.rules.selection import select
+from ngbkit.optimizer.rules.rule_selection import select
 from ngbkit.optimizer.search import Beam, search
 from ngbkit.predictor import Graph
 
