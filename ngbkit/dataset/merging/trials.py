@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import narrow, to_labels
-from ngbkit.dataset.merging.grid import Cells, Indices
+from ngbkit.dataset.merging.merged_grid import Cells, Indices
 from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.sweep.trials import BASELINE
