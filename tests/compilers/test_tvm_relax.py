@@ -19,7 +19,7 @@ from patience import TEST_S, limit_s
 from tvm_child import write_network
 
 from ngbkit.compilers.base import Tuning
-from ngbkit.compilers.tvm_relax import measuring, records
+from ngbkit.compilers.tvm_relax import candidate_records, measuring
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.candidate_records import Record
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
@@ -168,17 +168,17 @@ def build_record(candidate: str, spent_s: float = 1.0) -> Record:
 def test_records_survive_a_kill_at_any_byte(tmp_path: Path) -> None:
     """Complete lines are read, an incomplete one is truncated, and later lines are read as well."""
     path = tmp_path / "records.jsonl"
-    records.append(path, [build_record("a"), build_record("b")])
+    candidate_records.append(path, [build_record("a"), build_record("b")])
     content = path.read_bytes()
     first = len(content.splitlines(keepends=True)[0])
     for cut in range(first, len(content)):
         path.write_bytes(content[:cut])
 
-        assert records.read(path) == [build_record("a")]
-    records.truncate_partial(path)
-    records.append(path, [build_record("c")])
+        assert candidate_records.read(path) == [build_record("a")]
+    candidate_records.truncate_partial(path)
+    candidate_records.append(path, [build_record("c")])
 
-    assert records.read(path) == [build_record("a"), build_record("c")]
+    assert candidate_records.read(path) == [build_record("a"), build_record("c")]
 
 
 def build_subject(**budget: float) -> Subject:
@@ -188,7 +188,7 @@ def build_subject(**budget: float) -> Subject:
 
 def save_records(store: TuningStore, candidates: int) -> None:
     with store.lock(lambda: None):
-        records.append(store.records, [build_record(str(index)) for index in range(candidates)])
+        candidate_records.append(store.records, [build_record(str(index)) for index in range(candidates)])
         store.write_meta({"candidates": candidates})
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngbkit.compilers.base import TuningProgress
-from ngbkit.compilers.tvm_relax import records
+from ngbkit.compilers.tvm_relax import candidate_records
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory, choose
 from ngbkit.compilers.tvm_relax.candidate_records import Record
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench, Timing
@@ -151,7 +151,7 @@ class Search:
                 )
             )
         function.history.close_round()
-        records.append(self.store.records, lines)
+        candidate_records.append(self.store.records, lines)
         if results:
             outcomes = [
                 RunnerResult(None, timing.error) if timing.seconds is None else RunnerResult([timing.seconds], None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.compilers.base import Tuning, TuningProgress
-from ngbkit.compilers.tvm_relax import library, lowering, records, targets
+from ngbkit.compilers.tvm_relax import candidate_records, library, lowering, targets
 from ngbkit.compilers.tvm_relax.forked import ForkedProcess, ProcessEnded
 from ngbkit.compilers.tvm_relax.library import Build, Library
 from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
@@ -80,7 +80,7 @@ class Tuner:
             module = lowering.fuse_for_tuning(self.network.import_relax(), self.target)
             # Records may be complete although their library is missing.
             complete = bool(self.store.read_meta().get("complete")) or (self._has_budget() and not self._search(module))
-            if not records.read(self.store.records):
+            if not candidate_records.read(self.store.records):
                 raise UnsupportedError(
                     "nothing was tuned: the sweep's tuning budget was spent before this network's turn; "
                     "give the sweep more, or run it again"
@@ -93,13 +93,13 @@ class Tuner:
         if not self.store.records.exists() and smaller is not None:
             with write_atomically(self.store.records) as draft:
                 shutil.copyfile(smaller, draft)
-        records.truncate_partial(self.store.records)
+        candidate_records.truncate_partial(self.store.records)
         if not self.store.read_meta():
             self._write_progress()
 
     def _write_progress(self) -> None:
         """Write the progress into the folder, for readers during the search or after it was killed."""
-        count = len(records.read(self.store.records))
+        count = len(candidate_records.read(self.store.records))
         self.store.write_meta({"candidates": count, "tuning_s": _read_spent_s(self.store), "complete": False})
 
     def _has_budget(self) -> bool:
@@ -109,7 +109,7 @@ class Tuner:
     def _build(self, module: Any, complete: bool) -> Library:
         start = time.monotonic()
         tasks = Tasks(module, self.target, self.threads)
-        tasks.add_records(records.read(self.store.records))
+        tasks.add_records(candidate_records.read(self.store.records))
         lowered = lowering.generate_code(lowering.apply_schedules(module, self.target, tasks.database), self.target)
         facts = {
             **tasks.summarise(int(self.store.subject.budget["early_stop"])),
@@ -124,10 +124,10 @@ class Tuner:
 
     def _search(self, module: Any) -> bool:
         """Search in a forked process, restarted after a crash; return whether the sweep's budget cut it short."""
-        start, initial_count = time.monotonic(), len(records.read(self.store.records))
+        start, initial_count = time.monotonic(), len(candidate_records.read(self.store.records))
         crashes: dict[str, int] = {}
         while True:
-            count = len(records.read(self.store.records)) - initial_count
+            count = len(candidate_records.read(self.store.records)) - initial_count
             limits = self._build_limits(count, time.monotonic() - start)
             skipped = {digest for digest, crash_count in crashes.items() if crash_count >= _CRASHES}
             process = ForkedProcess(partial(self._run_search, module, limits, skipped))
@@ -154,7 +154,7 @@ class Tuner:
         """Run the search in the forked process, without the skipped functions."""
         earlier_s = _read_spent_s(self.store)
         tasks = Tasks(module, self.target, self.threads)
-        tasks.add_records(records.read(self.store.records))
+        tasks.add_records(candidate_records.read(self.store.records))
         reporter = Reporter(lambda progress: channel.send({"progress": asdict(progress)}))
         reporter.report(TuningProgress(done=tasks.count, total=max(tasks.count, 1)))
         tasks.train_model()
@@ -197,5 +197,5 @@ def _build_result(built: Library, cache: str, reused_s: float) -> Build:
 
 def _read_spent_s(store: TuningStore) -> float:
     """Read the tuning time of all records."""
-    lines = records.read(store.records)
+    lines = candidate_records.read(store.records)
     return lines[-1].spent_s if lines else 0.0
