@@ -84,7 +84,7 @@ def test_every_magic_that_is_proposed_exists() -> None:
 
 
 def test_ipython_shows_an_error_in_the_words_of_python() -> None:
-    """Its message has the command of the shell, which `ngbkit` prints."""
+    """IPython shows the call of Python in place of the shell's command in an error."""
     error = UsageError("missing. `ngbkit runs` lists all runs.")
 
     assert "missing. `ngbkit runs` lists all runs." == str(error)

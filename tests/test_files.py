@@ -149,7 +149,7 @@ def test_a_file_that_hides_a_module_is_named(name: str, content: str, program: s
 
 
 def test_a_hidden_package_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its installation would not help."""
+    """The error of a hidden package names the hiding file and proposes no installation."""
     (tmp_path / "onnx.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -100,7 +100,7 @@ def test_every_room_says_what_it_is_for() -> None:
 
 
 def test_the_package_names_every_room() -> None:
-    """Its docstring draws the house."""
+    """The docstring of the package lists every room."""
     drawing = str(ngbkit.__doc__)
 
     assert [] == [
@@ -171,7 +171,7 @@ def test_the_device_side_imports_nothing_of_the_client() -> None:
 
 
 def test_the_package_itself_imports_nothing() -> None:
-    """Its exports are looked up when they are asked for."""
+    """The package looks up its exports on demand and imports nothing itself."""
     outer = [
         units
         for units in imports_of("__init__.py", False)

@@ -112,7 +112,7 @@ def test_a_folder_of_others_too_keeps_its_mode(kind: str, tmp_path: Path, monkey
 
 
 def test_the_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its mode is that user's to choose."""
+    """The mode of another user's folder is not changed."""
     tmp_path.chmod(0o755)
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)

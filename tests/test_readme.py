@@ -58,7 +58,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_reached_from_the_landing_page() -> None:
-    """Its table of contents names each page and each notebook."""
+    """The landing page's table of contents names each page and each notebook."""
     contents = "\n".join(re.findall(r"```{toctree}\n(.*?)```", (NOTEBOOKS / "index.md").read_text(), re.DOTALL))
     stems = {path.stem for path in (*NOTEBOOKS.glob("*.md"), *NOTEBOOKS.glob("*.ipynb"))}
 

@@ -31,7 +31,7 @@ def test_the_explorer_draws_figures_and_trials(open_notebook: Open, network: str
 
 
 def test_the_panel_of_devices_starts_an_engine(open_notebook: Open) -> None:
-    """Its row shows that it is ready, and the load of the device."""
+    """The panel of devices starts an engine and shows that it is ready, with the device's load."""
     notebook = open_notebook("%load_ext ngbkit", "%ngpanel devices")
     notebook.run_all()
     find_button(notebook, "Start").click()

@@ -154,7 +154,7 @@ def test_the_report_of_a_python_is_judged(program: Program, script: str, problem
     ],
 )
 def test_setup_runs_first(setup: str, problem: str) -> None:
-    """Its output is ignored; if it ends the shell, the machine is still reachable."""
+    """The check ignores the output of the setup, and a machine whose setup fails is reachable."""
     finding = check(Device(label="x", launch="local", setup=setup))
 
     assert (True, MACHINE, bool(problem)) == (finding.reachable, finding.machine, bool(finding.problem))
@@ -189,7 +189,7 @@ def test_cores_are_tried() -> None:
 
 
 def test_a_login_node_needs_sbatch(program: Program) -> None:
-    """Its own cores are not those of a job."""
+    """The check of a login node requires sbatch and ignores its own number of cores."""
     program("ssh", SSH)
     program("../.local/state/ngbkit/env/bin/python", OWN)
     setup = 'PATH="$HOME/bin"'  # without this machine's own, which may have Slurm

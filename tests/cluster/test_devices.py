@@ -300,7 +300,7 @@ def test_devices_are_listed_with_their_launchers(project: Path) -> None:
     [("", ["list", "init", "check"]), ("ch", ["check"]), ("check ", ["cpu", "orin"]), ("check cpu,o", ["orin"])],
 )
 def test_the_words_of_the_magic_complete(project: Path, line: str, candidates: list[str]) -> None:
-    """Its actions, and the labels of the file."""
+    """Tab completes the actions of the magic and the labels of the file."""
     write(project / "devices.toml")
 
     assert candidates == completion.complete("ngdevices", line, {})[1]

@@ -109,7 +109,7 @@ def test_a_greeting_that_is_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch) 
 def test_a_slow_device_never_blocks_a_fast_one(
     mlp: Workload, tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process locks the slow one until the fast one is done."""
+    """A slow device that another process locks never blocks a fast one."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, '[slow]\nlaunch = "local"\n[fast]\nlaunch = "local"')
     lock = plan.locate_lock(state_dir, "slow")
@@ -126,7 +126,7 @@ def test_a_slow_device_never_blocks_a_fast_one(
 def test_devices_of_one_machine_take_turns(
     mlp: Workload, tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its CPU waits for its GPU, since both measure on the same cores, and says so."""
+    """The CPU of a machine waits for its GPU, and reports it."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, '[server]\nlaunch = "local"')
     core = min(os.sched_getaffinity(0))

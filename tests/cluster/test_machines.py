@@ -88,7 +88,7 @@ def test_no_device_measures_while_an_engine_of_its_machine_starts() -> None:
 
 
 def test_a_run_that_is_stopped_waits_no_longer() -> None:
-    """Another engine may never start."""
+    """A stopped run ends its wait for another engine."""
     starts = Starts(["cpu", "gpu"])
     starts.finish("cpu")
 

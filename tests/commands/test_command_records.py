@@ -120,7 +120,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_shell_has_the_command(places: dict[str, Any]) -> None:
-    """Its help, its table and its JSON follow from the record."""
+    """The shell has the help, the table and the JSON of the command's record."""
     code, text, _ = places["help"]
     assert 0 == code
     assert "greet     Greet a device." in text
@@ -134,7 +134,7 @@ def test_the_shell_has_the_command(places: dict[str, Any]) -> None:
 
 
 def test_a_notebook_has_the_magic(places: dict[str, Any]) -> None:
-    """Its table, its help and its errors are in the words of magics."""
+    """A notebook has the table, the help and the errors of the command in the words of magics."""
     text, html = places["magic"]
 
     assert "device  greeting\ncpu     hi\n\n`%nggreet cpu` greets again." == text

@@ -28,7 +28,7 @@ from ngbkit.tabular import to_html, to_html_sheets, to_sheets, to_text
 
 
 def test_devices_say_what_they_are() -> None:
-    """This machine's own with its chip and the cores that can be used."""
+    """The row of this machine has its chip and its usable cores."""
     (device,) = list_devices()
 
     assert ("cpu", environment.count_usable_cores()) == (device["device"], device["cores"])
@@ -113,7 +113,7 @@ def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: py
 
 
 def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its options as they are written in its braces, what it compiles from, and what it keeps."""
+    """The sheet of a compiler has its options, what it compiles, and what it caches."""
     offer(monkeypatch, absent(caches=True, tunes=lambda options: False), absent("other"))
     sheet = to_sheets(describe_compilers(list_compilers(["absent"])), "", 100)
 

@@ -29,7 +29,7 @@ def test_signals_stop_a_command_alike(number: signal.Signals) -> None:
 
 
 def test_later_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another Ctrl-C interrupts again, another SIGTERM ends the process, and a terminal is closed only once."""
+    """A second Ctrl-C interrupts again, a second SIGTERM ends the process, and a later SIGHUP is ignored."""
     now_s = 1.0
     monkeypatch.setattr(signals.time, "monotonic", lambda: now_s)
     raised: list[int] = []

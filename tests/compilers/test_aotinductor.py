@@ -71,7 +71,7 @@ def test_operators_and_kernels_are_counted() -> None:
 
 
 def test_a_package_has_a_name_of_all_that_it_depends_on(tmp_path: Path) -> None:
-    """Another weight, precision, option, layout or number of threads is another package; the same is the same."""
+    """The name of a package differs by weight, precision, option, layout and threads."""
 
     def make(weight: float = 1.0, **options: Any) -> Task:
         module = torch.nn.Linear(2, 2)

@@ -159,7 +159,7 @@ def test_an_engine_is_of_its_network_and_gpu(
     plugged: fake_onnxruntime.FakeRuntime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another content of the file, or another GPU, requires another engine."""
+    """An engine is rebuilt for another content of the file or another GPU."""
     model = onnx.load(str(exported))
     model.doc_string = "another"
     onnx.save(model, tmp_path / "model.onnx")

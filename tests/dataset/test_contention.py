@@ -61,7 +61,7 @@ def test_a_round_needs_one_uncontended_sample(sweep: Sweep) -> None:
 
 
 def test_too_few_uncontended_rounds_leave_a_trial_inconclusive(sweep: Sweep) -> None:
-    """Its estimates are of all samples, and every ratio with it is marked; others are not."""
+    """A trial with too few uncontended rounds, and every ratio with it, is inconclusive."""
     data = measure(sweep, {"identity": range(14)})
     result = metrics.speedup(data, ci=0.95)
     rates = metrics.throughput(data, ci=0.95)

@@ -121,7 +121,7 @@ def test_labels_that_no_file_has_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted({*figures.list_figures()} - {"depth", "heatmap", "reversals", "roofline"}))
 def test_every_figure_tells_where_it_comes_from(name: str) -> None:
-    """Its specification embeds its name, its arguments and the hash of its data."""
+    """The specification of a figure embeds its name, its arguments and the hash of its data."""
     data = measured(network("net"), network("other"), batch_sizes=(1, 4))
     selection = {} if name == "overview" else {"compiler": ["identity", "openvino"]}
     arguments = {**selection, **ARGUMENTS.get(name, {})}

@@ -44,7 +44,7 @@ class Steady:
 
 
 def test_the_record_contains_the_telemetry(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its energy a call is its power times the duration of a call, although every turn was too short for energy."""
+    """The record has the energy per call, which is the power times the duration of a call."""
     monkeypatch.setattr(telemetry, "open", lambda accelerator: Steady())
     records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
     with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:

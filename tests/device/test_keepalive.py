@@ -92,7 +92,7 @@ def test_a_lost_client_ends_the_engine_after_a_while(server: socket.socket, monk
 def test_a_stranger_on_the_port_is_not_the_client(
     server: socket.socket, answer: Callable[[socket.socket], object]
 ) -> None:
-    """Another process may own the port by now."""
+    """The keepalive fails if another process owns the client's port."""
     thread = accept(server, answer)
     is_answered = build_keepalive(server).is_answered()
     thread.join()

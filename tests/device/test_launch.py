@@ -180,7 +180,7 @@ def test_a_process_with_the_pid_of_an_engine_survives(tmp_path: Path) -> None:
     "text", ["", "{", "[]", "null", '"x"', "7", '{"pid": "x"}', '{"pid": 1, "started": null}', "[" * 10_000]
 )
 def test_a_damaged_description_of_an_engine_ends_no_launch(text: str, tmp_path: Path) -> None:
-    """Its folder is removed once no launch can still be creating it."""
+    """A launch survives a damaged description of an engine and removes it later."""
     folder = tmp_path / "engines" / "damaged"
     folder.mkdir(parents=True)
     (folder / "about.json").write_text(text)

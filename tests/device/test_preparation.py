@@ -88,7 +88,7 @@ def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) 
 
 
 def test_the_folders_name_depends_on_every_input() -> None:
-    """Another seed or factor, or another run of a cell, has another folder."""
+    """The folder's name differs by seed and factors, and by the run for a cell."""
     (source,) = cell.from_source("import torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n")
     key = preparation.build_key
 
@@ -107,7 +107,7 @@ def test_an_input_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 
 def test_the_least_recently_used_are_evicted(tmp_path: Path) -> None:
-    """Their size includes subfolders, which compilers use as caches."""
+    """The least recently used preparations are evicted, and sizes include subfolders."""
     cache = tmp_path / "cache"
     for age, name in enumerate(["new", "old", "oldest"]):
         (cache / name / "inductor").mkdir(parents=True)

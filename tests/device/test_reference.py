@@ -244,7 +244,7 @@ def test_every_output_of_a_file_has_a_reference(tmp_path: Path) -> None:
 def test_without_float64_the_reference_is_the_runtimes(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name has the reason."""
+    """The reference is the runtime's own if float64 fails, and its name has the reason."""
 
     def refuse(*args: object, **kwargs: object) -> list[np.ndarray]:
         raise UnsupportedError("it takes longer than 1 s")

@@ -92,7 +92,7 @@ def test_a_cell_sees_the_present_folder_path_and_variables(tmp_path: Path, monke
 
 
 def test_children_are_in_the_folder_of_their_world(fork: Callable[[World], Child], tmp_path: Path) -> None:
-    """Another folder and another path need no other server."""
+    """One server forks children into the folders of their worlds."""
     children = [fork(World(folder=str(folder))) for folder in (tmp_path, tmp_path.parent)]
     folders = [Path(f"/proc/{child.pid}/cwd") for child in children if child.ask({"op": "usage"}, 60)]
     paths = [str(folder.readlink()) for folder in folders]

@@ -237,7 +237,7 @@ def test_lazy_arrays_are_loaded_once():
 
 
 def test_a_lazy_file_that_is_gone_says_so(tmp_path):
-    """Its values, which nothing had read yet, cannot be read any more."""
+    """The error of a lazy dataset whose file is gone has the remedy."""
     measured_sweep().to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
     with xr.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as data:
         (tmp_path / "run.nc").unlink()

@@ -133,7 +133,7 @@ def test_altair_displays_a_chart_of_ones_own_that_its_transformer_prepares(
 
 @pytest.mark.parametrize("enabled", ["dark", theme.NAME])
 def test_figures_are_readable_below_any_theme(enabled: str, pair: tuple[Any, Any]) -> None:
-    """Their own look is above the theme of the user."""
+    """The theme of a figure overrides that of the user."""
     with alt.theme.enable(enabled):
         config = pair[0].to_dict()["config"]
 

@@ -104,7 +104,7 @@ def test_blocks_of_calls_are_an_upper_bound() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_a_row_of_panels_fits_on_the_page(count: int) -> None:
-    """Its panels with their gaps are at most 790 pixels wide."""
+    """The panels of a row with their gaps are at most 790 pixels wide."""
     spec = figures.frontier(measured(*map(network, "abcde"[:count])), quantile=0.5).to_dict()
 
     assert spec["columns"] * (spec["spec"]["width"] + spec["spacing"]["column"]) <= 792

@@ -118,7 +118,7 @@ def test_every_sample_is_a_stroke():
 
 
 def test_a_trial_without_samples_says_why():
-    """Its row of the panel shows its status."""
+    """The row of a trial without samples shows its status."""
     assert "crashed" in Spec(figures.latency(crashing(sweep(), "openvino", 4))).texts()
 
 
@@ -185,7 +185,7 @@ def test_a_status_is_read_on_its_colour():
 
 
 def test_the_roof_is_the_devices_own():
-    """Its ridge is at peak over bandwidth, and marks have the values of `ds.ngb.roofline`."""
+    """The ridge of the roof is at peak over bandwidth, and marks have the values of `ds.ngb.roofline`."""
     data = roofed()
     spec = Spec(figures.roofline(data))
 
@@ -372,7 +372,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
 
 @pytest.mark.parametrize("name", ["speedup", "overview"])
 def test_a_network_without_a_name_is_drawn(name):
-    """Its panel has an empty title."""
+    """The panel of a network without a name has an empty title."""
     data = measured(network("a")).assign_coords(workload=[""])
     spec = Spec(draw_figure(name, data))
 

@@ -42,7 +42,7 @@ def test_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
 
 
 def test_a_control_group_of_version_2_limits_memory(tmp_path: Path) -> None:
-    """Its limit without what is in use, the inactive file cache not counted as used."""
+    """The available memory is the group's limit less its use, without the inactive file cache."""
     files = {"proc/self/cgroup": "0::/user/job", **build_group_v2("user/job", 1_000_000, 400_000, 100_000)}
     record(tmp_path, {**MACHINE, **files, **build_group_v2("user", "max", 900_000, 0)})
 

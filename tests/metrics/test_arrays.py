@@ -137,7 +137,7 @@ def test_tcr_is_bytes_saved_a_second():
 
 
 def test_rounds_of_a_second_session_take_no_more_room_than_they_are():
-    """Their numbers start at a million, so that they are never paired with those of the first."""
+    """The rounds of a second session are packed and never paired with those of the first."""
     medians = arrays.round_medians([[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]], [[0, 1, -1], [0, 1_000_000, 2_000_000]])
 
     assert (2, 4) == medians.shape

@@ -33,7 +33,7 @@ def test_the_same_measurements_are_the_same() -> None:
 
 
 def test_a_machine_that_is_slower_changes_no_speedup() -> None:
-    """Its throughput is lower everywhere; conclusions from ratios still hold."""
+    """A slower machine changes the throughput and no speed-up."""
     first, second = twice()
     second["latency"] = second["latency"] * 2
     second["throughput"] = second["throughput"] / 2

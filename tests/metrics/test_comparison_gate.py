@@ -43,7 +43,7 @@ def describe(data: xr.Dataset, **packages: str) -> xr.Dataset:
 
 
 def test_a_slower_compiler_is_an_alarm() -> None:
-    """Its trials are slower, and nothing is said of the baseline, which is compared with itself."""
+    """The trials of a slower compiler are alarms, and the baseline is not judged."""
     gate = compare(slower(1), slower(1.3)).gate("2%")
 
     assert {("openvino", "slower")} == set(zip(gate.trials["compiler"], gate.trials["verdict"], strict=True))
@@ -190,7 +190,7 @@ def test_two_runs_of_one_machine_are_a_gate() -> None:
 
 
 def test_a_throughput_allows_for_different_times() -> None:
-    """Its interval is wider than that of the comparison by what a machine does from minute to minute."""
+    """The gate's interval of a throughput is wider than the comparison's, by the machine's drift."""
     comparison = compare(slower(1), slower(1.01), "throughput")
     widths = np.log(comparison.gate().trials["high"] / comparison.gate().trials["low"])
 

@@ -22,7 +22,7 @@ LABELS = ["workload", "device", "compiler", "batch_size"]
 
 
 def test_a_row_is_a_trial() -> None:
-    """Its labels first, then metrics with their ends and all variables, then what became of it."""
+    """The row of a trial has its labels, its metrics with their ends, all variables, and its status."""
     data = measured()
     frame = data.ngb.to_dataframe()
     row = frame[(frame["compiler"] == "openvino") & (frame["batch_size"] == 4)].iloc[0]

@@ -114,7 +114,7 @@ def test_the_explorer_draws_it(data: xr.Dataset) -> None:
 
 
 def test_the_shell_shows_and_compares_it(data: xr.Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its name is a choice of both commands, and Tab offers it."""
+    """The name of a new metric is a choice of `show` and `compare`, and Tab offers it."""
     file = str(ngbkit.save(data, tmp_path / "run.nc"))
 
     assert 0 == cli.main(["show", file, "--figure", "milliseconds"])

@@ -44,7 +44,7 @@ def test_a_quantile_has_samples_that_show_it() -> None:
 
 
 def test_the_mean_of_a_block_is_no_quantile() -> None:
-    """Its slow calls are hidden: the profile says how many calls a sample has, and leaves quantiles empty."""
+    """The profile of blocks has the calls per sample and leaves quantiles empty."""
     data = synthetic.make_dataset(Sweep([network("net")], ["identity", "openvino"], [1], repeats=60))
     blocks = data.assign(calls_per_sample=xr.full_like(data["throughput"], 3.0))
     frame = profiles.profiles(blocks)

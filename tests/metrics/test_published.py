@@ -78,7 +78,7 @@ def test_a_tree_contributes_the_nodes_that_the_table_has(networks: xr.Dataset, b
 
 
 def test_another_device_of_the_paper(networks: xr.Dataset) -> None:
-    """Its rows have the compilers that both devices have."""
+    """The table of another device has the compilers that both devices have."""
     table = metrics.beside_paper(networks, "VI", device="orin")
 
     assert {"identity"} == set(table.index.get_level_values("compiler"))

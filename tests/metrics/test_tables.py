@@ -304,7 +304,7 @@ def test_a_metric_of_several_trials_has_a_table(figure, rows):
 
 
 def test_the_baseline_over_itself_is_exact():
-    """Its slope is 0, its retention 1, its break-even 0: none is an estimate."""
+    """The baseline over itself has the slope 0, the retention 1 and the break-even 0, exactly."""
     for figure, number in (("depth_slope", "0"), ("retention", "1"), ("break_even", "0")):
         assert {number} == {str(cell) for cell in tables.compact(synthetic_blocks(), figure)["identity"]}
 
@@ -319,7 +319,7 @@ def test_nodes_without_the_factor_have_no_rows():
 
 
 def test_a_curve_that_is_not_monotone_is_named(deepening):
-    """Its slope and its retention contradict each other; where another curve is selected, none is named."""
+    """The table names a curve whose slope and retention contradict each other."""
     seconds = np.array([1, 0.5, 1, 0.9, 1, 0.51]).reshape(3, 2, 1, 1)
     odd = deepening.assign(latency=deepening["latency"].copy(data=seconds)).assign_coords(depth=[1, 2, 9])
     odd = odd.expand_dims(workload=["conv"], device=["cpu"])

@@ -141,7 +141,7 @@ def test_a_network_is_compared_by_its_checked_columns() -> None:
 
 
 def test_rankings_end_with_what_was_not_checked() -> None:
-    """Its speed is over that of the fastest checked one, whose probability it does not lower; winners name it."""
+    """An unchecked trial ranks last and lowers no probability."""
     ranked = metrics.ranking(measure()).set_index("compiler")
     (winner,) = metrics.winners(measure()).to_dict("records")
 

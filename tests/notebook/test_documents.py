@@ -201,7 +201,7 @@ def test_every_block_runs(path: Path, reader: Reader) -> None:
     ],
 )
 def test_a_command_for_another_machine_must_fit_the_document(reader: Reader, line: str) -> None:
-    """Its devices, network and compilers are checked."""
+    """The devices, network and compilers of a document's remote command are checked."""
     devices_file = Block(document="a.md", line=1, text='[orin]\nlaunch = "ssh"\nhost = "orin"')
     with pytest.raises((ngbkit.errors.NgbkitError, AssertionError)):
         reader.execute([devices_file, Block(document="a.md", line=7, text=line)])

@@ -61,7 +61,7 @@ def test_an_interrupt_of_a_call_names_the_call_to_resume(
 
 
 def test_an_interrupted_selfcheck_names_the_command_to_resume(shell: InteractiveShell, new_runs: NewRuns) -> None:
-    """Its measurements are kept, to resume it and to report on it."""
+    """An interrupted self-check keeps its measurements and prints how to resume it."""
     interrupt_after(new_runs, 2)
     error, output = fail_cell(shell, "%ngselfcheck --groups 30 -r 12 --threads 1")
     (run,) = new_runs()

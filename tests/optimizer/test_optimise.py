@@ -84,7 +84,7 @@ def test_what_is_kept_is_what_is_written(
 
 
 def test_without_a_guard_the_cost_model_is_believed(branches: Path, tmp_path: Path) -> None:
-    """Its first choice is kept, whatever its speed-up."""
+    """The first choice of the cost model is kept if there is no guard."""
     optimised = optimizer.optimize(
         str(branches),
         cost=count_calls,

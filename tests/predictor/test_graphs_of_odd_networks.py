@@ -19,7 +19,7 @@ from ngbkit.predictor.graphs import Tensor
 
 @pytest.mark.parametrize("name", odd_networks.NETWORKS)
 def test_every_network_has_a_graph(name: str, tmp_path: Path) -> None:
-    """Its features are finite numbers, and it survives JSON."""
+    """The graph of every odd network has finite features and survives JSON."""
     network = read(odd_networks.write(name, tmp_path), 2)
     features = encode_graph(network)
 

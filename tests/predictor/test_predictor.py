@@ -47,7 +47,7 @@ def test_networks_are_predicted_with_an_interval(examples: Examples, tmp_path: P
 
 
 def test_every_network_has_an_error_of_a_model_that_it_was_not_fitted_to(examples: Examples) -> None:
-    """Its variants are in the same fold; single operators are in none."""
+    """The folds keep the variants of a network together and exclude single operators."""
     fitted = predictor.fit(examples, "linear", folds=3)
     calibration = fitted.calibration
     networks = np.flatnonzero(~examples.isolated)

@@ -81,7 +81,7 @@ def test_a_branch_takes_values_from_outside(tmp_path: Path) -> None:
 
 
 def test_an_operator_of_unknown_work_has_no_macs(tmp_path: Path) -> None:
-    """Its MACs are None, and so are those of the graph."""
+    """The MACs of an unknown operator, and of its graph, are None."""
     build = Builder()
     build.nodes.append(helper.make_node("Mystery", ["x"], ["y"], domain="com.example"))
     model = build.model("y")

@@ -185,7 +185,7 @@ def test_only_changed_notebooks_are_executed_again(
 
 
 def test_a_cell_that_is_folded_in_jupyterlab_is_folded_in_the_page(site: Path) -> None:
-    """Its output stays visible; other cells stay open."""
+    """The page folds a folded cell and keeps its output visible."""
     text = (site / "01-first.html").read_text()
     sources = re.findall(r'<details class="[^"]*\bhide above-input\b.*?</details>', text, re.DOTALL)
 

@@ -151,7 +151,7 @@ def test_a_later_interrupt_does_not_wait(monkeypatch: pytest.MonkeyPatch, pause_
 
 
 def test_a_closed_terminal_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bar is not drawn any more."""
+    """A run continues without its bar if the terminal is closed."""
     run = Steps([], warnings={"cpu": ["other work uses 46 % of all cores"]})
     terminal = ClosedTerminal()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -40,7 +40,7 @@ def _no_process_left(processes: Processes) -> Iterator[None]:
 
 
 def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, processes: Processes) -> None:
-    """Another engine is started, which measures only unfinished trials."""
+    """A killed engine is replaced, and only unfinished trials are measured."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2, 3], repeats=60, threads=1).start()
     wait_until(lambda: is_measuring(run))
     before = load_records(run)

@@ -58,7 +58,7 @@ def test_floats_are_standard_normal() -> None:
 
 
 def test_examples_repeat() -> None:
-    """Their rows repeat in order, contiguous and in the input's dtype."""
+    """The rows of examples repeat in order, contiguous and in the input's dtype."""
     rows = np.asfortranarray(np.arange(6).reshape(3, 2))
     (array,) = feeds.draw([TensorSpec(name="x", shape=(BATCH, 2), dtype="int32")], {"x": rows}, 5, 0)
 

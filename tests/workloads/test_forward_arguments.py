@@ -88,7 +88,7 @@ def test_inputs_that_fit_are_accepted(forward: Any, positional: tuple[Any, ...],
 def test_the_error_names_the_inputs_and_the_remedy(
     forward: Any, positional: tuple[Any, ...], keywords: dict[str, Any], message: str
 ) -> None:
-    """Its shapes are those of one sample; that of a missing input is left open."""
+    """The error has the shapes of one sample of each input, and the remedy."""
     with pytest.raises(WorkloadError, match=re.escape(message)):
         check_arguments("net", inspect.signature(forward), positional, keywords)
 

@@ -246,7 +246,7 @@ def test_a_module_of_one_batch_size_supports_no_other(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_module_is_rejected(value: Any, examples: Any, sizes: list[int] | None, message: str) -> None:
-    """Another type, invalid inputs, or code that no program can express is rejected."""
+    """The export rejects another type, invalid inputs, and code that no program can express."""
     with pytest.raises(WorkloadError, match=message):
         module.from_module("net", value, examples, batch_sizes=sizes)
 

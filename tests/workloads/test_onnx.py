@@ -79,7 +79,7 @@ def test_external_data_is_sent_and_laid_out_again(tmp_path: Path) -> None:
 
 
 def test_a_file_on_the_machine_that_described_it_is_not_copied(tmp_path: Path) -> None:
-    """Its own path is used."""
+    """A file on the machine that described it is used at its own path."""
     path = write_external(tmp_path / "net.onnx")
 
     assert path == onnx_source.build(onnx_source.file(path), {}).onnx

@@ -48,7 +48,7 @@ def at(workload: Workload, **factors: float) -> list[tuple[int, ...]]:
 
 
 def test_open_dimensions_are_factors(tmp_path: Path) -> None:
-    """Their symbols are the names; inputs that share one get the same value."""
+    """The symbols of open dimensions are factors, and inputs that share one get the same value."""
     path = write_sum(tmp_path / "net.onnx", {"x": ["batch", "seq", "width"], "mask": ["batch", "seq", 1]})
     workload = onnx_source.file(path)
 

@@ -67,7 +67,7 @@ def test_clean_keeps_the_newest_that_fit(state_dir: Path, caches: DeviceCaches) 
 
 
 def test_clean_removes_old_items(state_dir: Path, caches: DeviceCaches) -> None:
-    """Its age is the time since its last use."""
+    """A clean removes items by the time since their last use."""
     prepare(state_dir, "old", days=31)
     prepare(state_dir, "young", days=29)
     run_cache("clean", "--older-than", "30d")

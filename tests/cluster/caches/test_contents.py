@@ -121,7 +121,7 @@ def test_unreadable_items_are_listed(state_dir: Path, content: str) -> None:
 
 
 def test_links_are_not_followed(state_dir: Path, tmp_path: Path) -> None:
-    """Their targets are not the device's own."""
+    """The size of an item excludes the targets of links."""
     (tmp_path / "big").write_bytes(b"\0" * 100_000)
     (prepare(state_dir, "one", size=1000) / "linked.onnx").symlink_to(tmp_path / "big")
     (state_dir / "cache" / "cpu" / "away").symlink_to(tmp_path, target_is_directory=True)

@@ -200,7 +200,7 @@ def test_a_second_deploy_is_refused(device: Device, home: Path, wheels: Path) ->
 
 
 def test_a_lock_without_a_holder_is_respected_for_a_minute(tmp_path: Path) -> None:
-    """Its process is about to write the holder, or was killed before."""
+    """A lock without a holder is respected for a minute and then replaced."""
     (tmp_path / LOCK).mkdir()
     with pytest.raises(Refused, match="runs there"), folder.lock(tmp_path):
         pass

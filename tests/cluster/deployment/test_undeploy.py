@@ -155,7 +155,7 @@ def test_an_engine_of_another_machine_may_live(device: Device, far: Path) -> Non
 
 
 def test_a_starting_engine_is_not_cut_off(device: Device, far: Path) -> None:
-    """Its folder has no metadata yet."""
+    """Undeploy refuses a device with a starting engine, whose folder has no metadata."""
     (far / "engines" / "new").mkdir()
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(one that is starting\)"):
         undeploy(device)
@@ -200,7 +200,7 @@ def test_a_foreign_environment_stays(device: Device, far: Path) -> None:
 
 @pytest.mark.parametrize("sign", ["runs", "wheelhouses"])
 def test_the_folder_of_a_client_loses_the_environment_alone(sign: str, device: Device, far: Path) -> None:
-    """Its journals are that client's."""
+    """An undeploy of a client's own folder removes the environment and keeps the journals."""
     (far / sign).mkdir()
     record(far / "devices" / "cpu" / f"{RUN}.sqlite", "a")
     removal = undeploy(device)

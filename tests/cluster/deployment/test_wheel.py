@@ -58,7 +58,7 @@ def test_the_record_lists_every_file_with_its_hash_and_size(built: Path) -> None
 
 
 def test_pip_installs_it_into_a_bare_environment(built: Path, tmp_path: Path) -> None:
-    """Its version, its entry points and its command are found there."""
+    """The installed wheel has its version, its entry points and its command."""
     env = tmp_path / "env"
     python = [str(env / "bin" / "python"), "-I"]
     subprocess.run([sys.executable, "-m", "venv", env], check=True)

@@ -81,7 +81,7 @@ def test_an_unusual_python_needs_a_folder(machine: dict[str, Any], message: str,
 
 @pytest.mark.parametrize("markers", [{"platform_machine": "x/../../.."}, {"python_version": "3.10/.."}])
 def test_a_device_does_not_choose_a_folder_here(markers: dict[str, str], tmp_path: Path) -> None:
-    """Its markers are a part of a folder's name."""
+    """The download refuses hostile markers of a device, which are a part of a folder's name."""
     with pytest.raises(DeviceError, match="invalid device: got processor"):
         wheelhouse.download(with_markers(**markers), tmp_path / "none.whl", (), print)
 

@@ -25,7 +25,7 @@ from ngbkit.sweep.trials import BASELINE
     ],
 )
 def test_one_label_is_one_device_in_one_state(changes, reason):
-    """Another device with the same label is rejected; after renaming, its environment is kept."""
+    """A merge refuses another device with the same label, and accepts it once renamed."""
     first = run(sweep(network("a")))
     second = run(sweep(network("b")), "20260102-000000-bb", environments={"cpu": {**DEVICE, **changes}})
 
@@ -36,7 +36,7 @@ def test_one_label_is_one_device_in_one_state(changes, reason):
 
 
 def test_a_device_that_was_left_out_is_not_compared():
-    """Its attributes cause no conflict, and are dropped."""
+    """The attributes of an omitted device cause no conflict and are dropped."""
     both = run(sweep(devices=["cpu", "orin"]))
     other = run(sweep(network("b"), devices=["orin"]), environments={"orin": {**DEVICE, "chip": "B"}})
 

@@ -102,7 +102,7 @@ def test_the_order_of_runs_does_not_matter(order):
 
 
 def test_datasets_of_unlike_factors_become_nodes():
-    """Their names are those of a run's own tree: the only network, the factors, or ``networks``."""
+    """Datasets of unlike factors become nodes with the names of a run's own tree."""
     runs = [
         run(sweep(network("a"))),
         run(sweep(network("blocks/conv", depth=(1, 2)))),

@@ -49,7 +49,7 @@ def find_record(sweep: Sweep, records: Records, network: str, compiler: str) -> 
 
 
 def test_networks_take_turns_in_the_same_rounds(sweep: Sweep) -> None:
-    """Their records say so, and are compared side by side."""
+    """The networks of a bundle are measured in the same rounds and compared side by side."""
     records, events = carry_out(sweep)
     measured = [record for record in records.values() if isinstance(record, Measurement)]
     (pair,) = compare_networks(assemble(sweep, records)).to_dict("records")
@@ -117,7 +117,7 @@ def test_what_is_measured_later_is_never_paired_with_what_was_before(sweep: Swee
 
 
 def test_a_network_that_cannot_be_prepared_costs_the_others_nothing(sweep: Sweep) -> None:
-    """Its trials fail, and the rest is measured."""
+    """The trials of an invalid network fail, and the rest are measured."""
     broken = Sweep(
         [*sweep.workloads, "blocks.conv"],
         sweep.compilers,

@@ -66,7 +66,7 @@ def test_what_earlier_tuning_saved_counts_as_compile_time(mlp: Workload) -> None
 
 
 def test_a_killed_search_continues(mlp: Workload) -> None:
-    """Its results outlive its process."""
+    """A killed search continues from the results of its predecessor."""
     killed = 'searching{"stop":2}'
     records, _ = carry_out(Sweep(mlp, [killed], [1], repeats=3, threads=1))
     again, events = carry_out(Sweep(mlp, ["searching"], [1], repeats=3, threads=1))

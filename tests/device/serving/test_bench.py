@@ -58,7 +58,7 @@ def test_a_signal_ends_a_load_test(mlp: Workload) -> None:
 
 
 def test_a_compiler_that_fails_is_the_answer(mlp: Workload) -> None:
-    """Its error is in the reply, and the engine raises nothing."""
+    """The reply has the error of a compiler that fails, and the engine raises nothing."""
     reply = json.loads(plan.serve(build_request(mlp, 1.0, "raising")))
 
     assert "error" == reply["state"]

@@ -48,7 +48,7 @@ class Machine:
 
 
 def test_a_turn_with_the_machine_to_itself_is_not_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own CPU time and the idle time add up to the capacity."""
+    """A turn is uncontended if its own CPU time and the idle time add up to the capacity."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.4, idle=60)
 
     assert (0.0, 0.0, 0.0, 0.0) == (
@@ -86,7 +86,7 @@ def test_a_turn_that_a_quota_paused_is_contended(
 
 
 def test_a_turn_knows_how_many_cores_the_process_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own time and that in which it was ready: what the hypervisor took is missing."""
+    """The active cores of a turn are its own time and the time that it was ready."""
     interference = Machine(tmp_path, monkeypatch).turn(wall=2.0, process_s=2.0, waited=1.0, idle=100)
 
     assert 1.5 == pytest.approx(interference.active)

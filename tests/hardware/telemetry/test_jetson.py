@@ -23,7 +23,7 @@ def open_chip(root: Path, files: dict[str, Any], accelerator: str = "cuda:0") ->
 
 
 def test_an_agx_orin_is_read_from_hwmon_and_devfreq(tmp_path: Path) -> None:
-    """Its power is the sum of its rails, without the one that another feeds."""
+    """The power of an AGX Orin is the sum of its rails, without the one that another feeds."""
     reading = open_chip(tmp_path, AGX_ORIN).read()
 
     assert 19.88 * 0.5 + 19.88 * 0.1 + 5.0 == pytest.approx(reading.power_w)
@@ -44,7 +44,7 @@ def test_the_input_of_a_module_is_all_its_power(tmp_path: Path) -> None:
 
 
 def test_a_xavier_is_read_from_industrial_io(tmp_path: Path) -> None:
-    """Its sensors report power in milliwatts; a constant temperature is ignored; cooling is throttling."""
+    """The sensors of a Xavier report power in milliwatts, and cooling counts as throttling."""
     reading = open_chip(tmp_path, XAVIER).read()
 
     assert 2 * (1.0 + 1.001 + 1.002) == pytest.approx(reading.power_w)
@@ -146,7 +146,7 @@ def test_a_jetson_that_hides_its_mode_is_described_without(tmp_path: Path) -> No
 
 
 def test_a_container_on_a_jetson_may_see_no_device_tree(tmp_path: Path) -> None:
-    """Its GPU identifies it; another maker's board with a GPU is none."""
+    """A Jetson without a device tree is identified by its GPU."""
     files = {name: text for name, text in AGX_ORIN.items() if not name.startswith("proc/")}
 
     assert telemetry.open("cuda:0", record(tmp_path / "a", files)) is not None

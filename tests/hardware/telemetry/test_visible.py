@@ -65,7 +65,7 @@ def test_a_number_among_different_gpus_is_an_assumption() -> None:
 
 
 def test_a_gpu_in_slices_is_an_assumption_too() -> None:
-    """Its number does not select a slice."""
+    """The number of a GPU in slices selects no slice, and the match is an assumption."""
     match = match_gpu("0", SLICED, "PCI_BUS_ID")
 
     assert match is not None

@@ -92,7 +92,7 @@ def test_two_processes_of_one_program_may_differ() -> None:
 
 
 def test_a_virtual_machine_does_not_widen_a_gate() -> None:
-    """Its host bends the ratio of two different programs: these are versions of one."""
+    """The gate of a virtual machine has no allowance for its host, as both sides are one program."""
     hosted = {"cpu": {"conditions": {"virtual_machine": True}}}
 
     assert ["slower"] == verdicts(measure(1.05, environments=hosted))
@@ -155,7 +155,7 @@ def test_a_gate_without_any_result_before_is_an_error_with_the_reason() -> None:
 
 
 def test_what_was_not_checked_is_not_conclusive_however_slow() -> None:
-    """Its time may be that of a wrong answer; the row says on which side and why."""
+    """An unchecked trial is not conclusive, and its row has the side and the reason."""
     gate = judge_sides(measure(1.5, unchecked="it draws random numbers"))
     (row,) = gate.rows
 

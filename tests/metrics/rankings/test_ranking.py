@@ -44,7 +44,7 @@ def test_the_fastest_comes_first_and_surely():
 
 
 def test_the_most_probable_comes_first(monkeypatch: pytest.MonkeyPatch):
-    """Its estimate may be lower than that of a column with a wide, skewed interval."""
+    """The most probable column ranks first, even if its estimate is lower than another's."""
     shares = np.array([0.0, 0.4, 0.6])
     monkeypatch.setattr("ngbkit.metrics.rankings.ranking._compute_win_shares", lambda *_: shares)
     ranking = metrics.ranking(measured({"net": (1.0, 0.5, 0.52)})).set_index("compiler")

@@ -198,7 +198,7 @@ def test_it_writes_files(panel: ExplorerPanel, tmp_path, suffix: str, begins: by
 
 
 def test_a_table_has_the_drawn_trials(panel: ExplorerPanel, tmp_path) -> None:
-    """Its rows are the trials that pass the filters."""
+    """The rows of the table are the trials that pass the filters."""
     panel.path.value = str(tmp_path / "table")
     panel.filters["compiler"].value = ("tvm",)
 
@@ -234,7 +234,7 @@ def test_the_magic_names_the_datasets(shell: InteractiveShell, line: str, messag
 
 
 def test_a_trial_that_was_not_checked_says_why() -> None:
-    """Its numbers are there, with the mark."""
+    """The sheet of an unchecked trial has its numbers, the mark and the reason."""
     data = measured(network("a"))
     texts = {"status": "not-checked", "error": "it is random"}
     data = data.assign({name: data[name].where(data["compiler"] != "openvino", text) for name, text in texts.items()})

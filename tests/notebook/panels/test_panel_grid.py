@@ -67,7 +67,7 @@ def test_many_trials_are_counted():
 
 
 def test_each_of_several_devices_has_its_rows():
-    """Their rows name the device."""
+    """The rows of several devices have the device's name."""
     table = Table(grid.to_html(grid.group_trials(sweep(devices=["cpu", "orin"])), {}))
 
     assert {"c on cpu", "c on orin"} < set(table.heads)

@@ -124,7 +124,7 @@ def test_something_else_is_an_error(data: object, reason: str) -> None:
 
 
 def test_a_sweep_on_a_new_machine_begins_with_them() -> None:
-    """Its duration and its results are predicted, of the networks of the dataset best."""
+    """The dataset of another machine predicts the duration and the results of a new sweep."""
     measured = build_sweep()
     sweep = build_sweep(batch_sizes=[*measured.batch_sizes, 8])
     data = synthetic.make_dataset(measured)

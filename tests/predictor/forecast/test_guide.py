@@ -192,7 +192,7 @@ def test_time_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their measurements allow predictions before the first trial."""
+    """The measurements of earlier runs give predictions before the first trial."""
     sweep = build_sweep()
     trials = {trial.id: trial for trial in sweep.trials()}
     selected = set(np.random.default_rng(0).permutation(len(sweep))[:36].tolist())
@@ -218,7 +218,7 @@ def test_earlier_runs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
-    """Its runtime is predicted before any measurement, and no other runtime."""
+    """A predictor predicts its own runtime before any measurement, and no other."""
 
     class Model:
         def predict(self, graphs: list) -> np.ndarray:

@@ -74,7 +74,7 @@ def test_trials_that_were_not_checked_are_no_labels() -> None:
 
 
 def test_graphs_that_are_the_same_are_one_example() -> None:
-    """Its latency is the geometric mean, on the runtimes with a measurement; that they differ is reported."""
+    """Equal graphs are one example with the geometric mean of their latencies."""
     data = run(sweep(network("same1"), network("same2"), compilers=["identity", "openvino"], batch_sizes=[1]))
     data["latency"].loc[{"workload": "same2", "compiler": "openvino"}] = np.nan
     with pytest.warns(NgbkitWarning, match=r"same1 batch 1 and same2 batch 1 .* identity of cpu .* is not what ran"):
@@ -114,7 +114,7 @@ def test_a_column_of_another_graph_is_a_variant(tmp_path: Path) -> None:
 
 
 def test_a_dataset_can_embed_its_graphs(built: list[str], tmp_path: Path) -> None:
-    """Its networks are collected without building them, also from a file."""
+    """The networks of a dataset with embedded graphs are collected without building them."""
     from ngbkit.dataset.storage import load, save
 
     data = predictor.attach(run(sweep(network("same"), network("other"), batch_sizes=[1, 2])))

@@ -83,7 +83,7 @@ def test_errors_have_a_unit(folder: Path, column: str, cell: float) -> None:
 
 
 def test_a_data_frame_is_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its paths are those of the user; `runtime` is what it does not name."""
+    """A data frame is a table of labels with the user's paths."""
     monkeypatch.chdir(folder)
     frame = pd.DataFrame({"file": ["nets/a.onnx", Path("nets/b.onnx")], "ms": [1, np.nan]})
     with pytest.warns(NgbkitWarning, match="1 without a latency are left out: the table, row 1"):

@@ -39,7 +39,7 @@ def compute_ends(calibration: Calibration, ci: float) -> tuple[float, float]:
 
 
 def test_an_interval_is_that_of_cv_plus() -> None:
-    """Its ends are ranks 1 and 3 of 3: of predictions minus errors, and of predictions plus errors."""
+    """The ends of an interval are the ranks of predictions minus and plus errors, as in CV+."""
     calibration = build([0.0, 1.0, 2.0], [0.5, 0.1, 0.2])
 
     assert pytest.approx((-0.5, 2.2)) == compute_ends(calibration, 0.75)

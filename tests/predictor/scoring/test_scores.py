@@ -46,7 +46,7 @@ def test_an_uncertain_gain_does_not_count() -> None:
 
 
 def test_a_pair_of_unknown_noise_does_not_count() -> None:
-    """Its difference may be noise."""
+    """A pair of unknown noise does not count, as its difference may be noise."""
     score = scores.sign_accuracy([1.0, 2.0], [1.0, 2.0], ["a", "a"], errors=[0.0, math.nan])
 
     assert 0 == score[1]

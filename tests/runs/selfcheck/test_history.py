@@ -114,7 +114,7 @@ def test_later_runs_allow_for_what_earlier_ones_differed_by(state_dir: Path, swe
 
 
 def test_sweeps_of_other_threads_say_nothing_of_the_latest(state_dir: Path, sweep: Sweep) -> None:
-    """Their deviations are not mixed: the latest sweep decides for which threads they are stored."""
+    """The stored deviations are those of the latest sweep's number of threads."""
     single = Sweep(sweep.workloads, sweep.compilers, [1, 2], repeats=30, threads=1)
     for hour in (1, 2, 3):
         store(state_dir, single, hour, faster={"onnxruntime": float(hour)})
