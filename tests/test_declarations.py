@@ -62,7 +62,6 @@ from ngbkit.commands.run import COMMAND
 from ngbkit.notebook import completion
 from ngbkit.notebook.panels.line import Line
 from ngbkit.sweep.argument import to_markdown
-from ngbkit.sweep.option import format_options
 
 def refusal(value):
     try:
@@ -86,8 +85,8 @@ print(json.dumps({
     "json": sweep.to_json()["encores"],
     "round trip": Sweep.from_json(sweep.to_json()) == sweep,
     "old file": Sweep.from_json(old).encores,
-    "words": format_options(sweep)[-2:],
-    "default": format_options(Sweep.from_json(old)) == format_options(sweep)[:-2],
+    "words": sweep.to_words()[-2:],
+    "default": Sweep.from_json(old).to_words() == sweep.to_words()[:-2],
     "shell": "rounds to measure once more at the end" in " ".join(shown("run", "--help").split()),
     "magic": any("--encores" in argument.flags for argument in COMMAND.magic_arguments),
     "tab": completion.complete("ngbench", "resnet18 --enc", {})[1],

@@ -47,11 +47,6 @@ CLIENT_PACKAGES = {
 }
 # The engine is ipyparallel's, and events leave it by ipykernel's publisher.
 EXCEPTIONS = {("device/plan.py", "ipykernel"), ("device/engine.py", "ipyparallel")}
-# Circles of type hints that remain: their owners end them.
-CIRCLES = {
-    ("sweep/expansion.py", "sweep/grid.py"),
-    ("sweep/option.py", "sweep/grid.py"),
-}
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
 
@@ -136,8 +131,7 @@ def find_imported(name: str) -> set[str]:
         f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
     ]
     modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    files = {find_file(module.removeprefix("ngbkit.")) for module in modules if module.startswith("ngbkit.")}
-    return {file for file in files if (name, file) not in CIRCLES}
+    return {find_file(module.removeprefix("ngbkit.")) for module in modules if module.startswith("ngbkit.")}
 
 
 def find_circle(order: TopologicalSorter[str]) -> list[str]:

@@ -13,7 +13,6 @@ from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.sweep.argument import argument
-from ngbkit.sweep.option import format_options
 from ngbkit.tabular import Row
 
 # Trials with one reason that are named one by one.
@@ -97,7 +96,7 @@ def list_runs() -> list[Row]:
             "statuses": dict(summary.statuses),
             "workloads": [workload.name for workload in summary.sweep.workloads],
             "other_work_percent": {label: round(share) for label, share in summary.other_work_percent.items()},
-            "options": shlex.join(format_options(summary.sweep)),
+            "options": shlex.join(summary.sweep.to_words()),
         }
         for summary in runs.summaries(errors.append)
     ]

@@ -10,7 +10,6 @@ from ngbkit.commands.answer import Answer
 from ngbkit.commands.run import answer_estimate
 from ngbkit.notebook import datasets
 from ngbkit.sweep import parsing
-from ngbkit.sweep.option import format_options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -59,7 +58,7 @@ def describe_sweep(sweep: Grid) -> Row:
     factors = {name: values for workload in sweep.workloads for name, values in workload.factors.items()}
     factors |= sweep.factors
     row |= {f"factor {name}": parsing.format_factor_values(values) for name, values in factors.items()}
-    return row | {"options": " ".join(format_options(sweep))}
+    return row | {"options": " ".join(sweep.to_words())}
 
 
 def describe_metrics(metrics: Metrics) -> Row:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
 
 from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
-
-if TYPE_CHECKING:
-    from ngbkit.sweep.grid import Grid
+from ngbkit.workloads.base import Workload
 
 
-def expand_groups(sweep: Grid, device: str) -> Iterator[Group]:
+def expand_groups(
+    workloads: Sequence[Workload], compilers: Sequence[str], batch_sizes: Sequence[int], device: str
+) -> Iterator[Group]:
     """Yield the groups of a device by network, factors and batch size, one at a time."""
-    has_baseline = BASELINE in sweep.compilers
+    has_baseline = BASELINE in compilers
     firsts: dict[int, Trial] = {}
-    for workload in sweep.workloads:
+    for workload in workloads:
         workload_id = workload.id
         for values in product(*workload.factors.values()):
             factors = tuple(zip(workload.factors, values, strict=True))
             trial = partial(Trial, workload=workload.name, workload_id=workload_id, factors=factors, device=device)
-            for batch_size in sweep.batch_sizes:
-                trials = tuple(trial(compiler=label, batch_size=batch_size) for label in sweep.compilers)
-                anchored = batch_size != 1 and 1 in sweep.batch_sizes and has_baseline
+            for batch_size in batch_sizes:
+                trials = tuple(trial(compiler=label, batch_size=batch_size) for label in compilers)
+                anchored = batch_size != 1 and 1 in batch_sizes and has_baseline
                 first = firsts.setdefault(batch_size, trial(compiler=BASELINE, batch_size=batch_size))
                 is_first = (first.workload, first.factors) == (workload.name, factors)
                 tie = None if is_first else replace(first, beside=batch_size, tied=trials[0].id)
@@ -40,10 +39,9 @@ def expand_groups(sweep: Grid, device: str) -> Iterator[Group]:
                 )
 
 
-def expand_bundles(sweep: Grid, device: str) -> Iterator[Bundle]:
-    """Yield the groups of a device in the order in which they are measured, with those that take turns together."""
-    groups = expand_groups(sweep, device)
-    if not sweep.together or not sweep.interleave:
+def bundle_groups(groups: Iterable[Group], together: bool) -> Iterator[Bundle]:
+    """Yield groups in the order in which they are measured, with those that take turns together in one bundle."""
+    if not together:
         yield from (Bundle(groups=(group,)) for group in groups)
         return
     by_size: dict[int, list[Group]] = {}

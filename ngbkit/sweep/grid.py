@@ -24,7 +24,7 @@ from ngbkit.sweep.conversion import (
     vary,
 )
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.sweep.option import format_parameters, option, options_of
+from ngbkit.sweep.option import format_options, format_parameters, option, options_of
 from ngbkit.sweep.parsing import (
     format_factor_values,
     format_numbers,
@@ -271,11 +271,17 @@ class Grid:
     def groups(self, device: str | None = None) -> Iterator[Group]:
         """The groups by network, factors and batch size, of one device or of all, one at a time."""
         for target in self.devices if device is None else [device]:
-            yield from expansion.expand_groups(self, target)
+            yield from expansion.expand_groups(self.workloads, self.compilers, self.batch_sizes, target)
 
     def bundles(self, device: str) -> Iterator[Bundle]:
         """The groups of a device, in the order in which they are measured, with those that take turns together."""
-        return expansion.expand_bundles(self, device)
+        return expansion.bundle_groups(self.groups(device), self.together and self.interleave)
+
+    def to_words(self) -> list[str]:
+        """Format the words that ask for this sweep in a shell, without its networks and without defaults."""
+        return format_options(
+            self, type(self)(workloads=self.workloads, factors=self.factors, precision=self.precision)
+        )
 
     def trials(self, device: str | None = None) -> list[Trial]:
         """Every trial, by network, factors and batch size."""

@@ -24,7 +24,7 @@ import attrs
 from ngbkit.sweep.argument import Argument
 
 if TYPE_CHECKING:
-    from ngbkit.sweep.grid import Grid
+    from attrs import AttrsInstance
 
 _WIDTH = 116
 _DEFAULT = re.compile(r" Default: (.*?)(?:;|\. |\.$)")
@@ -79,7 +79,7 @@ def option(
     return {"option": build}
 
 
-def options_of(sweep: type[Grid]) -> dict[str, SweepOption]:
+def options_of(sweep: type[AttrsInstance]) -> dict[str, SweepOption]:
     """The options of a kind of sweep by the name of their field, in the order of its signature."""
     return {field.name: field.metadata["option"](field.name, field.type) for field in attrs.fields(sweep)}
 
@@ -107,12 +107,12 @@ def _find_settings(annotation: Any) -> dict[str, Any]:
     return settings.get(plain, {})
 
 
-def arguments_of(sweep: type[Grid]) -> tuple[Argument, ...]:
+def arguments_of(sweep: type[AttrsInstance]) -> tuple[Argument, ...]:
     """The arguments of a command that measures a sweep, its positional one first."""
     return tuple(option.argument for option in options_of(sweep).values())
 
 
-def parse_options(sweep: type[Grid], args: argparse.Namespace) -> dict[str, Any]:
+def parse_options(sweep: type[AttrsInstance], args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of a sweep that parsed arguments ask for; an argument that is not used has none."""
     values = {name: getattr(args, option.argument.dest) for name, option in options_of(sweep).items()}
     # 0 is a value: only what argparse leaves for an unused argument has none.
@@ -120,9 +120,8 @@ def parse_options(sweep: type[Grid], args: argparse.Namespace) -> dict[str, Any]
     return {name: options_of(sweep)[name].parse(value) for name, value in used.items()}
 
 
-def format_options(sweep: Grid) -> list[str]:
-    """The words that ask for a sweep again, without its positional arguments and without defaults."""
-    defaults = type(sweep)(workloads=sweep.workloads, factors=sweep.factors, precision=sweep.precision)
+def format_options(sweep: AttrsInstance, defaults: AttrsInstance) -> list[str]:
+    """Format the words that ask for a sweep again, without its positional arguments and without defaults."""
     words: list[str] = []
     for name, option in options_of(type(sweep)).items():
         value = getattr(sweep, name)
@@ -134,7 +133,7 @@ def format_options(sweep: Grid) -> list[str]:
     return words
 
 
-def format_parameters(sweep: type[Grid]) -> str:
+def format_parameters(sweep: type[AttrsInstance]) -> str:
     """The section of a docstring that documents every option."""
 
     def lines() -> Iterator[str]:

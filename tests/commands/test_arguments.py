@@ -14,7 +14,6 @@ from ngbkit.commands import arguments
 from ngbkit.commands.parser import Parser, parse
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import feeding, parsing
-from ngbkit.sweep.option import format_options
 
 
 def parser(kind: type[argparse.ArgumentParser] = Parser) -> argparse.ArgumentParser:
@@ -171,14 +170,14 @@ def test_what_is_not_said_is_as_by_default() -> None:
 def test_a_sweep_becomes_its_words_again(line: str) -> None:
     """The formatted options of a sweep are parsed to the same sweep."""
     result = sweep_of(line)
-    parsing = [line.split()[0], *format_options(result)]
+    parsing = [line.split()[0], *result.to_words()]
 
     assert result == arguments.to_sweep(parse(parser(), parsing))
 
 
 def test_ranges_are_written_as_ranges() -> None:
     """Thirty batch sizes do not fill a line."""
-    assert ["-c", "identity", "-b", "1:30", "-r", "100"] == format_options(sweep_of("resnet18 -b 1:30"))
+    assert ["-c", "identity", "-b", "1:30", "-r", "100"] == sweep_of("resnet18 -b 1:30").to_words()
 
 
 @pytest.mark.parametrize("kind", [Parser, MagicArgumentParser])
@@ -273,7 +272,7 @@ def test_how_long_to_measure_is_said_by_repeats_or_by_a_precision() -> None:
         sweep.max_seconds,
         sweep.interleave,
     )
-    assert "--precision 0.02 --min-rounds 12 --max-seconds 30 --sequential" in " ".join(format_options(sweep))
-    assert sweep == sweep_of("blocks.conv " + " ".join(format_options(sweep)))
+    assert "--precision 0.02 --min-rounds 12 --max-seconds 30 --sequential" in " ".join(sweep.to_words())
+    assert sweep == sweep_of("blocks.conv " + " ".join(sweep.to_words()))
     with pytest.raises(UsageError, match="the one is a number of samples, the other says when to stop"):
         sweep_of("resnet18 -r 10 --precision 2%")

@@ -17,7 +17,6 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.tables import compact, to_text
 from ngbkit.sweep import notes, parsing
-from ngbkit.sweep.option import format_options
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import blocks
 from ngbkit.workloads.base import Workload
@@ -110,7 +109,7 @@ def test_one_text_is_one_value() -> None:
 def test_a_sweep_with_texts_is_plain_json() -> None:
     """Devices, journals and command lines get the same trials."""
     sweep = build_sweep(depth=[1, 2])
-    words = format_options(sweep)
+    words = sweep.to_words()
 
     assert sweep.id == Sweep.from_json(sweep.to_json()).id
     assert "net variant=residual depth=1 batch 1 identity on cpu" == str(sweep.trials()[0])
