@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from learning_curve import draw_curve, extrapolate, learning_curve
 from operator_sum import OperatorSum
 from scipy.stats import norm
+from studies.learning_curve import draw_curve, extrapolate, learning_curve
 
 from ngbkit import figures, predictor
 from ngbkit.files import hash_file

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import operator_sum  # a kind of model
 import xarray as xr
-from portability_study import MEASURED, study, summary
+from portability_study import study
+from studies.portability import MEASURED, summarise
 
 from ngbkit import predictor
 from ngbkit.dataset import storage
@@ -71,7 +72,7 @@ def main() -> None:
         return
     combined = xr.concat(parts, dim="network", combine_attrs="override", join="exact")
     storage.save(combined, args.out, overwrite=True)
-    print(summary(combined).round(3).to_string())
+    print(summarise(combined).round(3).to_string())
 
 
 def is_complete(file: Path, labels: set[str]) -> bool:

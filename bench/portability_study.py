@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from opposite_rules import ALL_RULES
+from studies.portability import MEASURED
 
 from ngbkit import options
 from ngbkit.optimizer import proof, variants
@@ -27,13 +27,6 @@ from ngbkit.optimizer.simplifiers.proved import Simplification, simplify_all
 from ngbkit.optimizer.variants import Outcome
 from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.workloads.base import Workload
-
-MEASURED = "measured on {}"
-"""The name of the cost model that is measurement itself: of all candidates of all cost models the fastest on a runtime,
-or the original."""
-
-NOISE = 0.02
-"""A speed-up within this of 1 is neither a gain nor a regression."""
 
 
 def study(
@@ -123,56 +116,6 @@ def study(
     disturbances = {name: (dims[:1], values) for name, values in conditions.items()}
     texts = {"steps": (dims[:2], steps), "problem": (dims[:2], problems)}
     return xr.Dataset({**variables, **texts, **disturbances}, labels, {"batch_size": batch_size, "device": device})
-
-
-def summary(data: xr.Dataset) -> pd.DataFrame:
-    """The matrix of a study: the scores of each cost model on each runtime, unguarded and guarded.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row per cost model and runtime: ``networks``; ``speedup``, the geometric mean; ``error``, the standard error
-        of its logarithm over the networks (NaN of one); ``regressions``, the share of networks that are slower,
-        significantly and by more than `NOISE`; ``worst``; ``regret``, the mean share by which it is behind the best
-        measured candidate on that runtime; and ``gain``, its share of that candidate's gain, in logarithms. Then the
-        same of the guarded choice: ``guarded_speedup``, ``guarded_error``, ``guarded_regressions``, ``guarded_worst``,
-        ``guarded_regret``, ``guarded_gain``.
-    """
-    rows = []
-    for compiler in data["compiler"].values.tolist():
-        best = data["speedup"].sel(compiler=compiler, cost=MEASURED.format(compiler)).values
-        for cost in data["cost"].values.tolist():
-            selected = data.sel(compiler=compiler, cost=cost)
-            first = _summarise(selected["speedup"].values, selected["high"].values, best)
-            guarded_scores = _summarise(selected["guarded"].values, selected["guarded_high"].values, best)
-            networks = int(np.isfinite(selected["speedup"].values).sum())
-            guarded_columns = {f"guarded_{name}": value for name, value in guarded_scores.items()}
-            rows.append({"cost": cost, "compiler": compiler, "networks": networks, **first, **guarded_columns})
-    return pd.DataFrame(rows).set_index(["cost", "compiler"])
-
-
-def _summarise(values: np.ndarray, high: np.ndarray, best: np.ndarray) -> dict[str, float]:
-    finite = np.isfinite(values)
-    if not finite.any():
-        return dict.fromkeys(("speedup", "error", "regressions", "worst", "regret", "gain"), np.nan)
-    values, high, best = values[finite], high[finite], best[finite]
-    best_gain = float(np.log(best).sum())
-    mean, error = compute_mean(values)
-    return {
-        "speedup": mean,
-        "error": error,
-        "regressions": float(np.mean((high < 1) & (values < 1 - NOISE))),
-        "worst": float(values.min()),
-        "regret": float(np.mean(1 - values / best)),
-        "gain": float(np.log(values).sum()) / best_gain if best_gain > 0 else np.nan,
-    }
-
-
-def compute_mean(values: np.ndarray) -> tuple[float, float]:
-    """Return the geometric mean of speed-ups, and the standard error of its logarithm; NaN of a single one."""
-    logs = np.log(values)
-    error = float(logs.std(ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else float("nan")
-    return float(np.exp(logs.mean())), error
 
 
 _FIRST = {"speedup": "speedup", "low": "low", "high": "high"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from ngbkit.workloads.subprocesses import build_arguments
 
 MEASURING_TAG = "measures"
 """The tag of a cell whose measurement cannot be recorded; it is not executed where measuring is forbidden."""
+
+_IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 
 NOTE = "*This cell measures. It was not executed here; `ngbkit publish --re-run` executes it.*"
 
@@ -98,17 +101,32 @@ class Executor:
             raise ExecutionError(f"executing {notebook} failed: {_find_failure(target) or output}")
 
     def _hash_inputs(self, notebook: Path) -> str:
-        """Hash all that the output depends on: the notebook, its data, ngbkit's code, and the settings."""
+        """Hash all that the output depends on: the notebook, its data and modules, ngbkit's code, and the settings."""
         data = notebook.parent / "data"
         return hash_json(
             {
                 "notebook": _hash([notebook]),
                 "data": _hash(sorted(path for path in data.rglob("*") if path.is_file())) if data.is_dir() else "",
                 "code": _hash(sorted(Path(ngbkit.__file__).parent.rglob("*.py"))),
+                "modules": _hash(find_modules(notebook)),
                 "measure": self.measure == "never",
                 "parameters": dict(self.parameters.get(notebook.stem, {})),
             }
         )
+
+
+def find_modules(notebook: Path) -> list[Path]:
+    """Find the Python files beside a notebook that its cells import, and those that these files import."""
+    cells = _read_notebook(notebook)["cells"]
+    texts = ["\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")]
+    files: set[Path] = set()
+    while texts:
+        for name in _IMPORT.findall(texts.pop()):
+            module = notebook.parent / f"{name}.py"
+            new = {*([module] if module.is_file() else []), *(notebook.parent / name).rglob("*.py")} - files
+            files |= new
+            texts += [file.read_text(encoding="utf-8", errors="replace") for file in new]
+    return sorted(files)
 
 
 def _make_measuring_state(folder: Path) -> None:

@@ -14,7 +14,7 @@ from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.figures.provenance import list_datasets
 from ngbkit.publish import archive, citation, config, pages, site
 from ngbkit.publish.citation import Citation
-from ngbkit.publish.execute import Executor
+from ngbkit.publish.execute import Executor, find_modules
 from ngbkit.publish.manifest import Manifest
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
@@ -183,10 +183,13 @@ def _read_citation(metadata_files: Sequence[Path], settings: config.SiteConfig) 
 
 
 def _copy_sources(sources: Sequence[Path], folder: Path) -> None:
-    """Copy the notebooks with the data that they read, so that others can execute them again."""
+    """Copy the notebooks with the data that they read and the modules that they import, for others to execute again."""
     folder.mkdir(exist_ok=True)
     for source in sources:
-        shutil.copyfile(source, folder / source.name)
+        for file in (source, *find_modules(source)):
+            copy = folder / file.relative_to(source.parent)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
     data = sources[0].parent / "data"
     if data.is_dir():
         shutil.copytree(data, folder / "data", dirs_exist_ok=True)

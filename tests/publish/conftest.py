@@ -37,8 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file:
     second = build_notebook(
         new_markdown_cell("# Once more"),
         new_code_cell("raise RuntimeError('it was executed')", metadata={"tags": ["measures"]}),
-        new_code_cell("import pandas as pd\npd.DataFrame({'a': [1]})"),
+        new_code_cell("import pandas as pd\nfrom helper import NAME\n\npd.DataFrame({NAME: [1]})"),
     )
+    (folder / "parts").mkdir()
+    (folder / "parts" / "names.py").write_text("NAME = 'a'\n")
+    (folder / "helper.py").write_text("from parts.names import NAME\n")
+    (folder / "other.py").write_text("import parts\n")
     for name, content in (("01-first", first), ("02-again", second)):
         nbformat.write(content, folder / f"{name}.ipynb")
     with pytest.MonkeyPatch.context() as patch:

@@ -77,7 +77,13 @@ def test_a_site_is_complete(site: Path) -> None:
         graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
         names = {entity["@id"] for entity in graph if entity.get("@type") == "File"}
         assert names == set(archive.namelist()) - {"ro-crate-metadata.json"}
-    assert {"notebooks/01-first.ipynb", "notebooks/data/mlp.onnx"} <= names
+    assert {
+        "notebooks/01-first.ipynb",
+        "notebooks/data/mlp.onnx",
+        "notebooks/helper.py",
+        "notebooks/parts/names.py",
+    } <= names
+    assert "notebooks/other.py" not in names
     names_by_id = {entity["@id"]: entity.get("name") for entity in graph}
     root = next(entity for entity in graph if entity["@id"] == "./")
     assert [["CC-BY-4.0"], ["A team"]] == [
@@ -164,15 +170,15 @@ def test_a_measuring_cell_is_displayed_and_not_executed(site: Path) -> None:
 def test_only_changed_notebooks_are_executed_again(
     folder: Path, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pages of the others are not written again; a parameter changes its notebook, from the command line too."""
+    """The pages of others are not written again; a module beside a notebook and a parameter change their notebooks."""
     page = site / "01-first.html"
     modified_ns = page.stat().st_mtime_ns
 
     assert () == publish(folder, site).executed
     assert modified_ns == page.stat().st_mtime_ns
-    notebook = folder / "02-again.ipynb"
-    original = notebook.read_text()
-    notebook.write_text(original.replace("[1]", "[2]"))
+    module = folder / "parts" / "names.py"
+    original = module.read_text()
+    module.write_text(original.replace("a", "b"))
     try:
         assert ("02-again",) == publish(folder, site).executed
         assert 0 == cli.main(["publish", str(folder), "-o", str(site), "--parameter", "01-first.rows=7", "--quiet"])
@@ -180,7 +186,7 @@ def test_only_changed_notebooks_are_executed_again(
         assert "parameter 7" in page.read_text()
         assert (2, []) == verify(site, folder)
     finally:
-        notebook.write_text(original)
+        module.write_text(original)
         publish(folder, site)
 
 

@@ -1,24 +1,80 @@
-"""A study of portability as a figure: the speed-up of each network by cost model and runtime."""
+"""The study of portability as a table and a figure: the speed-up of each network by cost model and runtime."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from portability_study import NOISE, compute_mean
+import pandas as pd
 
 from ngbkit.figures import lines, marks, provenance, theme
 
 if TYPE_CHECKING:
     import altair as alt
-    import pandas as pd
     import xarray as xr
+
+MEASURED = "measured on {}"
+"""The name of the cost model that is measurement itself: of all candidates of all cost models the fastest on a runtime,
+or the original."""
+
+NOISE = 0.02
+"""A speed-up within this of 1 is neither a gain nor a regression."""
 
 _WIDTH, _STEP = 260, 26
 _VERDICTS = ("surely faster", "not sure", "surely slower")
 _COLOURS = ("#0072B2", "#999999", "#D55E00")
 # The ticks of speed-ups, of which the axis has those in its range.
 _TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0, 5.0, 10.0)
+
+
+def summarise(data: xr.Dataset) -> pd.DataFrame:
+    """Tabulate the scores of each cost model on each runtime, unguarded and guarded.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per cost model and runtime: ``networks``; ``speedup``, the geometric mean; ``error``, the standard error
+        of its logarithm over the networks (NaN of one); ``regressions``, the share of networks that are slower,
+        significantly and by more than `NOISE`; ``worst``; ``regret``, the mean share by which it is behind the best
+        measured candidate on that runtime; and ``gain``, its share of that candidate's gain, in logarithms. Then the
+        same of the guarded choice: ``guarded_speedup``, ``guarded_error``, ``guarded_regressions``, ``guarded_worst``,
+        ``guarded_regret``, ``guarded_gain``.
+    """
+    rows = []
+    for compiler in data["compiler"].values.tolist():
+        best = data["speedup"].sel(compiler=compiler, cost=MEASURED.format(compiler)).values
+        for cost in data["cost"].values.tolist():
+            selected = data.sel(compiler=compiler, cost=cost)
+            first = _score(selected["speedup"].values, selected["high"].values, best)
+            guarded_scores = _score(selected["guarded"].values, selected["guarded_high"].values, best)
+            networks = int(np.isfinite(selected["speedup"].values).sum())
+            guarded_columns = {f"guarded_{name}": value for name, value in guarded_scores.items()}
+            rows.append({"cost": cost, "compiler": compiler, "networks": networks, **first, **guarded_columns})
+    return pd.DataFrame(rows).set_index(["cost", "compiler"])
+
+
+def _score(values: np.ndarray, high: np.ndarray, best: np.ndarray) -> dict[str, float]:
+    finite = np.isfinite(values)
+    if not finite.any():
+        return dict.fromkeys(("speedup", "error", "regressions", "worst", "regret", "gain"), np.nan)
+    values, high, best = values[finite], high[finite], best[finite]
+    best_gain = float(np.log(best).sum())
+    mean, error = compute_mean(values)
+    return {
+        "speedup": mean,
+        "error": error,
+        "regressions": float(np.mean((high < 1) & (values < 1 - NOISE))),
+        "worst": float(values.min()),
+        "regret": float(np.mean(1 - values / best)),
+        "gain": float(np.log(values).sum()) / best_gain if best_gain > 0 else np.nan,
+    }
+
+
+def compute_mean(values: np.ndarray) -> tuple[float, float]:
+    """Return the geometric mean of speed-ups, and the standard error of its logarithm; NaN of a single one."""
+    logs = np.log(values)
+    error = float(logs.std(ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else float("nan")
+    return float(np.exp(logs.mean())), error
 
 
 @provenance.traced
