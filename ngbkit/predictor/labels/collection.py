@@ -61,7 +61,7 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
     Networks with the same graph, up to names and the values of weights, are one example with the texts of the first: a
     copy in the training and in the test set would be remembered, not predicted. Its latency is the geometric mean of
     all, weighed by their errors where these are known, and without the drift between runs
-    (`ngbkit.predictor.labels.drift`).
+    (`ngbkit.predictor.labels.drift_correction`).
     """
     lists = (each if isinstance(each, (list, tuple, Iterator)) else [each] for each in data)
     datasets = list(chain.from_iterable(lists))

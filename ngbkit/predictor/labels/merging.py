@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.labels import drift
+from ngbkit.predictor.labels import drift_correction
 from ngbkit.predictor.labels.example_set import TEXTS, Examples
 from ngbkit.predictor.labels.operator_seconds import merge_profiles
 from ngbkit.predictor.labels.rows import Runtime
@@ -129,7 +129,7 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_f
     logs = np.log(np.stack([label.seconds for label in labels]))
     blank = np.full(len(runtimes), np.nan)
     errors = np.stack([blank if label.errors is None else label.errors for label in labels])
-    corrected = drift.correct(logs, graph, run, device)
+    corrected = drift_correction.correct(logs, graph, run, device)
     if keep_first:
         corrected = _keep_first(logs, corrected, run, device)
     warn_of_mismatches(find_mismatches(labels, corrected, errors, graph, runtimes), labels[0].graph.lowering)
@@ -283,5 +283,5 @@ def _combine(logs: Floats, errors: Floats, graph: Indices) -> tuple[Floats, Floa
     birge = np.sqrt(np.maximum(1.0, squares / np.maximum(count - 1, 1)))
     stated = np.zeros(shape, dtype=bool)
     np.logical_or.at(stated, graph, finite & np.isfinite(errors))
-    _, spread = drift.compute_means(logs, graph)
+    _, spread = drift_correction.compute_means(logs, graph)
     return means, np.where(stated, birge / np.sqrt(np.where(count > 0, total, 1)), spread)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngbkit.predictor.labels.drift import compute_means, correct
+from ngbkit.predictor.labels.drift_correction import compute_means, correct
 
 
 def build_rows(*measurements: tuple[int, int, list[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
