@@ -36,7 +36,7 @@ from ngbkit.compilers.base import Program
 from ngbkit.device.timing.sampling import choose_block_size, sample
 from ngbkit.errors import NgbkitError
 from ngbkit.hardware import telemetry
-from ngbkit.hardware.accelerators import events, graphs, probing
+from ngbkit.hardware.accelerators import cuda_graphs, events, probing
 from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.testing.networks import relative_rmse, run_reference
 from ngbkit.workloads import feeds
@@ -153,7 +153,7 @@ def check_graphs(compiler: str) -> Result:
                     latest[:] = [plain.enqueue()]
 
                 with plain.within():
-                    start = graphs.capture(driver, enqueue)
+                    start = cuda_graphs.capture(driver, enqueue)
                     outputs = [plain.fetch(plain.run())]
 
                     def launch() -> None:

@@ -13,7 +13,7 @@ from ngbkit.compilers import nvidia, onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import write_atomically
-from ngbkit.hardware.accelerators import cuda, graphs
+from ngbkit.hardware.accelerators import cuda, cuda_graphs
 from ngbkit.sweep.records import Contract
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def compile(task: Task) -> Program:
     outputs, addresses = _bind(trt, driver, engine, context, task, plan.outputs)
     enqueue = _build_enqueue(driver, (runtime, engine, context), log)
     if task.options["cuda_graph"]:
-        enqueue = graphs.capture(driver, enqueue)
+        enqueue = cuda_graphs.capture(driver, enqueue)
 
     def run() -> None:
         enqueue()

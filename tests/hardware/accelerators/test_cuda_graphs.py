@@ -4,7 +4,7 @@ import pytest
 from hardware.accelerators.faking import FakeGpu
 
 from ngbkit.errors import UnsupportedError
-from ngbkit.hardware.accelerators import cuda, graphs
+from ngbkit.hardware.accelerators import cuda, cuda_graphs
 
 
 def test_a_graph_launches_the_recorded_work(gpu: FakeGpu) -> None:
@@ -16,7 +16,7 @@ def test_a_graph_launches_the_recorded_work(gpu: FakeGpu) -> None:
         gpu.launch(driver.stream.value, 23)
 
     start = gpu.clock_ns
-    launch = graphs.capture(driver, enqueue)
+    launch = cuda_graphs.capture(driver, enqueue)
     driver.synchronize()
     recorded = gpu.clock_ns - start
     gpu.pop_calls()
@@ -38,7 +38,7 @@ def test_one_time_work_is_not_recorded(gpu: FakeGpu) -> None:
         if first.pop() if first else False:
             driver.synchronize()
 
-    graphs.capture(driver, enqueue)()
+    cuda_graphs.capture(driver, enqueue)()
 
     assert [] == first
     assert ["cuGraphLaunch"] == [call for call in gpu.pop_calls() if call == "cuGraphLaunch"]
@@ -53,7 +53,7 @@ def test_a_wait_cannot_be_recorded(gpu: FakeGpu) -> None:
         driver.synchronize()
 
     with pytest.raises(UnsupportedError, match=r"CAPTURE_INVALIDATED.*compile it without cuda_graph"):
-        graphs.capture(driver, enqueue)
+        cuda_graphs.capture(driver, enqueue)
 
     start = gpu.clock_ns
     enqueue()
@@ -63,4 +63,4 @@ def test_a_wait_cannot_be_recorded(gpu: FakeGpu) -> None:
 def test_the_default_stream_cannot_be_recorded(gpu: FakeGpu) -> None:
     """A graph needs a stream of its own."""
     with pytest.raises(UnsupportedError, match="CAPTURE_UNSUPPORTED"):
-        graphs.capture(cuda.Driver(0), lambda: None)
+        cuda_graphs.capture(cuda.Driver(0), lambda: None)
