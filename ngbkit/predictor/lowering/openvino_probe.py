@@ -11,7 +11,7 @@ import numpy as np
 from ngbkit.compilers import onnx_graph
 from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.lowering import kernels
+from ngbkit.predictor.lowering import openvino_kernels
 from ngbkit.predictor.lowering.execution import Floats, Probe, draw_feed
 
 
@@ -43,7 +43,7 @@ def open_probe(path: Path, folder: Path, resolved: Mapping[str, Any], threads: i
     def read() -> tuple[Graph, Floats]:
         names = {output: node.name for node in onnx_graph.read_operators(source) for output in node.output}
         executed = list(iterate_executed(profiled.get_compiled_model().get_runtime_model()))
-        graph = kernels.build_graph(onnx_graphs.read(source), names, executed)
+        graph = openvino_kernels.build_graph(onnx_graphs.read(source), names, executed)
         rows = [[call.get(operator.name, np.nan) for operator in graph.operators] for call in calls]
         return graph, np.array(rows, dtype=np.float64).reshape(len(calls), len(graph.operators))
 
