@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ngbkit import validation
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
-from ngbkit.predictor import storage
+from ngbkit.predictor import predictor_storage
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
@@ -300,7 +300,7 @@ class Predictor:
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
 
-        return storage.save(path, self.model, self.runtimes, self.calibration, self.lowering)
+        return predictor_storage.save(path, self.model, self.runtimes, self.calibration, self.lowering)
 
 
 def fit(
@@ -385,5 +385,5 @@ def load(path: str | Path) -> Predictor:
     UsageError
         The file is missing, damaged or not a predictor, or its layout is unknown to this ngbkit.
     """
-    model, runtimes, calibration, lowering = storage.load(path)
+    model, runtimes, calibration, lowering = predictor_storage.load(path)
     return Predictor(model=model, runtimes=runtimes, calibration=calibration, lowering=lowering)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from ngbkit import predictor
 from ngbkit.errors import NgbkitError, NgbkitWarning
 from ngbkit.predictor import Examples, Graph
-from ngbkit.predictor import storage as files
+from ngbkit.predictor import predictor_storage as files
 from ngbkit.predictor.graphs import Operator, Tensor
 
 _KINDS: dict[str, dict[str, Any]] = {

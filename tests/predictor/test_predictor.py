@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from ngbkit import predictor, set_options
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import Examples
-from ngbkit.predictor import storage as files
+from ngbkit.predictor import predictor_storage as files
 from ngbkit.predictor.kinds import KINDS
 
 
