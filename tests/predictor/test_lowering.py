@@ -299,7 +299,7 @@ def test_operators_that_cannot_be_profiled(arguments: dict, message: str, tmp_pa
 def test_a_dataset_is_collected_with_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each network is profiled where it can be built."""
 
-    def execute_network(workload: Workload, batch_size: int = 1, factors: dict | None = None, *, lowering: str):
+    def execute_network(workload: Workload, batch_size: int, factors: dict | None, lowering: str):
         del factors
         return execute(residual(tmp_path, 16 if workload.name == "wide" else 8, 1), lowering, batch_size, calls=5)
 

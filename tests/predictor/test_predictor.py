@@ -77,7 +77,7 @@ def test_few_networks_have_an_interval(examples: Examples) -> None:
         _, low, high = fitted.seconds(examples.graphs, ci=0.95)
     assert (low == 0).all()
     assert np.isinf(high).all()
-    with pytest.raises(UsageError, match="ci=95"):
+    with pytest.raises(UsageError, match="invalid ci: got 95"):
         fitted.seconds(examples.graphs, ci=95)
 
 

@@ -77,7 +77,7 @@ def test_without_the_option_each_network_has_its_own_rounds(sweep: Sweep) -> Non
 
 
 @pytest.mark.parametrize("fitting", [2, 3])
-def test_what_does_not_fit_in_memory_is_tied_by_an_anchor(
+def test_what_does_not_fit_in_memory_is_normalised_by_an_anchor(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, fitting: int
 ) -> None:
     """A group is never split: all of the second network is measured later, beside the baseline of the first."""
@@ -99,7 +99,7 @@ def test_what_does_not_fit_in_memory_is_tied_by_an_anchor(
     assert tied.bundle != first[0].bundle
     assert set() == set(first[0].rounds) & set(second[0].rounds)
     assert tied.rounds == second[0].rounds
-    assert "tied by anchors" == pair["compared"]
+    assert "normalised by anchors" == pair["compared"]
     assert all(record.interleaved for record in (*first, *second))
 
 
@@ -113,7 +113,7 @@ def test_what_is_measured_later_is_never_paired_with_what_was_before(sweep: Swee
     assert set() == set(earlier) & set(second)
     assert first.bundle != later.bundle
     assert set() == set(first.rounds) & set(later.rounds)
-    assert ["tied by anchors"] == compare_networks(assemble(sweep, records))["compared"].tolist()
+    assert ["normalised by anchors"] == compare_networks(assemble(sweep, records))["compared"].tolist()
 
 
 def test_a_network_that_cannot_be_prepared_costs_the_others_nothing(sweep: Sweep) -> None:
