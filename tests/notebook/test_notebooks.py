@@ -11,7 +11,7 @@ import nbclient
 import nbformat
 import pytest
 
-from ngbkit.publish.execute import replace_measuring_cells
+from ngbkit.publish.execute import find_modules, replace_measuring_cells
 from ngbkit.runs import recordings
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -19,6 +19,11 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 MOST_BYTES = 1_000_000
 #: The notebook that measures here; the sweeps of the others are replayed.
 MEASURED = "gallery-deployment-phase"
+
+
+def list_files(folder: Path) -> set[Path]:
+    """The files of a folder, without those that Python caches."""
+    return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
 
 def test_there_are_notebooks() -> None:
@@ -48,7 +53,11 @@ def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     if path.stem != MEASURED:
         notebook = nbformat.from_dict(replace_measuring_cells(notebook))
     shutil.copytree(FOLDER / "data", tmp_path / "notebooks" / "data")
-    (tmp_path / "bench").symlink_to(FOLDER.parent / "bench")
+    for module in find_modules(path):
+        copy = tmp_path / "notebooks" / module.relative_to(FOLDER)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(module, copy)
+    files = list_files(tmp_path / "notebooks")
     replayed = {
         recordings.FOLDER: str(tmp_path / "notebooks" / "data" / "recorded"),
         recordings.MEASURE: "always" if path.stem == MEASURED else "never",
@@ -62,4 +71,4 @@ def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     assert [] == [output for output in outputs if output.output_type == "error"]
     assert [] == [output.text for output in outputs if output.get("name") == "stderr"]
     assert len(nbformat.writes(notebook).encode()) < MOST_BYTES
-    assert ["data"] == [path.name for path in (tmp_path / "notebooks").iterdir()]
+    assert files == list_files(tmp_path / "notebooks")

@@ -18,7 +18,7 @@ from watching import Processes
 
 from ngbkit import runs
 from ngbkit.api import Sweep
-from ngbkit.cluster import engines, replies
+from ngbkit.cluster import dispatch, engines, replies
 from ngbkit.cluster.attach import attach
 from ngbkit.cluster.dispatch import Dispatch
 from ngbkit.cluster.engine import Engine
@@ -195,7 +195,7 @@ def test_a_truncated_device_journal_costs_no_record(mlp: Workload, state_dir: Pa
     assert len(resumed.sweep) == len(after)
 
 
-STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (Dispatch, "_follow")]
+STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (dispatch, "follow")]
 
 
 @pytest.mark.parametrize(
