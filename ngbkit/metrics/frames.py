@@ -44,7 +44,7 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     metrics of trials                                        with its unit; NaN where the dataset lacks its reference
     … ``_low``, ``_high``                                    the ends of the 95 % interval of each of these; NaN
                                                              with too few rounds
-    … ``_conclusive``                                           whether all trials behind it were checked, in enough
+    … ``_conclusive``                                        whether all trials behind it were checked, in enough
                                                              uncontended rounds
     ``threads``, ``precision``                     1         from the contract
     ``compile_time``, ``compile_time_warm``,       s         compilation with empty and with filled caches; the first

@@ -182,5 +182,5 @@ def test_a_terminal_without_the_signs_of_tables_shows_others(program: tuple[str,
     command = [sys.executable, *program, "-c", code]
     output = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode("ascii")
 
-    assert 1 == output.count("| workload |")
+    assert 1 == output.count("\nworkload  batch_size  identity")
     assert bool(program) == output.endswith("\n+-\n")

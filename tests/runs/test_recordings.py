@@ -67,7 +67,7 @@ def test_a_missing_recording_is_an_error(
     with pytest.raises(UsageError, match=r"this sweep of mlp has no recording .* --re-run"):
         Sweep(mlp).start()
     monkeypatch.setenv(recordings.MEASURE, "sometimes")
-    with pytest.raises(UsageError, match="missing, never, always"):
+    with pytest.raises(UsageError, match='expected "missing", "never" or "always"'):
         Sweep(mlp).start()
 
     assert [] == new_runs()

@@ -14,7 +14,7 @@ from ngbkit.validation import Count, Line, Positive, PositiveCount, Seconds
 # The rate of the first test, over the highest that full batches in a row reach.
 _FIRST = 0.6
 # How the rate moves while all tests are valid, or none is; and below which share of that highest rate it is 0.
-_UP, _DOWN, _LOWEST = 1.4, 0.5, 0.02
+_UP, _DOWN, _LOWEST = 1.4, 0.5, 0.05
 # The search ends where the lowest invalid rate is at most so many times the highest valid one, or after so many tests.
 RESOLUTION, _MOST_TESTS = 1.1, 16
 # The tests of either rate by which it is known.
@@ -101,6 +101,10 @@ class Load:
     def requests(self) -> int:
         """The fewest requests of a test: with fewer, none could be valid."""
         return math.ceil(math.log(1 - _CONFIDENCE) / math.log(self.quantile))
+
+    def estimate_seconds(self, rate: float) -> float:
+        """Estimate the duration of a test at a rate: a low one needs long for its requests."""
+        return max(self.duration, self.requests / rate)
 
     def choose_rate(self, tests: Sequence[LoadTest]) -> float | None:
         """Choose the rate of the next test, by bisection; None if the highest valid rate is known, or after many."""

@@ -30,8 +30,9 @@ class ServingBench(Bench):
         tests = list(load.tests)
         with self._open_server() as (worker, call_s):
             while (rate := load.choose_rate(tests)) is not None:
-                text = f"{worker.trial.workload} {worker.trial.compiler}: LoadGen sends {rate:.3g} requests/s"
-                self._report("stage", text=f"{text}, test {len(tests) + 1}")
+                name = f"{worker.trial.workload} {worker.trial.compiler}"
+                text = f"LoadGen sends {rate:.3g} requests/s for {load.estimate_seconds(rate):.0f} s"
+                self._report("stage", text=f"{name}: {text}, test {len(tests) + 1}")
                 tests.append(self._run_test(worker, call_s, load, rate, len(tests), folder))
                 self._report("served", test=asdict(tests[-1]))
         return tests
@@ -66,7 +67,6 @@ class ServingBench(Bench):
         logs = folder / f"loadgen-{number}"
         logs.mkdir()
         monitor = InterferenceMonitor(worker.child.pid)
-        duration_s = max(load.duration, load.requests / rate)
         reply = worker.serve(
             {
                 **load.to_json(),
@@ -77,7 +77,7 @@ class ServingBench(Bench):
                 "call_s": sorted(call_s.items()),
                 "folder": str(logs),
             },
-            2 * duration_s + _MARGIN_S,
+            2 * load.estimate_seconds(rate) + _MARGIN_S,
         )
         interference = monitor.end_turn()
         return LoadTest(

@@ -150,7 +150,8 @@ def _format_cell(row: Mapping[Any, Any]) -> str:
     if math.isnan(row["capacity"]):
         return str(row["reason"]).partition(",")[0]
     if not row["capacity"]:
-        return "0"
+        high = row["lowest_invalid"]
+        return "0" if math.isnan(high) else f"under {high:.3g}{'' if row['conclusive'] else f' {INCONCLUSIVE}'}"
     high = " or more" if math.isnan(row["lowest_invalid"]) else f" to {row['lowest_invalid']:.3g}"
     return f"{row['capacity']:.3g}{high}{'' if row['conclusive'] else f' {INCONCLUSIVE}'}"
 

@@ -60,6 +60,15 @@ def test_tests_beside_other_work_are_marked() -> None:
     assert "other work slowed 8 of 8 tests" in capacities.notes
 
 
+def test_a_deadline_that_no_test_kept_has_an_upper_bound() -> None:
+    """The capacity is under the lowest rate whose tests were invalid."""
+    data = measured(network("net"), batch_sizes=[1], compilers=["identity", "openvino"])
+    record_tests(data, [build_test(rate, False) for rate in (40.0, 0.1, 0.1)])
+    capacities = find(data)
+
+    assert "under 0.1" == capacities.to_frame()["openvino"].iloc[0]
+
+
 def test_what_cannot_be_served_has_a_reason() -> None:
     """A call longer than the deadline has the capacity 0, a trial without samples has none; neither is tested."""
     data = crashing(sweep(network("net"), batch_sizes=[1]), "openvino", 1)
