@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import UnsupportedError
 from ngbkit.metrics import arrays
 from ngbkit.predictor.forecast import acquisition, surrogate
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from ngbkit.predictor import Graph, Predictor
     from ngbkit.runs import Run
 
-# The half-width of an interval of 95 %, in standard deviations.
-_QUANTILE = 1.96
 # The number of dissimilar groups whose trials are all measured first.
 _FIRST = 2
 # The share of trials chosen at once: a larger batch ignores more results, a smaller one costs more time.
@@ -140,7 +139,7 @@ class Guide:
         for start in range(0, len(unmeasured), _MOST):
             chunk = unmeasured[start : start + _MOST]
             mean, deviation = model.predict(np.array([index for index, _ in chunk], dtype=np.intp))
-            low, high = np.exp(mean - _QUANTILE * deviation), np.exp(mean + _QUANTILE * deviation)
+            low, high = (np.exp(mean + sign * find_quantile(LEVEL) * deviation) for sign in (-1, 1))
             for (_, trial), *values in zip(chunk, np.exp(mean), low, high, strict=True):
                 predictions[build_key(trial)] = (float(values[0]), float(values[1]), float(values[2]))
         return predictions

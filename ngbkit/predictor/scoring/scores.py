@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ngbkit.device.timing.normal import LEVEL, find_quantile
+
 Floats = NDArray[np.floating[Any]]
 
 
@@ -80,8 +82,8 @@ def sign_accuracy(
 ) -> tuple[float, int]:
     """Return the share of significant pairs whose order is predicted, NaN if there is none, and the number of these.
 
-    A pair shares a parent and differs by more than `above` (0.03 is 3 %) plus 1.96 standard errors; `errors` are the
-    standard errors of the logarithms of the measured seconds. A pair with an unknown error is not significant.
+    A pair shares a parent and differs by more than `above` (0.03 is 3 %) plus half the width of a 95 % interval;
+    `errors` are the standard errors of the logarithms of the measured seconds. A pair with an unknown error is not significant.
     """
     predictions, measurements = np.asarray(predicted, float), np.asarray(measured, float)
     pairs = list_pairs(parents)
@@ -89,7 +91,7 @@ def sign_accuracy(
         return float("nan"), 0
     first, second = np.array(pairs).T
     noise = np.zeros(len(measurements)) if errors is None else np.asarray(errors, float)
-    uncertainty = 1.96 * np.hypot(noise[first], noise[second])
+    uncertainty = find_quantile(LEVEL) * np.hypot(noise[first], noise[second])
     significant = np.abs(np.log(measurements[first] / measurements[second])) - uncertainty > np.log1p(above)
     correct = np.sign(predictions[first] - predictions[second]) == np.sign(measurements[first] - measurements[second])
     count = int(significant.sum())
