@@ -149,14 +149,14 @@ class Workload:
     @property
     def id(self) -> str:
         """The content hash of the network and of the values given to it, whatever its name and the swept factors."""
-        return hash_json({"source": self.source, "spec": self.spec, **self._describe_choices()})
+        return hash_json({"source": self.source, "spec": self.spec, **self.describe_choices()})
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs that its description has; none if they are known only where it is built."""
         return tuple(map(TensorSpec.from_json, self.spec.get("inputs", ())))
 
-    def _describe_choices(self) -> dict[str, Any]:
+    def describe_choices(self) -> dict[str, Any]:
         """The user's choices, where one was made."""
         choices = {"python": self.python, "values": self.values, "batch_axis": dict(self.batch_axis)}
         return {name: choice for name, choice in choices.items() if choice}
@@ -194,7 +194,7 @@ class Workload:
             "factors": {name: list(values) for name, values in self.factors.items()},
             "optional": list(self.optional),
             "artifacts": sorted(self.artifacts),
-            **self._describe_choices(),
+            **self.describe_choices(),
         }
 
     @classmethod

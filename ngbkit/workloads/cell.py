@@ -120,21 +120,38 @@ def build(workload: Workload, factors: Factors) -> Network:
 def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
     """List the names by which a cell uses what only this machine may have: files, variables, modules of `folders`."""
     places = [Path(folder) for folder in (*folders, workload.path and str(Path(workload.path).parent)) if folder]
-    names: list[str] = []
-    for node in ast.walk(ast.parse(workload.spec["source"])):
-        if isinstance(node, ast.Name) and node.id == "open":
-            names.append(node.id)
-        elif isinstance(node, ast.Attribute) and node.attr in _READERS:
-            names.append(node.attr)
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            names.append("." * node.level + (node.module or ""))
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            tops = [module.partition(".")[0] for module in modules]
-            names += [
-                top for top in tops if any((place / f"{top}.py").exists() or (place / top).is_dir() for place in places)
-            ]
-    return sorted(set(names))
+    tree = ast.parse(workload.spec["source"])
+    local = [
+        top
+        for top in list_modules(tree)
+        if any((place / f"{top}.py").exists() or (place / top).is_dir() for place in places)
+    ]
+    relative = [
+        "." * node.level + (node.module or "")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    return sorted({*list_readers(tree), *relative, *local})
+
+
+def list_readers(tree: ast.AST) -> list[str]:
+    """List the names by which code reads files and variables."""
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "open"]
+    attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _READERS]
+    return sorted({*names, *attributes})
+
+
+def list_modules(tree: ast.AST) -> list[str]:
+    """List the first names of the modules that code imports by their whole names."""
+    modules = [
+        module
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0)
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        )
+    ]
+    return sorted({module.partition(".")[0] for module in modules})
 
 
 def parse(text: str) -> Workload | None:

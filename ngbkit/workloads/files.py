@@ -43,7 +43,7 @@ def extend_path(path: str) -> list[str]:
     """
     folder = find_working_folder()
     entries = [entry or folder for entry in sys.path]
-    folders = [str(Path(path).parent), _find_package_root(path)] if path else []
+    folders = [str(Path(path).parent), find_package_root(path)] if path else []
     additions = [entry for entry in dict.fromkeys(folders) if entry not in entries and Path(entry).is_dir()]
     if additions:
         sys.path[:] = [*(entry for entry in entries if entry != folder), *additions, folder]
@@ -81,7 +81,7 @@ def _is_imported_from(file: Path) -> bool:
 
 def find_package(path: str) -> str:
     """Find the package that a Python file is in; empty if there is none, or if imports find another of that name."""
-    folder, root = Path(path).parent, _find_package_root(path)
+    folder, root = Path(path).parent, find_package_root(path)
     parts = folder.relative_to(root).parts
     with suppress(ImportError, ValueError):
         spec = find_spec(parts[0]) if parts else None
@@ -90,7 +90,7 @@ def find_package(path: str) -> str:
     return ""
 
 
-def _find_package_root(path: str) -> str:
+def find_package_root(path: str) -> str:
     """Find the folder in which the outermost package of a Python file is."""
     folder = Path(path).parent
     while (folder / "__init__.py").is_file():

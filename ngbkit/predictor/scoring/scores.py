@@ -83,7 +83,8 @@ def sign_accuracy(
     """Return the share of significant pairs whose order is predicted, NaN if there is none, and the number of these.
 
     A pair shares a parent and differs by more than `above` (0.03 is 3 %) plus half the width of a 95 % interval;
-    `errors` are the standard errors of the logarithms of the measured seconds. A pair with an unknown error is not significant.
+    `errors` are the standard errors of the logarithms of the measured seconds. A pair with an unknown error is not
+    significant.
     """
     predictions, measurements = np.asarray(predicted, float), np.asarray(measured, float)
     pairs = list_pairs(parents)
