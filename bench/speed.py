@@ -14,10 +14,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 PLUGINS = Path(__file__).parents[1] / "tests" / "plugins"
+
+_CELL = """%%ngbench -c identity,onnxruntime,openvino -b 1,4
+import torch
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, {width}, 3), torch.nn.ReLU(), torch.nn.Conv2d({width}, {width}, 3), torch.nn.ReLU(),
+    torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear({width}, 10),
+)
+input_shape = (3, 64, 64)
+"""
 
 
 def main() -> None:
@@ -96,13 +106,67 @@ def measure_harness() -> None:
         return (wall - inside) / len(measurements)
 
     measure()  # prepares the workload and warms the servers
-    report(
-        "harness a trial of resnet18, beyond compiling and calls",
-        statistics.median(measure() for _ in range(3)),
-        "s",
-        0.5,
-    )
+    report("harness a trial of resnet18, beyond compiling and calls", min(measure() for _ in range(3)), "s", 0.2)
     engines.close()
+
+
+def measure_child_start() -> None:
+    """From the request for a child of a warm fork server with torch to the child's first answer, the fastest of ten."""
+    from ngbkit.device.isolation.servers import Servers
+    from ngbkit.device.isolation.settings import build_child_settings
+    from ngbkit.device.world import World
+
+    world = World.capture()
+    environment = {**os.environ, **build_child_settings(os.cpu_count() or 1)}
+    servers = Servers(environment=environment, folder=Path(os.environ["NGBKIT_STATE_DIR"], "servers"), world=world)
+    servers.get(["torch"]).wait_until_ready()
+    times = []
+    for _ in range(10):
+        began = time.perf_counter()
+        child = servers.fork(["torch"])
+        child.ask({"op": "usage"}, 60)
+        times.append(time.perf_counter() - began)
+        child.end()
+    servers.close()
+    report("a child of a warm fork server with torch, to its first answer", min(times), "s", 0.1)
+
+
+def measure_iterations() -> None:
+    """Cells of one small network with three compilers in a kernel: the first, changed ones, and one unchanged."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel()
+    try:
+        client.execute_interactive("%load_ext ngbkit")
+        time.sleep(5)  # as somebody types
+        first = _run_cell(client, 8)
+        changed = [_run_cell(client, width) for width in (16, 24, 32)]
+        unchanged = _run_cell(client, 32)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    for title, (table_s, end_s), targets in (
+        ("the first cell of a kernel", first, (15, 20)),
+        ("a changed cell, the fastest of three", min(changed), (10, 10)),
+        ("an unchanged cell", unchanged, (2, 2)),
+    ):
+        report(f"{title}, to its first table", table_s, "s", targets[0])
+        report(f"{title}, to its end", end_s, "s", targets[1])
+
+
+def _run_cell(client: Any, width: int) -> tuple[float, float]:
+    """Run a cell with a network of that width; return the seconds to its first table and to its end."""
+    began = time.perf_counter()
+    tables = []
+
+    def listen(message: dict[str, Any]) -> None:
+        if "<table" in message["content"].get("data", {}).get("text/html", ""):
+            tables.append(time.perf_counter() - began)
+
+    reply = client.execute_interactive(_CELL.format(width=width), output_hook=listen, timeout=600)
+    if reply["content"]["status"] != "ok" or not tables:
+        raise RuntimeError(f"the cell gave no table: {reply['content']}")
+    return tables[0], time.perf_counter() - began
 
 
 def measure_idle_load() -> None:
@@ -216,6 +280,8 @@ FIGURES: dict[str, Callable[[], None]] = {
     "importing": measure_import,
     "loading": measure_load,
     "starting": measure_start,
+    "children": measure_child_start,
+    "iterations": measure_iterations,
     "harness": measure_harness,
     "idling": measure_idle_load,
     "assembling": measure_assembly,

@@ -31,6 +31,9 @@ STATE_DIR = "NGBKIT_STATE_DIR"
 PATIENCE = "NGBKIT_PATIENCE"
 """The environment variable that sets the patience of sweeps on a device; see `ngbkit.Sweep`."""
 
+PRELOAD = "NGBKIT_PRELOAD"
+"""The environment variable that, as 0, keeps ``%load_ext ngbkit`` from starting the engine of this machine."""
+
 # The multiple of its time that a group may spend on repetitions.
 _PATIENCE = 2.0
 

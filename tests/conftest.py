@@ -123,6 +123,14 @@ def _impatient() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _unloaded() -> Iterator[None]:
+    """Start no engine in the kernels of tests that measure nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(options.PRELOAD, "0")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> Iterator[None]:
     """Deliver Ctrl-C and SIGHUP to the tests and their children, also those of a background job and of nohup."""
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}

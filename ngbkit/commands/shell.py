@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.runs.progress_display import describe_interrupt, explain_failure, open_display, watch
+from ngbkit.runs.progress_display import describe_interrupt, describe_seconds, explain_failure, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import MEASURED
@@ -78,6 +78,8 @@ class ShellCall:
                 self.save(run)
             raise error if str(error) else KeyboardInterrupt(describe_interrupt(run)) from None
         self.warn(run)
+        if self.report and (seconds := describe_seconds(run)):
+            print_progress(f"ngbkit: the run took {seconds}.")
         line = f"run {run.id}" + (f", in {self.args.out}" if self.args.out else "")
         return answer_data(data, self.args, choose_figures(data), line, code=find_exit_code(run))
 

@@ -6,6 +6,7 @@ modules.py      turns a torch module of the notebook into a workload
 display.py      displays runs
 objects.py      displays sweeps and the metrics of datasets; datasets.py datasets themselves
 charts.py       displays figures without a network
+preload.py      starts the engine before the first run
 panels/         forms that compose a line of a magic, run it, and explore its dataset
 """
 
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the magics, their completion and all displays with a shell."""
-    from ngbkit.notebook import charts, completion, display, magics, objects
+    """Register the magics, their completion and all displays with a shell, and start its engine."""
+    from ngbkit.notebook import charts, completion, display, magics, objects, preload
 
     magics.register(shell)
     completion.register(shell)
     display.register(shell)
     charts.register(shell)
     objects.register(shell)
+    preload.begin(shell)
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -15,7 +15,8 @@ from ngbkit.commands import streams
 from ngbkit.commands.answer import quote_code
 from ngbkit.commands.shell import choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
-from ngbkit.runs.progress_display import PAUSE_S, describe, list_warnings
+from ngbkit.notebook.live_table import LiveTable
+from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_warnings
 from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
@@ -51,13 +52,14 @@ class Snapshot:
     elapsed_s: float  # since it was first displayed
     with_tables: bool = True  # whether its data is displayed as tables, or by the remarks alone
     notices: Sequence[str] = ()  # what was to be known before it
+    table: str = ""  # its table so far, as HTML
 
     def _repr_html_(self) -> str:
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
             notes = "<br>".join(map(quote_code, [*self.notices, *list_warnings(self.run)]))
-            return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "")
+            return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "") + self.table
         from ngbkit.metrics.tables import to_html
 
         notes = "<br>".join([line, *map(quote_code, self._list_remarks())])
@@ -90,7 +92,8 @@ class Snapshot:
         line = describe(self.run)
         if self.data is None:
             return line
-        return f"{line}, {self.run.state} after {format_duration(self.elapsed_s)}; run {self.run.id}"
+        steps = f" ({seconds})" if (seconds := describe_seconds(self.run)) else ""
+        return f"{line}, {self.run.state} after {format_duration(self.elapsed_s)}{steps}; run {self.run.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +122,12 @@ class RunDisplay:
     _handle: Any = None
     _began: float = field(default_factory=time.monotonic)
     _printed: set[str] = field(default_factory=set)
+    _table: LiveTable = field(default_factory=LiveTable)
 
     def show(self, run: Run, data: Data | None = None) -> None:
-        """Display the progress of a run, or, in its place, the data of one that has ended."""
-        self._update(Snapshot(run, data, time.monotonic() - self._began, notices=self.notices))
+        """Display the progress of a run with its table so far, or, in its place, the data of one that has ended."""
+        table = self._table.render(run) if data is None and not _is_terminal(self.shell) else ""
+        self._update(Snapshot(run, data, time.monotonic() - self._began, notices=self.notices, table=table))
 
     def show_results(self, run: Run, data: Data, *, with_tables: bool = True) -> None:
         """Display a run that has ended, with the tables of its data or without."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ngbkit.errors import UnknownNameError
 from ngbkit.runs.time_left import TimeLeft
@@ -30,6 +30,8 @@ class Progress:
         Expected seconds until the end; None while it is unknown of a device, as of one that waits for its turn.
     other_work
         What runs beside the measurement, such as ``"46 % of all cores (python)"``; empty if that is little.
+    seconds
+        The seconds of each step (starting, preparing, compiling, measuring), on the device that they took longest.
     """
 
     done: int
@@ -39,6 +41,7 @@ class Progress:
     text: str
     remaining_s: float | None
     other_work: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class ProgressTracker:
@@ -114,6 +117,7 @@ class ProgressTracker:
         with self._lock:
             estimates = [self._times_left[label].estimate_s() for label in devices]
             done = sum(self._times_left[label].share * self._totals[label] for label in devices)
+            seconds = [self._times_left[label].seconds for label in devices]
         busy = {label: text for label in devices if (text := self._other_work[label])}
         is_named = device is None and len(self._totals) > 1
         return Progress(
@@ -124,4 +128,5 @@ class ProgressTracker:
             text=self._text if device is None else self._texts[device],
             remaining_s=None if None in estimates else max((seconds or 0.0 for seconds in estimates), default=None),
             other_work=", ".join(f"{text} of {label}" if is_named else text for label, text in busy.items()),
+            seconds=max(seconds, key=lambda steps: sum(steps.values()), default={}),
         )

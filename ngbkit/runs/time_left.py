@@ -50,11 +50,11 @@ class TimeLeft:
         self._compiled: set[str] = set()
         self._shares: dict[str, float] = {}  # of the rounds of a trial
         self._networks: set[Network] = set()  # prepared
-        self._preparing = _Rate()
+        self._starting, self._preparing = _Rate(), _Rate()
         self._compiling: dict[str, _Rate] = {}  # by compiler
         self._measuring: dict[tuple[str, int], _Rate] = {}  # by network and batch size, a unit all rounds of a trial
-        self._current: _Rate | None = None  # what takes the time from the latest event on
-        self._updated_s = 0.0
+        self._current: _Rate | None = self._starting  # what takes the time from the latest event on
+        self._updated_s = time.monotonic()
         self._trial_id = ""  # that is being compiled
 
     def prepare(self) -> None:
@@ -93,7 +93,19 @@ class TimeLeft:
         self._count_network(self._trials[trial_id])
         self._open.discard(trial_id)
         if not self._trial_id and not self._open & self._shares.keys():
-            self._current = None
+            self._switch(None)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The seconds that each step has taken."""
+        measuring = {id(rate): rate for rate in self._measuring.values()}
+        steps: dict[str, Iterable[_Rate]] = {
+            "starting": [self._starting],
+            "preparing": [self._preparing],
+            "compiling": self._compiling.values(),
+            "measuring": measuring.values(),
+        }
+        return {name: _sum(rates).seconds for name, rates in steps.items()}
 
     @property
     def share(self) -> float:

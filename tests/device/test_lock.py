@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import acquire_cores, acquire_lock, locate_core
+from ngbkit.device.lock import acquire_cores, acquire_lock, is_held, locate_core
 from ngbkit.errors import NgbkitError
 from ngbkit.files import explain_errors
 from ngbkit.sweep.journal import Journal
@@ -108,3 +108,11 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
 
     assert f"{tmp_path / 'a'} cannot be used: {remedy}" == str(of_lock.value)
     assert f"the journal cannot be opened: {tmp_path / 'b.sqlite'} cannot be used: {remedy}" == str(of_journal.value)
+
+
+def test_a_held_lock_is_found(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """A lock counts as held until its holder ends, and a look at it does not take it."""
+    before = is_held(tmp_path / "lock")
+    kill(holder)
+
+    assert [True, False, False] == [before, is_held(tmp_path / "lock"), is_held(tmp_path / "missing")]

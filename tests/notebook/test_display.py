@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from drawn import measured
@@ -19,7 +20,7 @@ from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.commands.answer import Answer
 from ngbkit.dataset import storage
-from ngbkit.notebook import display
+from ngbkit.notebook import display, live_table
 from ngbkit.runs.progress import Progress
 
 
@@ -184,3 +185,40 @@ def test_a_terminal_without_the_signs_of_tables_shows_others(program: tuple[str,
 
     assert 1 == output.count("\nworkload  batch_size  identity")
     assert bool(program) == output.endswith("\n+-\n")
+
+
+class PartialRun:
+    """A fake run with some of its trials recorded."""
+
+    def __init__(self, total: int) -> None:
+        self.id, self.state, self.ended, self.warnings, self.assembled = "1", "running", False, {}, 0
+        self.total, self.done = total, 0
+
+    @property
+    def progress(self) -> Progress:
+        share = self.done / self.total
+        return Progress(done=self.done, total=self.total, statuses={}, share=share, text="", remaining_s=None)
+
+    def dataset(self) -> Any:
+        self.assembled += 1
+        return measured()
+
+
+@pytest.mark.parametrize(("total", "assembled"), [(8, 2), (1000, 0)])
+def test_the_table_so_far_grows_with_the_trials(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, total: int, assembled: int
+) -> None:
+    """The display computes the table again after a trial, not at every event, and never that of many trials."""
+    clock = Mock(return_value=100.0)
+    monkeypatch.setattr(live_table.time, "monotonic", clock)
+    kernel: Any = SimpleNamespace(kernel=object())
+    run: Any = PartialRun(total)
+    followed = display.RunDisplay(kernel)
+    for done in (0, 4, 4, 6, 7, 7):
+        run.done = done
+        clock.return_value += 0.4
+        followed.show(run)
+    tables = ["speed-up over identity, so far" in html for _, html in recorder.outputs]
+
+    assert [False] + [total == 8] * 5 == tables
+    assert assembled == run.assembled

@@ -216,3 +216,13 @@ def test_a_trial_that_was_not_checked_has_a_result() -> None:
     run = Steps([], done=2, statuses={"not-checked": 1, "failed": 1}, errors=["no"])
     run.end()
     assert progress_display.explain_failure(run) is None
+
+
+def test_the_seconds_of_a_run_are_described_by_step() -> None:
+    """The longest step comes first, and a step of no second is left out."""
+    seconds = {"starting": 0.4, "preparing": 6.2, "compiling": 75.0, "measuring": 12.0}
+    progress = Progress(done=4, total=4, statuses={}, share=1.0, text="", remaining_s=None, seconds=seconds)
+
+    assert "1 min 15 s compiling, 12 s measuring, 6 s preparing" == progress_display.describe_seconds(
+        SimpleNamespace(progress=progress)
+    )

@@ -185,3 +185,16 @@ def test_an_anchor_belongs_to_the_trial_before_it(clock: Clock) -> None:
 
     assert 0.75 == left.share
     assert 6.0 == left.estimate_s()
+
+
+def test_the_seconds_of_each_step_are_counted(clock: Clock) -> None:
+    """Every second before the last record belongs to a step; networks that take turns share theirs."""
+    left = clock.build("resnet18", "resnet50", batch_sizes=(1,))
+    clock.now += 1.5
+    left.prepare()
+    clock.now += 40.0
+    clock.measure(left, "resnet18", 1)
+    clock.measure(left, "resnet50", 1)
+    clock.now += 100.0
+
+    assert {"starting": 1.5, "preparing": 40.0, "compiling": 8.0, "measuring": 12.0} == left.seconds

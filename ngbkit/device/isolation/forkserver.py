@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import io
 import json
@@ -147,6 +148,9 @@ def main() -> None:
         if cuda.is_initialised():
             _start_again(control, modules[:number])
     fcntl.fcntl(control, fcntl.F_SETFL, fcntl.fcntl(control, fcntl.F_GETFL) & ~os.O_ASYNC)
+    # A child's collector then visits its own objects only, and copies no page of the modules.
+    gc.collect()
+    gc.freeze()
     control.send(json.dumps({"ready": True, "missing": missing}).encode())
     serve(control)
 

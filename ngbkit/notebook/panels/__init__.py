@@ -1,7 +1,7 @@
 """Panels: forms that do what a line of a magic does.
 
 sweep.py     composes a sweep and runs it: form.py has the controls, line.py writes the line of %ngbench,
-             ahead.py starts engines before Run, live.py and grid.py show a run and its trials
+             live.py and grid.py show a run and its trials
 devices.py   shows the devices; starts, stops and checks their engines
 explorer.py  draws any figure of a dataset: picking.py reports clicks on marks, trial.py describes one trial
 copying.py   a button that copies text, for both

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from ngbkit import options, registry
 from ngbkit.commands.compilers import list_compilers
 from ngbkit.errors import NgbkitError
-from ngbkit.notebook.panels import ahead
+from ngbkit.notebook import preload
 from ngbkit.notebook.panels.line import Line
 from ngbkit.notebook.panels.panel import render_error
 from ngbkit.sweep.trials import BASELINE
@@ -126,7 +126,7 @@ class Form(widgets.VBox):  # type: ignore[misc, unused-ignore]
         names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
         self.search.options = tuple(dict.fromkeys([*self._modules(), *names]))
         self._on_change()
-        ahead.import_libraries()
+        preload.import_libraries()
 
     @staticmethod
     def _build_text(description: str, value: str, placeholder: str) -> widgets.Text:

@@ -13,8 +13,7 @@ from IPython.core.getipython import get_ipython
 from ngbkit import runs
 from ngbkit.commands.run import list_notices
 from ngbkit.errors import NgbkitError, UsageError, translate_commands
-from ngbkit.notebook import modules
-from ngbkit.notebook.panels import ahead
+from ngbkit.notebook import modules, preload
 from ngbkit.notebook.panels.copying import CopyButton
 from ngbkit.notebook.panels.form import Form
 from ngbkit.notebook.panels.line import MAGIC
@@ -89,7 +88,7 @@ class SweepPanel(Panel):
         self.run.disabled = self.active is not None
         if not self._engines_started:
             self._engines_started = True
-            ahead.start_engines(sweep)
+            preload.start_engines(sweep)
 
     def _start(self, magic: str, line: str) -> None:
         self._report("")

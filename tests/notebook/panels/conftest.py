@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ngbkit.api import Sweep
-from ngbkit.notebook.panels import ahead
+from ngbkit.notebook import preload
 
 
 @pytest.fixture(autouse=True)
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
     """The sweeps for which a panel would have started engines ahead of time."""
     calls: list[Sweep] = []
-    monkeypatch.setattr(ahead, "start_engines", calls.append)
+    monkeypatch.setattr(preload, "start_engines", calls.append)
     return calls

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 from watching import Processes
 
+from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.cluster import engines
-from ngbkit.notebook.panels import SweepPanel, ahead
+from ngbkit.device.interrupt import Interrupt
+from ngbkit.device.lock import acquire_cores
+from ngbkit.notebook import preload
+from ngbkit.notebook.panels import SweepPanel
 from ngbkit.workloads.base import Workload
 
-start_engines = ahead.start_engines  # the fixture of this folder replaces it
+start_engines = preload.start_engines  # the fixture of this folder replaces it
 
 
 def test_an_engine_starts_ahead_of_the_run(mlp: Workload, processes: Processes) -> None:
@@ -73,7 +79,43 @@ def test_missing_libraries_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None
     """Drawing a figure reports them."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
 
-    ahead.import_libraries()
+    preload.import_libraries()
 
     assert "altair" in sys.modules
     assert sys.modules["vl_convert"] is None
+
+
+def load(monkeypatch: pytest.MonkeyPatch, *, kernel: bool = True, **variables: str) -> list[Sweep]:
+    """Load the extension in a shell; return the sweeps whose engines it starts."""
+    sweeps: list[Sweep] = []
+    monkeypatch.setenv(options.PRELOAD, "1")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(preload, "start_engines", lambda sweep: [sweeps.append(sweep)] and [])
+    preload.begin(SimpleNamespace(kernel=object()) if kernel else SimpleNamespace())
+    for thread in threading.enumerate():
+        if thread.name == "ngbkit-preload":
+            thread.join()
+    return sweeps
+
+
+def test_a_kernel_starts_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel starts the engine that cells with the usual compilers need."""
+    (sweep,) = load(monkeypatch)
+
+    assert (("cpu",), "cell", "identity") == (sweep.devices, sweep.workloads[0].source, sweep.compilers[0])
+
+
+def test_other_shells_start_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither a terminal, nor a kernel that replays recordings, nor that of a user who forbids it starts an engine."""
+    assert [] == load(monkeypatch, kernel=False)
+    assert [] == load(monkeypatch, NGBKIT_PRELOAD="0")
+    assert [] == load(monkeypatch, NGBKIT_RECORDED=str(tmp_path))
+
+
+def test_no_import_disturbs_a_measurement(monkeypatch: pytest.MonkeyPatch, state_dir: Path) -> None:
+    """No engine starts while another run measures on this machine."""
+    with Interrupt() as interrupt, acquire_cores(state_dir / "cores", [0], "a run", interrupt.descriptor, print):
+        sweeps = load(monkeypatch)
+
+    assert [] == sweeps

@@ -1,0 +1,84 @@
+"""Starts engines and imports libraries while the user still types or fills in a form, so that no run waits for them.
+
+An engine with torch in its fork servers takes seconds to start, and the import of altair takes two.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ngbkit import options
+from ngbkit.runs.recordings import Recordings
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ngbkit.cluster.devices import Device
+    from ngbkit.sweep.grid import Grid
+
+CHARTS = ("altair", "vl_convert")
+"""The first chart imports these."""
+
+_TABLES = ("ngbkit.metrics.tables", "ngbkit.metrics.conclusions")
+# A remote engine occupies a GPU or a batch job: it starts only with a run.
+_LOCAL = "local"
+# Most cells compare these.
+_COMPILERS = ("identity", "onnxruntime", "openvino")
+_CELL = "import torch\nmodel = torch.nn.Identity()\ninput_shape = (1,)"
+
+
+def begin(shell: InteractiveShell) -> None:
+    """Preload in the background what a first run of cells needs, in a kernel that is to measure, and if nothing does.
+
+    `options.PRELOAD` is the variable that prevents it.
+    """
+    is_wanted = getattr(shell, "kernel", None) is not None and os.environ.get(options.PRELOAD) != "0"
+    if is_wanted and Recordings.from_environment() is None:
+        threading.Thread(target=_preload, name="ngbkit-preload", daemon=True).start()
+
+
+def _preload() -> None:
+    with suppress(Exception):  # a run reports its own errors
+        from ngbkit.device import lock
+        from ngbkit.sweep.grid import Grid
+        from ngbkit.workloads import cell
+
+        if any(map(lock.is_held, (options.get_state_dir() / options.LAYOUT.cores).glob("*"))):
+            return  # imports would disturb a measurement
+        for thread in start_engines(Grid(cell.from_source(_CELL), _COMPILERS)):
+            thread.join()
+        import_libraries(_TABLES)
+
+
+def import_libraries(names: Iterable[str] = CHARTS) -> None:
+    """Import libraries; what needs a missing one reports it."""
+    for name in names:
+        with suppress(ImportError):
+            import_module(name)
+
+
+def start_engines(sweep: Grid) -> list[threading.Thread]:
+    """Start, in the background, the missing engines of a sweep on this machine; the run reports any error of theirs."""
+    from ngbkit.cluster import devices, engines
+
+    table, running = devices.load(), engines.find_running()
+    missing = [table[label] for label in sweep.devices if label in table and label not in running]
+    local = [device for device in missing if device.launch == _LOCAL]
+    threads = [threading.Thread(target=_start_engine, args=(device, sweep), daemon=True) for device in local]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _start_engine(device: Device, sweep: Grid) -> None:
+    from ngbkit.cluster import engines
+    from ngbkit.cluster.dispatch import build_spec
+
+    with suppress(Exception):
+        engine = engines.acquire(device.label)
+        engine.warm(build_spec(engine, sweep, run_id=""))
