@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -31,6 +31,7 @@ from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.workloads import building, counts, export, files, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
+from ngbkit.workloads.content import hash_content
 from ngbkit.workloads.onnx_binding import specialise
 
 # The result depends on these, beside the workload itself.
@@ -49,20 +50,23 @@ def locate_folder(state_dir: Path, device: str, key: str) -> Path:
     return locate_usable(locate_cache(state_dir, device) / key)
 
 
-def build_key(workload: Workload, factors: Mapping[str, Any], seed: int, scope: str) -> str:
+def build_key(
+    workload: Workload, factors: Mapping[str, Any], seed: int, folders: Iterable[str] = (), scope: str = ""
+) -> str:
     """Build the name of a preparation's folder: a hash of everything that its result depends on.
 
-    A cell may read files and modules that its source does not show, and another interpreter's packages are not known
-    here: such a preparation is valid in its `scope` only, its run and the file that defines the network.
+    A cell imports modules of `folders`. What it reads, and the packages of another interpreter, are not known here: a
+    preparation of such a network is valid in its `scope` only, its run and the file that defines it.
     """
+    content = "" if workload.python else hash_content(workload, folders).digest
     return hash_json(
         {
-            "workload": workload.id,
+            "workload": content or workload.id,
             "factors": dict(factors),
             "seed": seed,
             "packages": {package: find_version(package) for package in _PACKAGES},
             "layout": _LAYOUT,
-            "run": scope if workload.source == "cell" or workload.python else "",
+            "run": "" if content else scope,
         }
     )
 

@@ -42,7 +42,12 @@ _SUFFIX = ".py"
 _FILENAME = "<ngbench cell>"
 _INPUTS = ("inputs", "input_shape")
 # Functions and attributes that read files and variables.
-_READERS = frozenset({"cwd", "environ", "fromfile", "getcwd", "getenv", "load", "loadtxt", "read_bytes", "read_text"})
+_READERS = frozenset(
+    {
+        *("cwd", "environ", "fromfile", "genfromtxt", "getcwd", "getenv", "load", "load_file", "loadtxt", "open"),
+        *("read_bytes", "read_csv", "read_text", "safe_open"),
+    }
+)
 _MINIMAL = """A cell that can be measured, in full:
 
     import torch
@@ -137,8 +142,9 @@ def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
 def list_readers(tree: ast.AST) -> list[str]:
     """List the names by which code reads files and variables."""
     names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "open"]
-    attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _READERS]
-    return sorted({*names, *attributes})
+    attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    imports = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    return sorted({*names, *_READERS.intersection([*attributes, *imports])})
 
 
 def list_modules(tree: ast.AST) -> list[str]:

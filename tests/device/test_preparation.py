@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +89,14 @@ def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) 
 
 
 def test_the_folders_name_depends_on_every_input() -> None:
-    """The folder's name differs by seed and factors, and by the run for a cell."""
-    (source,) = cell.from_source("import torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n")
+    """The folder's name differs by seed and factors, and by the run for another interpreter."""
     key = preparation.build_key
+    elsewhere = replace(CONV, python="/other/python")
 
-    assert key(CONV, FACTORS, 0, "run") == key(CONV, FACTORS, 0, "other")
-    assert key(CONV, FACTORS, 0, "run") != key(CONV, FACTORS, 1, "run")
-    assert key(CONV, FACTORS, 0, "run") != key(CONV, {**FACTORS, "depth": 3}, 0, "run")
-    assert key(source, {}, 0, "run") != key(source, {}, 0, "other")
+    assert key(CONV, FACTORS, 0, scope="run") == key(CONV, FACTORS, 0, scope="other")
+    assert key(CONV, FACTORS, 0) != key(CONV, FACTORS, 1)
+    assert key(CONV, FACTORS, 0) != key(CONV, {**FACTORS, "depth": 3}, 0)
+    assert key(elsewhere, FACTORS, 0, scope="run") != key(elsewhere, FACTORS, 0, scope="other")
 
 
 @pytest.mark.parametrize("name", ["file", "x"])
@@ -124,3 +125,31 @@ def test_a_workload_reads_back_with_its_artifacts_located() -> None:
     back = Workload.from_json(workload.to_json(), preparation.build_locator("/there"))
 
     assert {"0" * 32: Path("/there/00") / ("0" * 32)} == dict(back.artifacts)
+
+
+def build_cell_key(folder: Path, source: str, scope: str) -> str:
+    """Build the key of a cell in a folder."""
+    (workload,) = cell.from_source(source)
+    return preparation.build_key(workload, {}, 0, [str(folder)], scope)
+
+
+def test_runs_share_the_preparation_of_a_cell(tmp_path: Path) -> None:
+    """A cell with other comments has the preparation of an earlier run, until a module that it imports changes."""
+    source = "from helper import width\nmodel, input_shape = None, (width,)"
+    (tmp_path / "helper.py").write_text("width = 4")
+    keys = [build_cell_key(tmp_path, text, scope) for text, scope in ((source, "1"), (f"{source}  # wide", "2"))]
+    (tmp_path / "helper.py").write_text("width = 8")
+    changed = build_cell_key(tmp_path, source, "1")
+
+    assert keys[0] == keys[1] != changed
+
+
+@pytest.mark.parametrize(
+    "line", ["w = open('w.txt')", "from numpy import load", "w = pandas.read_csv('w.csv')", "w = os.environ['W']"]
+)
+def test_a_cell_that_reads_is_prepared_by_each_run(tmp_path: Path, line: str) -> None:
+    """A run prepares a cell anew if it reads files or variables, which may have changed."""
+    source = f"{line}\nmodel, input_shape = None, (4,)"
+
+    assert build_cell_key(tmp_path, source, "1") == build_cell_key(tmp_path, source, "1")
+    assert build_cell_key(tmp_path, source, "1") != build_cell_key(tmp_path, source, "2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ngbkit import registry
@@ -11,6 +11,7 @@ from ngbkit.device import canonical_graphs, preparation
 from ngbkit.device.groups.forking import Forker
 from ngbkit.device.groups.worker import TrialFailedError
 from ngbkit.device.isolation.server_pool import choose_form, list_preparation_modules, start_servers
+from ngbkit.device.world import World
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads.base import Source
@@ -38,7 +39,14 @@ class Preparer(Forker):
         compilers = [self._load_compiler(trial.compiler) for trial in trials]
         needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
         network = self._describe_network(group)
-        key = preparation.build_key(group.workload, group.factors, network["seed"], self.spec.run_id + network["file"])
+        world = self.spec.world or World.capture()
+        key = preparation.build_key(
+            replace(group.workload, path=network["file"]),
+            group.factors,
+            network["seed"],
+            [world.folder, *world.list_additions()],
+            scope=self.spec.run_id + network["file"],
+        )
         folder = preparation.locate_folder(self.spec.state_dir, self.spec.place, key)
         exports = needs_onnx and str(folder) not in self._unexportable
         message = {

@@ -91,7 +91,7 @@ def load(monkeypatch: pytest.MonkeyPatch, *, kernel: bool = True, **variables: s
     monkeypatch.setenv(options.PRELOAD, "1")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(preload, "start_engines", lambda sweep: [sweeps.append(sweep)] and [])
+    monkeypatch.setattr(preload, "start_engines", lambda sweep: sweeps.append(sweep) or [])
     preload.begin(SimpleNamespace(kernel=object()) if kernel else SimpleNamespace())
     for thread in threading.enumerate():
         if thread.name == "ngbkit-preload":
