@@ -29,6 +29,18 @@ _PRINTED = "margin: 0; white-space: pre-wrap; font-size: 90%; color: inherit; ba
 _RED = "color: #d1495b;"
 
 
+class Hinted(str):
+    """A text for which a page displays another one, `hint`, under the pointer."""
+
+    __slots__ = ("hint",)
+    hint: str
+
+    def __new__(cls, text: str, hint: str) -> Hinted:
+        hinted = super().__new__(cls, text)
+        hinted.hint = hint
+        return hinted
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
     """The texts of a table: its columns, some of them numbers, and its cells by row."""
@@ -82,7 +94,8 @@ class Texts:
         """Render a name, the first cell, in one line; a list may be folded after each comma."""
         style = self._style(index) + (f" {_RED}" if cell in self.marked else "")
         if index:
-            return f'<td style="{style}">{escape(cell).replace(",", ",<wbr>")}</td>'
+            hint = f' title="{escape(cell.hint)}"' if isinstance(cell, Hinted) else ""
+            return f'<td style="{style}"{hint}>{escape(cell).replace(",", ",<wbr>")}</td>'
         return f'<td style="{style} white-space: nowrap;">{escape(cell)}</td>'
 
 
@@ -137,7 +150,8 @@ def format_cell(value: Any) -> str:
         text = ", ".join(f"{name} {number}" for name, number in value.items())
     else:
         text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in _ANSI.sub("", text).expandtabs(4))
+    clean = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in _ANSI.sub("", text).expandtabs(4))
+    return Hinted(clean, value.hint) if isinstance(value, Hinted) else clean
 
 
 def _find_width(width: int | None) -> int:

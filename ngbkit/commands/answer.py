@@ -43,6 +43,8 @@ class Answer:
         Sentences below the rows.
     value
         What the magic returns in place of the answer, if anything.
+    binds
+        Bind that value to the variable of ``-o``.
     previous
         Another answer, which is displayed before this one.
     code
@@ -56,6 +58,7 @@ class Answer:
     form: Literal["table", "sheets", "markdown"] = "table"
     notes: Sequence[str] = ()
     value: Any = None
+    binds: bool = False
     previous: Answer | None = None
     code: int = OK
 
@@ -96,4 +99,4 @@ def quote_code(text: str) -> str:
 
 
 def _translate(value: Any) -> Any:
-    return translate_commands(value, "magic") if isinstance(value, str) else value
+    return translate_commands(value, "magic") if isinstance(value, str) and "`" in value else value

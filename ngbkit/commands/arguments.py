@@ -58,6 +58,8 @@ BUDGET: tuple[Argument, ...] = (
     ),
 )
 ESTIMATE = argument("--estimate", "measure nothing; estimate the duration and the likely results")
+NOTE = argument("--note TEXT", "a note on this run, for the list of runs")
+OPEN = argument("--open ID", "open this run as far as it is measured: its dataset", completes="run")
 RUN = argument("--resume ID", "resume this run: its id, or the beginning of it", completes="run")
 RESUME: tuple[Argument, ...] = (
     argument(
@@ -95,7 +97,9 @@ def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | Non
 def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:
     """Start the run of a sweep, with the budget and on the cluster that parsed arguments name."""
     engines = to_engines(args.cluster, sweep.devices)
-    return sweep.start(budget=args.budget, predictor=args.predictor, earlier=args.earlier, engines=engines)
+    return sweep.start(
+        budget=args.budget, predictor=args.predictor, earlier=args.earlier, engines=engines, note=args.note or ""
+    )
 
 
 def to_resumed_run(run_id: str, args: argparse.Namespace, settling: Settling | None) -> Run:

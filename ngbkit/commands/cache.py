@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
-from ngbkit.runs.time_left import format_duration
+from ngbkit.runs.time_left import format_age, format_duration
 from ngbkit.sweep.argument import argument
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
             "what": _describe(item),
             "holds": _describe_contents(item),
             "size": format_size(item.bytes),
-            "used": _format_age(time.time() - item.used_at),
+            "used": format_age(time.time() - item.used_at),
         }
         for item in items
     ]
@@ -247,9 +247,3 @@ def _format_target(target: Any) -> str:
     settings = {name: value for name, value in target.items() if value and isinstance(value, (str, int))}
     settings.pop("kind", None)
     return " ".join([str(target.get("kind", "")), *(f"{name}={value}" for name, value in settings.items())])
-
-
-def _format_age(seconds: float) -> str:
-    if seconds >= 2 * _DAY_S:
-        return f"{seconds / _DAY_S:.0f} d ago"
-    return f"{format_duration(max(seconds, 0.0))} ago"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
@@ -20,6 +21,10 @@ from ngbkit.workloads import files
 if TYPE_CHECKING:
     from ngbkit.compilers.base import Compiler, Option
     from ngbkit.workloads.base import Source
+
+
+# Of ten thousand runs nobody chooses one from a list.
+_MOST_RUNS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +64,15 @@ def _list_factors(cursor: Cursor) -> Iterator[str]:
     yield from ("width=", "depth=")
 
 
-def _list_runs(_cursor: Cursor) -> Iterable[str]:
-    from ngbkit.commands import runs
+def _list_runs(cursor: Cursor) -> dict[str, str]:
+    """List the latest runs with a description of each that the index has: Tab reads no run."""
+    from ngbkit.commands.runs import describe_run
+    from ngbkit.runs import folders, run_index
 
-    return [row["run"] for row in runs.list_runs()]
+    run_ids = (name for name in folders.list_ids() if name.startswith(cursor.typed) and folders.has_metadata(name))
+    latest = list(islice(run_ids, _MOST_RUNS))
+    summaries = run_index.recall(latest)
+    return {run_id: describe_run(summaries[run_id]) if run_id in summaries else "" for run_id in latest}
 
 
 def _list_cache_keys(cursor: Cursor) -> Iterable[str]:
@@ -96,13 +106,13 @@ LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     "simplifier": lambda _: [*registry.list_names(registry.SIMPLIFIERS), "all"],
     "status": lambda _: list(RETRIABLE),
     "run": _list_runs,
-    "result": lambda cursor: [*files.complete(cursor.typed, ".nc"), *_list_runs(cursor)],
+    "result": lambda cursor: {**dict.fromkeys(files.complete(cursor.typed, ".nc"), ""), **_list_runs(cursor)},
     "path": lambda cursor: files.complete(cursor.typed, ".json"),
     "kept": _list_cache_keys,
     "metric": _list_metrics,
     "figure": _list_figures,
 }
-"""Lists the values of each kind of `Argument.completes`."""
+"""Lists the values of each kind of `Argument.completes`; a mapping has a description of each."""
 
 LISTS = ("compiler", "device", "simplifier", "status")
 """The kinds of values that an argument takes as a list, separated by commas."""

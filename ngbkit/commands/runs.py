@@ -1,39 +1,111 @@
-"""``ngbkit runs`` and ``%ngruns``: list runs, and why trials failed; the magic also resumes a run."""
+"""``ngbkit runs`` and ``%ngruns``: list, note and delete runs, and why trials failed; the magic resumes them too."""
 
 from __future__ import annotations
 
-import shlex
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from ngbkit import validation
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
+from ngbkit.commands.cache import format_size
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
+from ngbkit.runs.time_left import format_age
 from ngbkit.sweep.argument import argument
-from ngbkit.tabular import Row
+from ngbkit.tabular import Hinted, Row
+
+if TYPE_CHECKING:
+    from ngbkit.runs import Summary
 
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4
+# Runs that are listed by default.
+_LISTED = 20
+# An earlier run of the same notebook is looked for among so many more.
+_WINDOW = 200
+_STATES = {"interrupted": "its process ended"}
+_MAX_REASON = 80
+_STEPS = (
+    "`ngbkit show ID` opens a run, `ngbkit compare ID ID` compares two, `ngbkit resume ID` measures what is missing, "
+    "`ngbkit runs --delete ID` deletes one."
+)
 
 
 def answer_runs(call: Call) -> Answer | None:
-    """List runs or the failures of one; in a notebook, resume one where the line says so."""
+    """List runs or the failures of one, note or delete runs; in a notebook, also open or resume one."""
     args = vars(call.args)
     run_id = args.get("resume") or args.get("settle")
     if run_id is None and (args.get("retry") or args.get("budget")):
         raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
     if run_id is not None:
         return _resume(call, run_id)
+    if args.get("open"):
+        return _open(args["open"])
+    if args["note"]:
+        return _note(*args["note"])
+    if args["delete"]:
+        return _delete(args["delete"])
     if args["failures"] is not None:
         rows = list_failures(args["failures"])
         described = describe_failures(rows, args["lines"])
         return Answer(json=rows, rows=described, empty="No trial of this run failed.", form="sheets")
-    rows = list_runs()
-    narrow = [{**row, "created": row["created"].rpartition(" ")[0]} for row in rows]
-    return Answer(json=rows, rows=narrow, empty="There is no run yet: `ngbkit run` starts one.")
+    return _list(args)
+
+
+def _list(args: dict[str, Any]) -> Answer:
+    """List the latest runs for people, and all of them for programs unless a number is given."""
+    from ngbkit.runs.folders import list_ids
+
+    count = args["count"] and validation.check("-n", validation.PositiveCount, args["count"])
+    rows = list_runs(count or (None if args["all"] or args.get("json") else _LISTED))
+    others = len(list_ids()) - len(rows)
+    more = [f"{others} earlier runs are not listed: `ngbkit runs --all` lists all."] if others > 0 and rows else []
+    return Answer(
+        json=rows,
+        rows=[_describe(row) for row in rows],
+        notes=[*more, *([_STEPS] if rows else [])],
+        empty="There is no run yet: `ngbkit run` starts one.",
+    )
+
+
+def _open(run_id: str) -> Answer:
+    """Answer with the dataset of a run, as far as it is measured."""
+    from ngbkit import runs
+
+    return Answer(value=runs.load_dataset(runs.find(run_id)), binds=True)
+
+
+def _note(run_id: str, *words: str) -> Answer:
+    """Replace the note of a run; without words, remove it."""
+    from ngbkit import runs
+    from ngbkit.runs.run_context import RunContext, check_note
+
+    folder, note = runs.find(run_id), check_note(" ".join(words))
+    replace(RunContext.load(folder), note=note).save(folder)
+    text = f"run {folder.name}: {note}" if note else f"run {folder.name} has no note now."
+    return Answer(json={"run": folder.name, "note": note}, text=text)
+
+
+def _delete(run_ids: Sequence[str]) -> Answer:
+    """Delete runs, and answer with what that freed."""
+    from ngbkit.runs.deletion import delete
+
+    deletion = delete(run_ids)
+    rows = [{"deleted": f"run {name}", "size": format_size(size)} for name, size in deletion.runs.items()]
+    if deletion.artifacts:
+        files = "1 file" if len(deletion.artifacts) == 1 else f"{len(deletion.artifacts)} files"
+        size = format_size(sum(deletion.artifacts.values()))
+        rows.append({"deleted": f"{files} of networks that no other run has", "size": size})
+    return Answer(
+        json={"runs": deletion.runs, "artifacts": deletion.artifacts, "bytes": deletion.bytes},
+        rows=rows,
+        notes=[f"{format_size(deletion.bytes)} are free again."],
+    )
 
 
 def _resume(call: Call, run_id: str) -> Answer | None:
@@ -50,18 +122,34 @@ def _resume(call: Call, run_id: str) -> Answer | None:
 
 
 DETAILS = """
-Resuming measures only the missing trials.
+The latest runs, each with what changed since the one before it in the same notebook. Opening measures nothing;
+resuming measures only the missing trials.
 
 ::
 
+    %ngruns
+    ds = %ngruns --open 20300101
     %ngruns --resume 20300101
     %ngruns --settle 20300101
     %ngruns --failures 20300101
+    %ngruns --note 20300101 wider blocks, half as many
+    %ngruns --delete 20300101 20300102
 """
 COMMAND = Command(
     name="runs",
-    help="List earlier runs, or say why trials of one failed.",
+    help="List earlier runs, note or delete one, or say why trials of one failed.",
     arguments=(
+        argument("-n, --count N", f"list this many (default: {_LISTED}; all with --json)", type=int),
+        argument("--all", "list all runs"),
+        argument(
+            "--note", "replace the note of this run by a text", nargs="+", metavar=("ID", "TEXT"), completes="run"
+        ),
+        argument(
+            "--delete IDS",
+            "delete these runs for good, with the files that no other run needs",
+            nargs="+",
+            completes="run",
+        ),
         argument(
             "--failures ID",
             "why trials of the run with this id failed, with the last lines that each compiler printed",
@@ -72,37 +160,89 @@ COMMAND = Command(
     run=answer_runs,
     magic=Magic(
         name="ngruns",
-        arguments=(*(arguments.RUN, *arguments.RESUME, arguments.SETTLE_RUN, arguments.OUT, arguments.BACKGROUND),),
+        arguments=(
+            *(arguments.OPEN, arguments.RUN, *arguments.RESUME, arguments.SETTLE_RUN),
+            *(arguments.OUT, arguments.BACKGROUND),
+        ),
         details=DETAILS,
     ),
     in_python="ngbkit.runs.summaries()",
 )
 
 
-def list_runs() -> list[Row]:
-    """Every run, the latest first: ``run``, ``created``, ``trials``, ``statuses``, ``workloads``, ``options``, and
-    ``other_work_percent`` of all cores by device, where that was much.
+def list_runs(count: int | None = None) -> list[Row]:
+    """The latest runs, or all: ``run``, ``created``, ``note``, ``notebook``, ``cell``, ``changes`` since the run before
+    it in the notebook, ``state``, ``error``, ``trials``, ``statuses``, ``workloads``, ``other_work_percent`` of all
+    cores by device, where that was much, ``options`` and ``bytes``.
 
     A run that cannot be read is left out with a warning.
     """
     from ngbkit import runs
 
     errors: list[NgbkitError] = []
-    rows: list[Row] = [
-        {
-            "run": summary.id,
-            "created": time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(summary.created)),
-            "trials": len(summary.sweep),
-            "statuses": dict(summary.statuses),
-            "workloads": [workload.name for workload in summary.sweep.workloads],
-            "other_work_percent": {label: round(share) for label, share in summary.other_work_percent.items()},
-            "options": shlex.join(summary.sweep.to_words()),
-        }
-        for summary in runs.summaries(errors.append)
-    ]
+    latest = list(islice(runs.summaries(errors.append), None if count is None else count + _WINDOW))
+    rows = [_to_row(summary, previous) for summary, previous in _pair(latest)][:count]
     for error in errors:
         warnings.warn(f"left out a run: {error}", NgbkitWarning, stacklevel=2)
     return rows
+
+
+def describe_run(summary: Summary) -> str:
+    """A run in a few words, beside its id: its note or its place, its age, its end and its trials."""
+    row = _describe(_to_row(summary, None))
+    return ", ".join([row["note"] or row["from"], row["when"], row["ended"], row["trials"]])
+
+
+def _pair(latest: Sequence[Summary]) -> Iterator[tuple[Summary, Summary | None]]:
+    """Pair each of the latest runs with the run before it in the same notebook."""
+    followers: dict[str, Summary] = {}
+    previous: dict[str, Summary] = {}
+    for summary in latest:
+        if follower := followers.get(summary.context.notebook):
+            previous[follower.id] = summary
+        followers[summary.context.notebook] = summary
+    return ((summary, previous.get(summary.id)) for summary in latest)
+
+
+def _to_row(summary: Summary, previous: Summary | None) -> Row:
+    from ngbkit.runs.summary import list_changes
+
+    return {
+        "run": summary.id,
+        "created": time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(summary.created)),
+        "age_s": round(time.time() - summary.created, 1),
+        "note": summary.context.note,
+        "notebook": summary.context.notebook,
+        "cell": summary.context.cell,
+        "place": summary.context.place,
+        "changes": None if previous is None else list_changes(previous, summary),
+        "state": summary.state,
+        "error": summary.error,
+        "trials": summary.trials,
+        "statuses": dict(summary.statuses),
+        "workloads": list(summary.networks),
+        "other_work_percent": {label: round(share) for label, share in summary.other_work_percent.items()},
+        "options": summary.options,
+        "bytes": summary.bytes,
+    }
+
+
+def _describe(row: Row) -> Row:
+    """A row of `list_runs` for people, where an age, a difference and a size replace what they are of."""
+    reason = f": {row['error'][:_MAX_REASON]}" if row["error"] else ""
+    full = f"{', '.join(row['workloads'])} {row['options']}"
+    changes = full if row["changes"] is None else ", ".join(row["changes"]) or "nothing"
+    return {
+        "run": row["run"],
+        "when": Hinted(format_age(row["age_s"]), row["created"]),
+        "note": row["note"],
+        "from": row["place"] or "shell",
+        "what changed": Hinted(changes, full),
+        "ended": f"{_STATES.get(row['state'], row['state'])}{reason}",
+        "trials": ", ".join(f"{count} {status}" for status, count in row["statuses"].items()),
+        "other work": row["other_work_percent"],
+        "size": format_size(row["bytes"]),
+    }
 
 
 def list_failures(run_id: str) -> list[Row]:

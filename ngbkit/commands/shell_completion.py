@@ -61,14 +61,16 @@ class _Completer:
         self._declared, self._words = declared, words
         self._positionals = select_positionals(table, words)
 
-    def __call__(self, prefix: str, **_context: object) -> list[str]:
+    def __call__(self, prefix: str, **_context: object) -> list[str] | dict[str, str]:
         kind = self._declared.completes
         if braces := split_braces(prefix):
             return _complete_option(kind, prefix, *braces)
         first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
         cursor = Cursor(typed=typed, words=self._words, positionals=self._positionals)
-        values = dict.fromkeys(LISTERS[kind](cursor))
-        return [f"{first}{comma}{value}" for value in values if value.startswith(typed)]
+        values = LISTERS[kind](cursor)
+        if isinstance(values, dict):  # zsh and fish display the descriptions
+            return {value: text for value, text in values.items() if value.startswith(typed)}
+        return [f"{first}{comma}{value}" for value in dict.fromkeys(values) if value.startswith(typed)]
 
 
 def _complete_option(kind: str, prefix: str, before: str, inside: str) -> list[str]:

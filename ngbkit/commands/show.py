@@ -30,4 +30,5 @@ COMMAND = Command(
     ),
     run=show,
     needs=CLIENT_SIDE,
+    in_magic="%ngruns --open",
 )

@@ -77,6 +77,8 @@ def _build_function(shell: InteractiveShell, command: Command, magic: Magic) -> 
             display(answer.previous)  # type: ignore[no-untyped-call]  # IPython's own
             answer = replace(answer, previous=None)
         value = answer if answer is None or answer.value is None else answer.value
+        if answer is not None and answer.binds and notebook.args.out:
+            shell.user_ns[notebook.args.out] = value
         if value is not None and variables.is_dropped():
             display(value)  # type: ignore[no-untyped-call]  # IPython's own
         return value

@@ -1,8 +1,10 @@
 """Runs: start, watch, stop, resume and list executions of a sweep.
 
 lifecycle.py starts and resumes a run, run.py drives it, settle.py plans what would settle it, folders.py stores it, and
-recordings.py replays runs that are stored beside a notebook. progress.py tracks its progress, time_left.py estimates
-the rest, and progress_display.py displays both. selfcheck/ measures whether a machine is fit to measure on.
+recordings.py replays runs that are stored beside a notebook. summary.py describes a run in one line, run_context.py
+the cell that started it; run_index.py stores the summaries of all runs, and deletion.py deletes runs. progress.py
+tracks its progress, time_left.py estimates the rest, and progress_display.py displays both. selfcheck/ measures whether
+a machine is fit to measure on.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ngbkit.runs.folders import FORMAT, Summary, find, load_dataset, read_sweep, summaries
+    from ngbkit.runs.folders import FORMAT, find, load_dataset, read_sweep
     from ngbkit.runs.lifecycle import resume, start
     from ngbkit.runs.progress import Progress
     from ngbkit.runs.run import Run, RunGuide, State, live
+    from ngbkit.runs.run_index import summaries
     from ngbkit.runs.settle import Settling, plan_settling
+    from ngbkit.runs.summary import Summary
 
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
@@ -25,7 +29,7 @@ _EXPORTS = {
     "Run": "run",
     "Settling": "settle",
     "State": "run",
-    "Summary": "folders",
+    "Summary": "summary",
     "find": "folders",
     "live": "run",
     "load_dataset": "folders",
@@ -33,7 +37,7 @@ _EXPORTS = {
     "read_sweep": "folders",
     "resume": "lifecycle",
     "start": "lifecycle",
-    "summaries": "folders",
+    "summaries": "run_index",
 }
 
 __all__ = [

@@ -16,6 +16,7 @@ from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, copy_run
 from ngbkit.runs.run import Replay, Run, RunGuide
+from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import INCONCLUSIVE, RETRIABLE
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 
 @explain_errors()
-def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: RunGuide | None = None) -> Run:
+def start(
+    sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: RunGuide | None = None, note: str = ""
+) -> Run:
     """Start measuring a sweep, in the background.
 
     Parameters
@@ -37,6 +40,8 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Ru
         Running engines by device label, to use instead of starting one: see `ngbkit.attach`.
     guide
         Chooses which trials to measure. Default: all. `resume` measures the others, or those that its guide chooses.
+    note
+        A line on this run, for the list of runs.
 
     Returns
     -------
@@ -51,8 +56,9 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Ru
     MissingDependencyError
         A package that builds a network is not installed, and a device has no other packages than these.
     UsageError
-        The sweep has no recording, and measuring is forbidden.
+        The sweep has no recording, and measuring is forbidden; or the note is too long.
     """
+    context = RunContext.capture(note)
     recordings = Recordings.from_environment()
     recording = recordings.find(sweep, "" if guide is None else guide.key) if recordings is not None else None
     if recording is not None:
@@ -67,6 +73,7 @@ def start(sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: Ru
             if not store.contains(digest):
                 store.add(path)
     folder.mkdir(parents=True, mode=0o700)
+    context.save(folder)
     with write_atomically(folder / "run.json") as temporary:
         temporary.write_text(json.dumps(build_metadata(run_id, sweep)))
     return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()

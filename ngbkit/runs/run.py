@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ngbkit import files
 from ngbkit.device.world import World
-from ngbkit.errors import DeviceError, NgbkitError, RunInterruptedError
+from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunInterruptedError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.progress import Progress, ProgressTracker
@@ -265,6 +265,7 @@ class Run:
         return self._trials[trial_id]
 
     def _begin(self) -> Run:
+        self._note_state()
         _live[self] = None
         self._thread.start()
         return self
@@ -294,11 +295,18 @@ class Run:
             self.state = "failed"
         finally:
             self._tracker.set_text(self.state)
+            with suppress(JournalError):  # a full disk is the error already
+                self._note_state()
             self._journal.close()
             self._record()
             _live.pop(self, None)
             self._ended.set()
             self._notify()
+
+    def _note_state(self) -> None:
+        """Note in the journal how the run ended; until then it is running, or its process has ended before it."""
+        state = self.state if self.state in ("finished", "stopped", "failed") else "running"
+        self._journal.note("ending", "run", {"state": state, "error": str(self.error or "")})
 
     def _record(self) -> None:
         if self._recordings is None or self.state != "finished":

@@ -239,6 +239,18 @@ def format_duration(seconds: float) -> str:
     return f"{total // 3600} h {total % 3600 // 60} min"
 
 
+def format_age(seconds: float) -> str:
+    """Format the time since a moment in its largest unit.
+
+    >>> format_age(200)
+    '3 min ago'
+    """
+    total = max(round(seconds), 0)
+    sizes = ((172_800, 86_400, "d"), (3600, 3600, "h"), (60, 60, "min"))
+    size, unit = next(((size, unit) for least, size, unit in sizes if total >= least), (1, "s"))
+    return f"{total // size} {unit} ago"
+
+
 def describe_search(event: Mapping[str, Any]) -> str:
     """Describe how far a compiler's search for fast code is."""
     text = f"{event['text']}, {event['done']} of {event['total']} candidates"

@@ -72,6 +72,7 @@ def to_markdown(table: Iterable[Argument]) -> str:
     rows = ["| argument | |", "| --- | --- |"]
     for declared in table:
         metavar = declared.settings.get("metavar") or "|".join(declared.settings.get("choices", ()))
+        metavar = metavar if isinstance(metavar, str) else " ".join(metavar)
         is_option = declared.flags[0].startswith("-")
         words = [*declared.flags[:-1], f"{declared.flags[-1]} {metavar}".strip()] if is_option else [str(metavar)]
         row = f"`{', '.join(words)}` | {declared.help.replace('%%', '%')}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -13,9 +12,9 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from ngbkit.errors import FencedError, JournalError
+from ngbkit.errors import JournalError
 from ngbkit.files import write_atomically
 
 FORMAT = 1
@@ -106,28 +105,6 @@ def open_for_reading(path: Path) -> JournalFile:
     file.connection.close()
     salvaged = _salvage(source, memory)
     return JournalFile(memory, salvaged, file.copy)
-
-
-def take_fence(path: Path) -> TextIO:
-    """Lock a journal for writing; FencedError if another process has."""
-    fence = open(path.with_name(path.name + ".lock"), "a+", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
-    try:
-        fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        fence.seek(0)
-        holder = fence.read().strip() or "unknown"
-        fence.close()
-        raise FencedError(
-            f"the journal {path.name} is held by another process (pid {holder}): the run is still measured there. "
-            "Wait for it, or stop it, and try again."
-        ) from None
-    except OSError:  # a file system without locks
-        fence.close()
-        raise
-    fence.truncate(0)
-    fence.write(str(os.getpid()))
-    fence.flush()
-    return fence
 
 
 def compute_checksum(row: Row) -> int:

@@ -83,6 +83,13 @@ class Environment(TypedDict, total=False):
     history: HistoryNote | None
 
 
+class Ending(TypedDict):
+    """The state of a run: ``running``, or how it ended, with the reason if it failed."""
+
+    state: Line
+    error: Line
+
+
 class TuningCost(TypedDict):
     """The cost of the search for fast code of one trial."""
 
@@ -129,4 +136,4 @@ def _check_number(value: Any) -> Any:
 _NUMBER = Annotated[float, Check(_check_number, "")] | None
 _FACTS = {name: _NUMBER if variable.units else Line | None for name, variable in COORDINATES.items()}
 """The facts of a network that the dataset has."""
-_ANNOTATIONS: Mapping[str, Any] = {"environment": Environment, "tuning": TuningCost, "retried": Line}
+_ANNOTATIONS: Mapping[str, Any] = {"environment": Environment, "tuning": TuningCost, "ending": Ending, "retried": Line}

@@ -123,11 +123,11 @@ class SweepPanel(Panel):
     def _find_unfinished(self) -> None:
         """Offer to resume the latest run that an earlier kernel did not finish."""
         latest = islice(runs.summaries(), _LATEST)
-        summary = next((summary for summary in latest if summary.statuses.get("pending")), None)
+        summary = next((summary for summary in latest if summary.is_resumable), None)
         if summary is not None:
             self._unfinished, self.resume.disabled = summary.id, False
-            missing, total = summary.statuses["pending"], len(summary.sweep)
-            networks = ", ".join(dict.fromkeys(workload.name for workload in summary.sweep.workloads))
+            missing, total = summary.statuses["pending"], summary.trials
+            networks = ", ".join(summary.networks)
             self._report(
                 f"run {summary.id} ({networks}): {missing} of {total} trials are missing; Resume measures them"
             )

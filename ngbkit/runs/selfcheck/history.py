@@ -24,7 +24,7 @@ from ngbkit.metrics import tables
 from ngbkit.metrics.comparison import Comparison, compare
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
 from ngbkit.metrics.statistics import estimate_share
-from ngbkit.runs import folders
+from ngbkit.runs import Summary, folders, summaries
 from ngbkit.runs.selfcheck import store
 from ngbkit.runs.selfcheck.spread import LEAST_HOURS, LEAST_RUNS, estimate_deviations, merge_deviations
 from ngbkit.sweep.json_values import to_json_value
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ngbkit.dataset.storage import Data
 
-    Stored = tuple[folders.Summary, Data]
+    Stored = tuple[Summary, Data]
 
 # The latest runs of a sweep that are compared: each with each.
 _MOST_RUNS = 8
@@ -213,16 +213,16 @@ def compare_runs(device: str | None = None) -> History:
     >>> compare_runs()  # doctest: +SKIP
     """
     label = device or options.get_device()
-    by_sweep: dict[str, list[folders.Summary]] = {}
-    for summary in folders.summaries():
-        if label in summary.sweep.devices and len(summary.sweep.compilers) > 1 and summary.statuses.get("ok"):
-            by_sweep.setdefault(summary.sweep.id, []).append(summary)
+    by_sweep: dict[str, list[Summary]] = {}
+    for summary in summaries():
+        if label in summary.request["devices"] and len(summary.request["compilers"]) > 1 and summary.statuses.get("ok"):
+            by_sweep.setdefault(summary.sweep_id, []).append(summary)
     repetitions: list[Repetition] = []
     reasons: Counter[str] = Counter()
     spreads: list[_Spread] = []
-    for summaries in by_sweep.values():
-        if len(summaries) > 1:
-            loaded = _load(list(islice(summaries, _MOST_RUNS))[::-1], reasons)
+    for repeated in by_sweep.values():
+        if len(repeated) > 1:
+            loaded = _load(list(islice(repeated, _MOST_RUNS))[::-1], reasons)
             repetitions += _compare_each(loaded, label, reasons)
             spreads += _estimate_spread(loaded, label)
     # The latest sweep comes first: what other hardware or other numbers of threads did, says nothing of this one.
@@ -252,10 +252,10 @@ class _Spread:
     threads: int
 
 
-def _load(summaries: Sequence[folders.Summary], reasons: Counter[str]) -> list[Stored]:
+def _load(repeated: Sequence[Summary], reasons: Counter[str]) -> list[Stored]:
     """Load the datasets of runs; count why some were left out."""
     loaded = []
-    for summary in summaries:
+    for summary in repeated:
         try:
             loaded.append((summary, folders.load_dataset(folders.get_runs_dir() / summary.id)))
         except (NgbkitError, OSError) as error:
@@ -273,7 +273,7 @@ def _estimate_spread(loaded: Sequence[Stored], device: str) -> list[_Spread]:
     if len(comparable) < LEAST_RUNS or hours < LEAST_HOURS:
         return []
     machine = _read_environment(latest, device)
-    threads = loaded[-1][0].sweep.threads or machine.get("cores_usable", 0)
+    threads = loaded[-1][0].request.get("threads") or machine.get("cores_usable", 0)
     is_virtual = bool((machine.get("conditions") or {}).get("virtual_machine"))
     prior = HOSTED_SD if is_virtual else UNCHECKED_SD
     deviations = estimate_deviations([data for _, data in comparable], device, prior)
@@ -298,12 +298,10 @@ def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) 
     return repetitions
 
 
-def _count(
-    comparison: Comparison, device: str, first: folders.Summary, second: folders.Summary, *, consecutive: bool
-) -> Repetition:
+def _count(comparison: Comparison, device: str, first: Summary, second: Summary, *, consecutive: bool) -> Repetition:
     on_device = comparison.on_device(device)
     return Repetition(
-        workloads=tuple(dict.fromkeys(workload.name for workload in first.sweep.workloads)),
+        workloads=tuple(first.networks),
         first=first.id,
         second=second.id,
         hours=(second.created - first.created) / 3600,

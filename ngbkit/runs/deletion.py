@@ -1,0 +1,111 @@
+"""Deletes runs: their folders, their journals on devices of this machine, and the artifacts that only they use."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngbkit import options
+from ngbkit.cluster.keys import is_label
+from ngbkit.device.plan import list_journals
+from ngbkit.errors import FencedError, NgbkitError
+from ngbkit.files import Store, explain_errors
+from ngbkit.runs.folders import find, get_runs_dir, has_metadata, list_ids, load_metadata
+from ngbkit.sweep.fence import take_fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """The runs that were deleted, each with the bytes that it freed; and the same of artifacts, by content hash."""
+
+    runs: dict[str, int]
+    artifacts: dict[str, int]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that were freed in all."""
+        return sum(self.runs.values()) + sum(self.artifacts.values())
+
+
+@explain_errors()
+def delete(run_ids: Sequence[str]) -> Deletion:
+    """Delete runs for good.
+
+    Parameters
+    ----------
+    run_ids
+        The id of each, or a prefix of it that no other run shares.
+
+    Returns
+    -------
+    Deletion
+        What was deleted, with its size in bytes. Artifacts that other runs use stay; so do journals on devices of other
+        machines.
+
+    Raises
+    ------
+    RunNotFoundError, FencedError
+        No run has an id, or a process still drives it. In either case no run is deleted.
+    """
+    folders = list(dict.fromkeys(map(find, run_ids)))
+    with ExitStack() as fences:
+        for folder in folders:
+            try:
+                fences.enter_context(take_fence(folder / "journal.sqlite"))
+            except FencedError:
+                raise FencedError(f"run {folder.name} is measured now. Stop it, and delete it then.") from None
+        sweeps = {folder: _read_sweep(folder) for folder in folders}
+        digests = {digest for sweep in sweeps.values() for digest in _list_artifacts(sweep)}
+        if digests:
+            others = (get_runs_dir() / run_id for run_id in list_ids() if has_metadata(run_id))
+            sweeps_of_others = (_read_sweep(folder) for folder in others if folder not in sweeps)
+            digests -= {digest for sweep in sweeps_of_others for digest in _list_artifacts(sweep)}
+        return Deletion(
+            runs={folder.name: _remove(folder, sweep) for folder, sweep in sweeps.items()},
+            artifacts=dict(_remove_artifacts(digests)),
+        )
+
+
+def _read_sweep(folder: Path) -> dict[str, Any]:
+    """Read the sweep of a run as JSON; an empty one of a damaged run, which can be deleted too."""
+    with suppress(NgbkitError):
+        return dict(load_metadata(folder)["sweep"])
+    return {}
+
+
+def _list_artifacts(sweep: dict[str, Any]) -> Iterator[str]:
+    for workload in sweep.get("workloads", ()):
+        yield from workload["artifacts"]
+
+
+def _remove(folder: Path, sweep: dict[str, Any]) -> int:
+    """Remove the files of a run, first that without which it is none; return their size in bytes."""
+    state_dir = options.get_state_dir()
+    journals = [
+        path
+        for device in filter(is_label, sweep.get("devices", ()))
+        for path in list_journals(state_dir, device, folder.name)
+    ]
+    logs = [Path(f"{journal}{suffix}") for journal in journals for suffix in ("", "-wal", "-shm", ".lock")]
+    size = _measure(folder.rglob("*")) + _measure(logs)
+    (folder / "run.json").unlink(missing_ok=True)
+    for path in logs:
+        path.unlink(missing_ok=True)
+    shutil.rmtree(folder)
+    return size
+
+
+def _remove_artifacts(digests: Iterable[str]) -> Iterator[tuple[str, int]]:
+    store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
+    for path in map(store.locate, sorted(digests)):
+        if path.is_file():
+            yield path.name, _measure([path])
+            path.unlink()
+
+
+def _measure(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in paths if path.is_file())

@@ -1,0 +1,176 @@
+"""The summary of a run: its sweep in short, its trials by status, its end, its context and its size."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.runs.folders import get_runs_dir, load_metadata, parse_sweep, read_sweep
+from ngbkit.runs.run_context import RunContext
+
+if TYPE_CHECKING:
+    from ngbkit.sweep.grid import Grid
+
+RUNNING, INTERRUPTED = "running", "interrupted"
+"""The states of a run whose end is not recorded: a process still drives it, or its process ended without a word."""
+
+# The words for options of a sweep of which a change is displayed with the values alone.
+_LISTS = ("compilers", "devices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run in one line.
+
+    Parameters
+    ----------
+    id
+        The run's id.
+    created
+        Seconds since the epoch.
+    sweep_id
+        The content hash of its sweep.
+    trials
+        The number of its trials.
+    networks
+        The content hash of each network, by name.
+    request
+        The other options of its sweep, as plain JSON.
+    options
+        Those options that are not defaults, as a shell takes them.
+    statuses
+        Number of trials of each status, ``pending`` included.
+    other_work_percent
+        By device, how much of all cores other work used when the run began, if that was much.
+    context
+        The notebook and the cell that started it, and its note.
+    state
+        ``"running"``, ``"finished"``, ``"stopped"``, ``"failed"``; or ``"interrupted"`` if its process ended before it.
+    error
+        The reason why it failed; empty for others.
+    bytes
+        The size of its folder.
+    """
+
+    id: str
+    created: float
+    sweep_id: str
+    trials: int
+    networks: Mapping[str, str]
+    request: Mapping[str, Any]
+    options: str
+    statuses: Mapping[str, int]
+    other_work_percent: Mapping[str, float]
+    context: RunContext
+    state: str
+    error: str
+    bytes: int
+
+    @property
+    def sweep(self) -> Grid:
+        """Its whole sweep, read from its folder."""
+        return read_sweep(get_runs_dir() / self.id)
+
+    @property
+    def is_resumable(self) -> bool:
+        """True if trials are missing that no process measures."""
+        return self.state != RUNNING and "pending" in self.statuses
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Summary:
+        """Build a summary from the output of `to_json`."""
+        return cls(**{**data, "context": RunContext.from_json(data["context"])})
+
+
+def summarize(folder: Path) -> Summary:
+    """Summarize the run in a folder from its files.
+
+    Raises
+    ------
+    JournalError
+        A file of it is damaged or missing, or a newer ngbkit wrote it.
+    """
+    from ngbkit.hardware.conditions import BUSY_PERCENT
+    from ngbkit.sweep.journal import Journal
+    from ngbkit.sweep.trials import ANCHOR
+
+    metadata = load_metadata(folder)
+    sweep = parse_sweep(folder, metadata)
+    with Journal(folder / "journal.sqlite", writable=False) as journal:
+        by_trial, environments, endings = journal.statuses(), journal.notes("environment"), journal.notes("ending")
+    statuses = Counter(status for trial_id, status in by_trial.items() if not trial_id.startswith(ANCHOR))
+    statuses["pending"] = len(sweep) - sum(statuses.values())
+    shares = {label: device.get("conditions", {}).get("other_busy_percent") for label, device in environments.items()}
+    ending = endings.get("run", {"state": RUNNING if statuses["pending"] else "finished", "error": ""})
+    return Summary(
+        id=folder.name,
+        created=metadata["created"],
+        sweep_id=sweep.id,
+        trials=len(sweep),
+        networks={workload.name: workload.id for workload in sweep.workloads},
+        request={name: value for name, value in metadata["sweep"].items() if name != "workloads"},
+        options=shlex.join(sweep.to_words()),
+        statuses=dict(+statuses),
+        other_work_percent={label: share for label, share in shares.items() if (share or 0) >= BUSY_PERCENT},
+        context=RunContext.load(folder),
+        **ending,
+        bytes=sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()),
+    )
+
+
+def list_changes(before: Summary, after: Summary) -> list[str]:
+    """List the changes from one run to a later one, shortly: ``["model: 3 lines", "+ openvino", "batch 1 → 1,4"]``."""
+    return [*_list_network_changes(before, after), *_list_option_changes(before.request, after.request)]
+
+
+def _list_network_changes(before: Summary, after: Summary) -> Iterator[str]:
+    changed = [name for name, network in after.networks.items() if before.networks.get(name, network) != network]
+    if changed:
+        count = _count_lines(before.context.code, after.context.code)
+        lines = "1 line" if count == 1 else f"{count} lines"
+        yield f"{', '.join(changed)}: {lines if count else 'other content'}"
+    yield from _list_differences(list(before.networks), list(after.networks))
+
+
+def _list_option_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in after:
+        old, new = before.get(name), after[name]
+        if old == new:
+            continue
+        if name in _LISTS:
+            yield from _list_differences(old or (), new)
+        elif name == "factors":
+            levels = dict(old or {})
+            yield from (
+                f"{factor} {_format(levels.get(factor))} → {_format(values)}"
+                for factor, values in {**dict.fromkeys(levels), **new}.items()
+                if levels.get(factor) != values
+            )
+        else:
+            yield f"{'batch' if name == 'batch_sizes' else name.replace('_', ' ')} {_format(old)} → {_format(new)}"
+
+
+def _list_differences(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    yield from (f"+ {name}" for name in after if name not in before)
+    yield from (f"- {name}" for name in before if name not in after)
+
+
+def _count_lines(before: Sequence[str], after: Sequence[str]) -> int:
+    """Count the lines that were replaced, added or removed."""
+    old, new = Counter(before), Counter(after)
+    return max((old - new).total(), (new - old).total())
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
