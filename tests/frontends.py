@@ -77,7 +77,7 @@ class Desk:
         action()
 
     def _list_runs(self) -> set[str]:
-        return {path.name for path in (self.folder / "state" / options.LAYOUT.runs).glob("*")}
+        return {path.name for path in (self.folder / "state" / options.LAYOUT.runs).glob("*") if path.is_dir()}
 
     def run(self, command: Sequence[str], interrupt: Callable[[int], object] | None = None, runs: int = 1) -> str:
         """Run a program to its end, or to the interrupt of its last run by its process id, and return its output."""

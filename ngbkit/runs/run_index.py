@@ -63,7 +63,8 @@ def summaries(report: Callable[[NgbkitError], None] = _ignore) -> Iterator[Summa
     for run_id in run_ids:
         if run_id not in entries and has_metadata(run_id):
             try:
-                changes[run_id] = entries[run_id] = _Entry(load_metadata(path.with_name(run_id))["created"])
+                created = float(load_metadata(path.with_name(run_id))["created"])  # as SQLite returns it
+                changes[run_id] = entries[run_id] = _Entry(created)
             except NgbkitError as error:
                 report(error)
     # By the moment, and not by the id, whose time a clock may have set back.

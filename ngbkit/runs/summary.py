@@ -113,7 +113,7 @@ def summarize(folder: Path) -> Summary:
     ending = endings.get("run", {"state": RUNNING if statuses["pending"] else "finished", "error": ""})
     return Summary(
         id=folder.name,
-        created=metadata["created"],
+        created=float(metadata["created"]),
         sweep_id=sweep.id,
         trials=len(sweep),
         networks={workload.name: workload.id for workload in sweep.workloads},

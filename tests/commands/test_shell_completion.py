@@ -45,9 +45,11 @@ LINES = {
 PROGRAM = """
 import json, os, sys
 from ngbkit import cli, registry
-from ngbkit.commands import runs
+from ngbkit.runs import folders, run_index
 
-runs.list_runs = lambda: [{"run": name} for name in ("20300101-000000-abcd", "20290101-000000-abcd")]
+folders.list_ids = lambda: ["20300101-000000-abcd", "20290101-000000-abcd"]
+folders.has_metadata = lambda name: True
+run_index.recall = lambda names: {}
 list_names = registry.list_names
 COMPILERS = ["identity", "onnxruntime", "openvino"]
 registry.list_names = lambda group: COMPILERS if group == registry.COMPILERS else list_names(group)
