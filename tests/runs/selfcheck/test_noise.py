@@ -155,7 +155,7 @@ def test_an_interrupt_ends_the_busy_process(state_dir: Path, processes: Processe
     finally:
         process.kill()
         process.wait()
-    newest = max(folder.name for folder in (state_dir / "runs").iterdir())
+    newest = max(folder.name for folder in (state_dir / "runs").iterdir() if folder.is_dir())
 
     assert 130 == process.returncode
     assert f"`ngbkit resume {newest}` and then: `ngbkit selfcheck --run {newest}`" in message
