@@ -160,9 +160,8 @@ def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *l
     if args.json:
         rows = tables.build_trial_table(data).to_dict(orient="records")
         return Answer(json=to_json_value(rows), code=code)
-    parts = [tables.to_text(tables.compact(data, figure)) for figure in figures]
-    sentences = "\n".join(["\n\n".join([*parts, *filter(None, ["\n".join(conclude(data))])]), *lines])
-    return Answer(text=sentences, code=code)
+    parts = [*map(tables.to_text, tables.compact_all(data, figures)), conclude(data).to_text(), "\n".join(lines)]
+    return Answer(text="\n\n".join(filter(None, parts)), code=code)
 
 
 def print_progress(line: str) -> None:

@@ -1,10 +1,10 @@
-"""The disturbances of a run and its conclusions, in sentences: conclusive trials, the fastest ones, and next steps."""
+"""The disturbances of a run and its conclusions, in sentences: the fastest, what is not conclusive, the next step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
@@ -15,19 +15,27 @@ from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL
-from ngbkit.errors import MetricError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
-from ngbkit.metrics.rankings.networks import describe_fastest_networks
-from ngbkit.metrics.rankings.ranking import ranking
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.rankings.candidates import RankingCandidate
+from ngbkit.metrics.rankings.networks import Contest, NetworkComparison, list_contests
 from ngbkit.metrics.ratios import is_hosted
-from ngbkit.metrics.trial_names import join_names, name_group, name_network, name_places, name_trial
+from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
 QUIET = 0.1
+# A verdict names so many winners, and so many groups without any; its details have so many groups.
+_MOST, _MOST_GROUPS = 2, 12
+# More rounds than this take hours, for a difference of no use.
+_MOST_ROUNDS = 1000
+_MANNERS = {
+    "side by side": "",
+    "normalised by anchors": ", normalised by anchors",
+    "minutes apart": ", measured minutes apart",
+}
 
 
 def describe_contention(data: Data) -> str:
@@ -62,8 +70,32 @@ def _describe_contended_samples(data: Data) -> str:
     return f"{100 * share:.0f} % of the samples were contended{reason}"
 
 
-def conclude(data: Data) -> list[str]:
-    """Draw the conclusions that the intervals of a run allow, one per line.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusions:
+    """The conclusions that the intervals of a run allow.
+
+    Parameters
+    ----------
+    verdict
+        At most three sentences: the fastest with its lead, what is not conclusive, and the next step.
+    details
+        The sentences behind them: every group, and what intervals allow for.
+    """
+
+    verdict: Sequence[str]
+    details: Sequence[str]
+
+    def to_text(self) -> str:
+        """Render the conclusions for a terminal, the details below the verdict."""
+        more = "\n".join(["more:", *(f"  {line}" for line in self.details)]) if self.details else ""
+        return "\n\n".join(filter(None, ["\n".join(self.verdict), more]))
+
+
+def conclude(data: Data) -> Conclusions:
+    """Draw the conclusions that the intervals of a run allow.
+
+    Where several compilers were measured, one of a group is the fastest if it is surely faster than each other one that
+    was checked, and than each that was not. Networks without factors compete by the fastest compiler of each.
 
     Parameters
     ----------
@@ -72,45 +104,165 @@ def conclude(data: Data) -> list[str]:
 
     Returns
     -------
-    list of str
-        The trials that were not checked, and those that too few uncontended rounds leave inconclusive, if there are
-        any; where several compilers were measured, the fastest of each group where it is sure, the ties, and what would
-        settle them; where several networks were, the fastest of each device and batch size, or that it is not
-        conclusive; and what intervals allow for on a virtual machine.
+    Conclusions
+        Empty for a run without rounds or without rivals.
     """
-    lines = _describe_unchecked(data)
-    if inconclusive := _list_inconclusive(data):
-        count = count_measured(data)
-        names = f" ({join_names(inconclusive)})" if len(inconclusive) < count else ""
-        lines.append(
-            f"{len(inconclusive)} of {count} trials are not conclusive, since too few of their rounds were uncontended"
-            f"{names}. When the machine is quiet, measure them again: "
-            f"`ngbkit resume {_name_run(data)} --retry {INCONCLUSIVE}`."
-        )
-    return [
-        *lines,
-        *_describe_winners(data, set(inconclusive)),
-        *describe_fastest_networks(data),
+    unchecked, contended, contests = list_unchecked(data), _list_inconclusive(data), list_contests(data)
+    with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
+    writer = _Writer(run=_name_run(data), with_device=with_device, total=count_measured(data))
+    verdict = [
+        writer.describe_winners(contests),
+        writer.describe_doubts(contests, unchecked, contended),
+        writer.advise(contests, unchecked, contended),
+    ]
+    details = [
+        *writer.describe_groups(contests),
+        *writer.describe_unchecked(unchecked),
+        *writer.describe_contended(contended),
         *_describe_allowance(data),
     ]
+    return Conclusions(verdict=list(filter(None, verdict)), details=details)
 
 
-def _describe_unchecked(data: Data) -> list[str]:
-    """Describe which trials were not checked, why, and the remedy."""
-    names = list_unchecked(data)
-    if not names:
-        return []
-    count, total = sum(map(len, names.values())), count_measured(data)
-    reasons = "; ".join(
-        ("" if len(trials) == total else f"{join_names(trials)}: ") + reason.rstrip(".")
-        for reason, trials in names.items()
-    )
-    was, clause = ("was", "it is") if count == 1 else ("were", "they are")
-    return [
-        f"{count} of {total} trials {was} not checked: {reasons}. A wrong answer would not be noticed, so {clause} "
-        f"never called the fastest. Remove the reason and run again; `ngbkit resume {_name_run(data)} --retry "
-        f"{NOT_CHECKED}` repeats these trials of an unchanged network."
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Writer:
+    """Writes the sentences of one run."""
+
+    run: str
+    with_device: bool  # whether there are several
+    total: int  # of the trials that were measured
+
+    def describe_winners(self, contests: Sequence[Contest]) -> str:
+        """Describe the fastest compilers and networks with their leads; empty if none is sure."""
+        parts = []
+        for subject, noun in (("compiler", "Fastest"), ("network", "Fastest network")):
+            rivals = [contest for contest in contests if contest.subject == subject]
+            winners: dict[str, list[Contest]] = {}
+            for contest in rivals:
+                if contest.conclusive:
+                    winners.setdefault(getattr(contest.first, subject), []).append(contest)
+            names = sorted(winners, key=lambda name: -len(winners[name]))
+            texts = [self._describe_wins(name, winners[name], len(rivals)) for name in names[:_MOST]]
+            texts += [f"{len(names) - _MOST} others elsewhere"] if len(names) > _MOST else []
+            parts += [f"{noun}: {'; '.join(texts)}."] if texts else []
+        return " ".join(parts)
+
+    def _describe_wins(self, name: str, wins: Sequence[Contest], total: int) -> str:
+        """Describe the groups of a winner, and its leads over the next in them."""
+        leads = sorted(contest.comparisons[0].estimate for contest in wins)
+        if len(wins) == 1:
+            (win,) = wins
+            place = f"for {self._name_place(win)}" if win.subject == "compiler" else self._name_cell(win)
+            return f"{name} {place}, {leads[0]} times {_name_column(win, win.comparisons[0].second)}"
+        groups = f"{len(wins)} of {total}" if len(wins) < total else f"all {total}" if total > 2 else "both"
+        return f"{name} in {groups} groups, {leads[0]} to {leads[-1]} times the next"
+
+    def describe_doubts(
+        self, contests: Sequence[Contest], unchecked: dict[str, list[str]], contended: Sequence[str]
+    ) -> str:
+        """Describe what is not conclusive; empty if all is."""
+        undecided = [contest for contest in contests if not contest.conclusive]
+        parts = []
+        if undecided:
+            names = "; ".join(f"{self._name_place(contest)}: {_describe_rivals(contest)}" for contest in undecided)
+            text = f"the fastest in {len(undecided)} of {len(contests)} groups"
+            parts.append(f"{text} ({names})" if len(undecided) <= _MOST else text)
+        if contended and not undecided:
+            parts.append(f"{len(contended)} of {self.total} trials, of which too few rounds were uncontended")
+        text = f"Not conclusive: {', and '.join(parts)}." if parts else ""
+        count = sum(map(len, unchecked.values()))
+        checks = f"Not checked: {count} of {self.total} trials, which are never called the fastest." if count else ""
+        return " ".join(filter(None, [text, checks]))
+
+    def advise(self, contests: Sequence[Contest], unchecked: dict[str, list[str]], contended: Sequence[str]) -> str:
+        """Name the one measurement that removes most doubt; empty without any."""
+        if unchecked:
+            return (
+                "Next: remove the reason why trials were not checked, and run again; "
+                f"`ngbkit resume {self.run} --retry {NOT_CHECKED}` repeats those of an unchanged network."
+            )
+        if contended:
+            return f"Next: when the machine is quiet, `ngbkit resume {self.run} --retry {INCONCLUSIVE}`."
+        rivals = [comparison for contest in contests for comparison in contest.rivals]
+        if not rivals:
+            return ""
+        rounds = [more for comparison in rivals if (more := comparison.count_more_rounds()) <= _MOST_ROUNDS]
+        if rounds:
+            return f"Next: `ngbkit resume {self.run} --settle` measures about {max(rounds):.0f} more rounds of these."
+        return "Choose any of these: two processes of one program differ by as much."
+
+    def describe_groups(self, contests: Sequence[Contest]) -> list[str]:
+        """Describe the result of each contest in a sentence, the undecided ones first; none where there is only one."""
+        if len(contests) < 2:
+            return []
+        ordered = sorted(contests, key=lambda contest: contest.conclusive)
+        more = [f"{len(ordered) - _MOST_GROUPS} more groups"] if len(ordered) > _MOST_GROUPS else []
+        return [*map(self._describe_group, ordered[:_MOST_GROUPS]), *more]
+
+    def _describe_group(self, contest: Contest) -> str:
+        place, closest = self._name_place(contest), contest.comparisons[0]
+        if not contest.conclusive:
+            return f"{place}: not conclusive, {_describe_rivals(contest)}."
+        manner = _MANNERS[closest.lead.compared]
+        lead = f"{closest.estimate} times {_name_column(contest, closest.second)}{manner}"
+        return f"{place}: {_name_column(contest, contest.first)} is the fastest, {lead}."
+
+    def _name_place(self, contest: Contest) -> str:
+        if contest.subject == "network":
+            return f"networks {self._name_cell(contest)}"
+        device = f" on {contest.device}" if self.with_device else ""
+        return f"{contest.first.network}{device} batch {contest.batch_size}"
+
+    def _name_cell(self, contest: Contest) -> str:
+        return f"at batch {contest.batch_size}" + (f" on {contest.device}" if self.with_device else "")
+
+    def describe_unchecked(self, unchecked: dict[str, list[str]]) -> list[str]:
+        """Describe which trials were not checked, and why."""
+        return [
+            f"Not checked: {'all trials' if len(names) == self.total else join_names(names)}: {reason}"
+            for reason, names in unchecked.items()
+        ]
+
+    def describe_contended(self, contended: Sequence[str]) -> list[str]:
+        """Name the trials of which too few rounds were uncontended."""
+        if not contended:
+            return []
+        return [
+            f"{len(contended)} of {self.total} trials have too few uncontended rounds"
+            f"{f': {join_names(contended)}' if len(contended) < self.total else ''}."
+        ]
+
+
+def _describe_rivals(contest: Contest) -> str:
+    """Describe between which columns a contest is undecided, and why."""
+    if not contest.first.checked:
+        return f"none of {len(contest.comparisons) + 1} was checked"
+    names = [_name_column(contest, comparison.second) for comparison in contest.rivals]
+    columns = f"{_name_column(contest, contest.first)} or {' or '.join(names[:_MOST])}"
+    columns += f" or {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"{columns}, {_explain(contest.rivals[0])}"
+
+
+def _explain(comparison: NetworkComparison) -> str:
+    """Explain why a comparison is not conclusive."""
+    estimate = comparison.estimate
+    ratio = str(Estimate(float(estimate), estimate.low, estimate.high))
+    if not comparison.second.checked:
+        return "which was not checked"
+    if math.isnan(comparison.probability):
+        return "too few rounds for an interval"
+    if estimate.low <= 1 <= estimate.high:
+        return f"{ratio} times as fast{_MANNERS[comparison.lead.compared]}"
+    return f"{ratio} times as fast in too few uncontended rounds"
+
+
+def _name_column(contest: Contest, column: RankingCandidate) -> str:
+    """Name a column: a compiler, or a network with its compiler where they differ."""
+    if contest.subject == "compiler":
+        return column.compiler
+    columns = [contest.first, *(comparison.second for comparison in contest.comparisons)]
+    differ = len({each.compiler for each in columns}) > 1
+    return f"{column.network} ({column.compiler})" if differ else column.network
 
 
 def _name_run(data: Data) -> str:
@@ -155,64 +307,3 @@ def _list_inconclusive(data: Data) -> list[str]:
         rows = frame[~frame["uncontended"].astype(bool) & frame["status"].isin(MEASURED)].to_dict("records")
         names += [name_trial(row, factors) for row in rows]
     return names
-
-
-def _describe_winners(data: Data, inconclusive: set[str]) -> list[str]:
-    """Sentences on the fastest compiler of each group: where it is sure, and where it is not."""
-    try:
-        ranked = ranking(data, unlike="mask")
-    except MetricError:
-        return []
-    factors = list_factors(data)
-    winners: dict[str, dict[str, list[str]]] = {}
-    ties: list[str] = []
-    more_rounds_help = False
-    ranked["where"] = name_places(data, ranked)
-    rows = ranked.to_dict("records")
-    keys = ["workload", *factors, "device", "batch_size"]
-    for _, members in groupby(rows, key=lambda row: tuple(str(row[key]) for key in keys)):
-        group = list(members)
-        if len(group) < 2:
-            continue
-        name = name_group(group[0], factors)
-        if not group[0]["checked"]:
-            ties.append(f"{name}: none of {', '.join(row['compiler'] for row in group)} was checked")
-            continue
-        first, probability = group[0]["compiler"], group[0]["probability"]
-        is_conclusive = not {f"{row['compiler']} on {name}" for row in group[:2]} & inconclusive
-        unchecked = [f"{row['compiler']} (not checked)" for row in group if _may_be_faster_unchecked(row)]
-        if probability >= LEVEL and is_conclusive and not unchecked:
-            networks = winners.setdefault(first, {})
-            networks.setdefault(name_network(group[0], factors), []).append(str(group[0]["batch_size"]))
-        else:
-            more_rounds_help |= is_conclusive and not probability >= LEVEL
-            ties.append(f"{name}: {_describe_tie(group, unchecked)}")
-    count = sum(len(sizes) for networks in winners.values() for sizes in networks.values()) + len(ties)
-    lines = [
-        f"Fastest: {compiler}, for {join_names(_name_groups(networks), '; ')}."
-        for compiler, networks in winners.items()
-    ]
-    if ties:
-        lines.append(f"The fastest is not conclusive in {len(ties)} of {count} groups. {join_names(ties, '; ')}.")
-    if more_rounds_help:
-        lines.append("More rounds separate compilers that differ: raise -r, or set --precision 1%.")
-    return lines
-
-
-def _describe_tie(group: Sequence[Mapping[Any, Any]], unchecked: Sequence[str]) -> str:
-    """Describe the first of a group, how sure it is, and its rivals, with those that were not checked."""
-    probability = group[0]["probability"]
-    chance = f"p = {probability:.2f}" if np.isfinite(probability) else "too few rounds for a probability"
-    chance += " among those checked" if unchecked else ""
-    checked = [row["compiler"] for row in group[1:] if row["checked"] and row["probability"] >= 1 - LEVEL]
-    rivals = [*checked, *unchecked] or [group[1]["compiler"]]
-    return f"{group[0]['compiler']} ({chance}) or {' or '.join(rivals)}"
-
-
-def _name_groups(networks: dict[str, list[str]]) -> list[str]:
-    return [f"{name} batch {', '.join(sizes)}" for name, sizes in networks.items()]
-
-
-def _may_be_faster_unchecked(row: Mapping[Any, Any]) -> bool:
-    """Return whether a row of a ranking was not checked and may be faster than all that were."""
-    return not row["checked"] and (row["of_best"] >= 1 or row["probability"] >= 1 - LEVEL)

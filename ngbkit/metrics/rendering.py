@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate, Uncertain
-from ngbkit.sweep.records import STATUSES
+from ngbkit.sweep.records import MEASURED, OPEN, STATUSES
 from ngbkit.tabular import Texts
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FAILED = frozenset(STATUSES) - {"ok"}
+_FAILED = frozenset(STATUSES).difference(MEASURED, OPEN)
 _UNLIMITED = 100_000
 
 

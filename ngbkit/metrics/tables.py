@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,16 @@ from ngbkit.sweep.variables import VARIABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "build_trial_table", "compact", "format_number", "list_figures", "to_html", "to_text"]
+__all__ = [
+    "Table",
+    "build_trial_table",
+    "compact",
+    "compact_all",
+    "format_number",
+    "list_figures",
+    "to_html",
+    "to_text",
+]
 
 # The number of curves that a note names.
 _MOST = 6
@@ -123,6 +132,15 @@ def compact(
         *contracts.list_uncompared(data, metric.against if metric else ()),
     ]
     return table
+
+
+def compact_all(data: Data, figures: Sequence[str]) -> list[pd.DataFrame]:
+    """Build the tables of several figures, displayed one below the other: the last has the notes that they share."""
+    frames = [compact(data, figure) for figure in figures]
+    for number, frame in enumerate(frames, start=1):
+        below = {note for later in frames[number:] for note in later.attrs["notes"]}
+        frame.attrs["notes"] = [note for note in frame.attrs["notes"] if note not in below]
+    return frames
 
 
 @dataclass(frozen=True, slots=True, eq=False)

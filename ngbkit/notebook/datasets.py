@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ _MOST_ROWS = 40
 
 def to_html(data: Data) -> str:
     """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
+    from ngbkit.figures.captions import describe_provenance
     from ngbkit.metrics import tables
 
     inner = _to_xarray_html(data)
@@ -29,19 +29,20 @@ def to_html(data: Data) -> str:
         return inner
     body = "".join(map(tables.to_html, frames))
     return (
-        f"{body}<p><small>{escape(' · '.join(_describe(data)))}</small></p>"
+        f"{body}<p><small>{escape(describe_provenance(data))}</small></p>"
         f"<details><summary>{escape(_summarize(data))}</summary>{inner}</details>"
     )
 
 
 def to_text(data: Data) -> str:
     """Render a dataset as text: see `to_html`."""
+    from ngbkit.figures.captions import describe_provenance
     from ngbkit.metrics import tables
 
     if (frames := _build_tables(data)) is None:
         return repr(data)
     return "\n".join(
-        [*map(tables.to_text, frames), " · ".join(_describe(data)), f"{_summarize(data)}; print() shows all of it"]
+        [*map(tables.to_text, frames), describe_provenance(data), f"{_summarize(data)}; print() shows all of it"]
     )
 
 
@@ -62,7 +63,7 @@ def _build_tables(data: Data) -> list[pd.DataFrame] | None:
     from ngbkit.metrics import tables
 
     try:
-        frames = [tables.compact(data, figure) for figure in choose_figures(data)]
+        frames = tables.compact_all(data, choose_figures(data))
     except Exception:  # noqa: BLE001  users select and compute as they like: a display never raises
         return None
     return [_shorten(frame) for frame in frames]
@@ -82,16 +83,6 @@ def _shorten(frame: pd.DataFrame) -> pd.DataFrame:
     shortened.attrs = dict(frame.attrs)
     shortened.attrs["notes"] = [f"… and {len(frame) - _MOST_ROWS} more rows", *frame.attrs["notes"]]
     return shortened
-
-
-def _describe(data: Data) -> Iterator[str]:
-    """Describe what the values are from, and what disturbed them."""
-    from ngbkit.figures.captions import describe_provenance
-    from ngbkit.metrics.conclusions import describe_contention
-
-    yield describe_provenance(data)
-    if disturbance := describe_contention(data):
-        yield disturbance
 
 
 def _summarize(data: Data) -> str:

@@ -12,9 +12,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import streams
-from ngbkit.commands.answer import quote_code
 from ngbkit.commands.shell import choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
+from ngbkit.notebook import verdict
 from ngbkit.notebook.live_table import LiveTable
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_warnings
 from ngbkit.runs.time_left import format_duration
@@ -58,35 +58,34 @@ class Snapshot:
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
-            notes = "<br>".join(map(quote_code, [*self.notices, *list_warnings(self.run)]))
+            notes = verdict.join_lines([*self.notices, *list_warnings(self.run)])
             return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "") + self.table
+        from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_html
 
-        notes = "<br>".join([line, *map(quote_code, self._list_remarks())])
         tables = "".join(map(to_html, self._build_tables()))
-        return f"{tables}<p><small>{notes}</small></p>"
+        remarks = verdict.join_lines(point_to_failures(self.run))
+        origin = "<br>".join(filter(None, [line, remarks]))
+        return f"{tables}{verdict.to_html(conclude(self.data), list_warnings(self.run))}<p><small>{origin}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
             return "\n".join([self._describe(), *self.notices, *list_warnings(self.run)])
+        from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_text
 
-        return "\n".join([*map(to_text, self._build_tables()), self._describe(), *self._list_remarks()])
+        conclusions = translate_commands(conclude(self.data).to_text(), "magic")
+        remarks = [translate_commands(line, "magic") for line in point_to_failures(self.run)]
+        return "\n".join(
+            [*map(to_text, self._build_tables()), *filter(None, [conclusions]), "", self._describe(), *remarks]
+        )
 
     def _build_tables(self) -> list[pd.DataFrame]:
-        from ngbkit.metrics.tables import compact
+        from ngbkit.metrics.tables import compact_all
 
         if self.data is None or not self.with_tables:
             return []
-        return [compact(self.data, figure) for figure in choose_figures(self.data)]
-
-    def _list_remarks(self) -> list[str]:
-        """List the conclusions, what disturbed the run, and the command that shows why trials failed."""
-        from ngbkit.metrics.conclusions import conclude
-
-        conclusions = conclude(self.data) if self.data is not None else []
-        lines = [*conclusions, *list_warnings(self.run), *point_to_failures(self.run)]
-        return [translate_commands(line, "magic") for line in lines]
+        return compact_all(self.data, choose_figures(self.data))
 
     def _describe(self) -> str:
         line = describe(self.run)

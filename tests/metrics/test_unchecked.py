@@ -95,38 +95,36 @@ def test_means_of_groups_are_marked_where_a_member_was_not_checked() -> None:
     assert [False, False, True] == [str(cell).endswith("?") for cell in table.iloc[0]]
 
 
-def test_conclusions_open_with_what_was_not_checked() -> None:
-    """The conclusions open with the unchecked trial, which is never the fastest."""
-    first, *others = conclude(measure())
+def test_an_unchecked_trial_is_never_called_the_fastest() -> None:
+    """The verdict names the unchecked rival, and the details the reason."""
+    conclusions = conclude(measure())
 
-    assert first == (
-        f"1 of 3 trials was not checked: inductor on net batch 1: {REASON}. A wrong answer would not be noticed, so it "
-        "is never called the fastest. Remove the reason and run again; `ngbkit resume r1 --retry not-checked` "
-        "repeats these trials of an unchanged network."
-    )
     assert [
-        "The fastest is not conclusive in 1 of 1 groups. net batch 1: onnxruntime (p = 1.00 among those checked) or "
-        "inductor (not checked)."
-    ] == others
+        "Not conclusive: the fastest in 1 of 1 groups (net batch 1: onnxruntime or inductor, which was not checked). "
+        "Not checked: 1 of 3 trials, which are never called the fastest.",
+        "Next: remove the reason why trials were not checked, and run again; `ngbkit resume r1 --retry not-checked` "
+        "repeats those of an unchanged network.",
+    ] == conclusions.verdict
+    assert [f"Not checked: inductor on net batch 1: {REASON}"] == conclusions.details
 
 
 def test_a_slow_trial_that_was_not_checked_keeps_no_other_from_winning() -> None:
     """The fastest is faster than all that were checked, and than the time of the others."""
-    first, *others = conclude(measure(unchecked=("onnxruntime",)))
+    winner, doubt, _ = conclude(measure(unchecked=("onnxruntime",))).verdict
 
-    assert "onnxruntime on net batch 1" in first
-    assert ["Fastest: inductor, for net batch 1."] == others
+    assert winner.startswith("Fastest: inductor for net batch 1, 3.9")
+    assert winner.endswith(" times identity.")
+    assert "Not checked: 1 of 3 trials, which are never called the fastest." == doubt
 
 
 def test_a_group_without_any_check_has_no_fastest() -> None:
     """A group without any check has no fastest compiler and no fastest network."""
-    lines = conclude(measure("a", "b", unchecked=tuple(SPEEDS)))
+    conclusions = conclude(measure("a", "b", unchecked=tuple(SPEEDS)))
 
-    assert lines[0].startswith(f"6 of 6 trials were not checked: {REASON}. ")
-    assert "a batch 1: none of inductor, onnxruntime, identity was checked" in lines[1]
-    assert "The fastest network at batch 1 on cpu is not conclusive: a, 2.0" in lines[2]
-    assert lines[2].endswith("(? a and b were not checked).")
-    assert not any(line.startswith("Fastest") or "is the fastest" in line for line in lines)
+    assert conclusions.verdict[0].startswith("Not conclusive: the fastest in 3 of 3 groups. Not checked: 6 of 6 ")
+    assert "a batch 1: not conclusive, none of 3 was checked." == conclusions.details[0]
+    assert f"Not checked: all trials: {REASON}" == conclusions.details[-1]
+    assert "Fastest" not in conclusions.to_text()
 
 
 def test_a_network_is_compared_by_its_checked_columns() -> None:

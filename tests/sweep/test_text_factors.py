@@ -166,4 +166,4 @@ def test_tables_and_conclusions_name_the_texts() -> None:
 
     assert list(VARIANTS) == compact(ds, "speedup").index.unique("variant").tolist()
     assert "residual" in to_text(compact(ds, "speedup", select={"variant": "residual"}))
-    assert "net variant=plain batch 1" in " ".join(conclude(ds))
+    assert "net variant=plain batch 1" in conclude(ds).to_text()

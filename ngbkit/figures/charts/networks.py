@@ -51,7 +51,7 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
     if len(names) < 2:
         raise MetricError(
             f"networks() compares networks, and this dataset has only {', '.join(names) or 'none'}. "
-            "Measure several in one sweep: ngbkit run resnet18 deit_tiny_patch16_224 --together."
+            "Measure several in one sweep: `ngbkit run resnet18 deit_tiny_patch16_224 --together`."
         )
     panels = list(dict.fromkeys(frame["panel"]))
     columns = min(len(panels), max(_WIDTHS))

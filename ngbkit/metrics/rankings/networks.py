@@ -17,7 +17,7 @@ from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import SEED, Sampler
-from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import (
     Cell,
     Lead,
@@ -35,8 +35,6 @@ By = Literal["best", "compiler"]
 
 # Fewer rounds allow no interval.
 _FEWEST_ROUNDS = 10
-# A verdict names so many devices and batch sizes.
-_MOST = 3
 
 
 def compare_networks(
@@ -135,25 +133,6 @@ def network_ranking(
     return pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])
 
 
-def describe_fastest_networks(data: Data) -> list[str]:
-    """Describe which network is the fastest, in a sentence for each device and batch size; none for one network.
-
-    Networks with factors have none: that a deeper network is slower needs no sentence.
-    """
-    try:
-        cells = _list_cells(data, "compare_networks", None, "mask", untuned=False)
-    except MetricError:
-        return []
-    run_id = str(data.attrs.get("run_id") or "RUN")
-    lines = []
-    for (device, batch_size), candidates in cells.items():
-        best = [candidate for candidate in _select_best(candidates) if not candidate.factors]
-        if len(best) > 1:
-            lines.append(_describe_fastest(best, f"at batch {batch_size} on {device}", run_id))
-    more = [f"{len(lines) - _MOST} more: `ds.ngb.network_ranking()`."] if len(lines) > _MOST else []
-    return [*lines[:_MOST], *more]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkComparison:
     """Two networks, and how far it is known which one is faster."""
@@ -168,7 +147,7 @@ class NetworkComparison:
     @property
     def conclusive(self) -> bool:
         """Return whether the interval excludes 1, of enough uncontended rounds, and both were checked."""
-        return self.estimate.conclusive and not self.estimate.low <= 1 <= self.estimate.high
+        return self.estimate.conclusive and (self.estimate.low > 1 or self.estimate.high < 1)
 
     @property
     def allowance(self) -> float:
@@ -211,6 +190,74 @@ class NetworkComparison:
             "rounds": self.lead.rounds,
             "more_rounds": self.count_more_rounds(),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contest:
+    """Columns of one device and batch size of which one is the fastest: a network's compilers, or several networks."""
+
+    device: str
+    batch_size: int
+    subject: Literal["compiler", "network"]
+    first: RankingCandidate  # the one of the highest speed that was checked, unless none was
+    comparisons: Sequence[NetworkComparison]  # of the first with each of the others, the closest first
+
+    @property
+    def rivals(self) -> list[NetworkComparison]:
+        """The comparisons that leave open which column is the fastest."""
+        rivals = [
+            comparison
+            for place, comparison in enumerate(self.comparisons)
+            if _leaves_open(comparison, is_closest=place == 0)
+        ]
+        doubt = sum(1 - comparison.probability for comparison in self.comparisons)
+        return rivals or ([] if doubt <= 1 - LEVEL else list(self.comparisons[:1]))
+
+    @property
+    def conclusive(self) -> bool:
+        """Return whether the first is surely the fastest."""
+        return self.first.checked and not self.rivals
+
+
+def list_contests(data: Data) -> list[Contest]:
+    """List the contests of a dataset, of compilers and then of networks; none without rounds.
+
+    Networks with factors do not compete: that a deeper network is slower is no result.
+    """
+    try:
+        cells = _list_cells(data, "compare_networks", None, "mask", untuned=False)
+    except MetricError:
+        return []
+    compilers, networks = [], []
+    for cell, candidates in cells.items():
+        columns: dict[str, list[RankingCandidate]] = {}
+        for candidate in candidates:
+            columns.setdefault(candidate.network, []).append(candidate)
+        compilers += [
+            _build_contest(cell, "compiler", find_fastest(members), members)
+            for members in columns.values()
+            if len(members) > 1
+        ]
+        best = [candidate for candidate in _select_best(candidates) if not candidate.factors]
+        if len(best) > 1:
+            first = next((candidate for candidate in best if candidate.checked), best[0])
+            networks.append(_build_contest(cell, "network", first, best))
+    return [*compilers, *networks]
+
+
+def _build_contest(
+    cell: Cell, subject: Literal["compiler", "network"], first: RankingCandidate, members: Sequence[RankingCandidate]
+) -> Contest:
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
+    comparisons = [_compare(first, member, sampler) for member in members if member is not first]
+    comparisons.sort(key=lambda comparison: (not comparison.second.checked, float(comparison.estimate)))
+    return Contest(device=cell[0], batch_size=cell[1], subject=subject, first=first, comparisons=comparisons)
+
+
+def _leaves_open(comparison: NetworkComparison, *, is_closest: bool) -> bool:
+    """Return whether a rival may be faster; the closest must be measured in enough uncontended rounds as well."""
+    is_slower = comparison.estimate.low > 1 and comparison.probability >= LEVEL
+    return not is_slower or (is_closest and comparison.second.checked and not comparison.conclusive)
 
 
 def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
@@ -306,52 +353,3 @@ def _rank(candidates: Sequence[RankingCandidate], sampler: Sampler) -> Iterator[
             "compared": "side by side" if is_reference else leads[index].compared,
             "conclusive": candidate.conclusive,
         }
-
-
-def _describe_fastest(candidates: Sequence[RankingCandidate], place: str, run_id: str) -> str:
-    """Describe the fastest of some networks, the one of the highest throughput first."""
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    ranked = list(_rank(candidates, sampler))
-    many_compilers = len({candidate.compiler for candidate in candidates}) > 1
-    names = {candidate.network: _name(candidate, many_compilers) for candidate in candidates}
-    by_name = {candidate.network: candidate for candidate in candidates}
-    first, second = (by_name[row["network"]] for row in ranked[:2])
-    comparison = _compare(first, second, sampler)
-    probability = float(ranked[0]["probability"])
-    manners = {
-        "side by side": "",
-        "normalised by anchors": ", normalised by anchors",
-        "minutes apart": ", measured minutes apart",
-    }
-    measured = f"{comparison.estimate} times {names[second.network]}"
-    manner = manners[comparison.lead.compared]
-    if comparison.conclusive and probability >= LEVEL:
-        chance = "p > 0.999" if probability > 0.999 else f"p = {probability:.3g}"
-        compiled = "" if many_compilers else f" with {first.compiler}"
-        return f"{names[first.network]} is the fastest network {place}{compiled}: {measured} ({chance}{manner})."
-    unchecked = [names[candidate.network] for candidate in (first, second) if not candidate.checked]
-    if math.isnan(probability) and not unchecked:
-        return f"The fastest network {place} is not conclusive: too few rounds for an interval."
-    text = f"The fastest network {place} is not conclusive: {names[first.network]}, {measured}"
-    if unchecked:
-        return (
-            f"{text} ({INCONCLUSIVE} {' and '.join(unchecked)} {'was' if len(unchecked) == 1 else 'were'} not checked)."
-        )
-    return f"{text} (p = {probability:.2f}{manner}); {_advise(comparison, run_id)}."
-
-
-def _advise(comparison: NetworkComparison, run_id: str) -> str:
-    more = comparison.count_more_rounds()
-    command = f"`ngbkit resume {'RUN' if ', ' in run_id else run_id} --settle`"
-    if not comparison.estimate.conclusive:
-        return f"too few rounds were uncontended: when the machine is quiet, {command} measures them again"
-    if math.isinf(more):
-        return "no number of rounds settles it: two processes of one network may differ by as much"
-    if not more:
-        return f"only the order of the others is less sure ({command} measures them again)"
-    kind = "more rounds" if comparison.lead.compared == "side by side" else "rounds side by side"
-    return f"about {more:.0f} {kind} would settle it ({command})"
-
-
-def _name(candidate: RankingCandidate, with_compiler: bool) -> str:
-    return f"{candidate.network} ({candidate.compiler})" if with_compiler else candidate.network

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import ipywidgets as widgets
 
 from ngbkit.errors import translate_commands
+from ngbkit.notebook import verdict
 from ngbkit.notebook.panels import grid
 from ngbkit.notebook.panels.panel import render_error
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_warnings
@@ -88,8 +89,7 @@ def _render_chart(run: Run) -> str:
         html = renderer.to_html(figures.overview(data).to_dict())
     except Exception as error:  # noqa: BLE001  the conclusions need no figure
         html = f"<small>{render_error(error)}</small>"
-    lines = [translate_commands(line, "magic") for line in conclude(data)] if run.ended else []
-    return html + "".join(f"<div><small>{escape(line)}</small></div>" for line in lines)
+    return (verdict.to_html(conclude(data)) if run.ended else "") + html
 
 
 def _render_bars(run: Run) -> str:

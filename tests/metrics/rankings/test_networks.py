@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead
-from ngbkit.metrics.rankings.networks import NetworkComparison, _compare, describe_fastest_networks
+from ngbkit.metrics.rankings.networks import NetworkComparison, _compare, list_contests
 
 ROUNDS = 40
 
@@ -236,7 +237,7 @@ def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> N
         zip(pairs["network_a"], pairs["network_b"], strict=True)
     )
     assert {"side by side"} == {*pairs["compared"]}
-    assert [] == describe_fastest_networks(data)
+    assert [] == list_contests(data)
 
 
 def build_comparison(
@@ -285,7 +286,7 @@ def test_no_number_of_rounds_settles_what_processes_leave_open() -> None:
 
     assert math.isinf(row["more_rounds"])
     assert not row["conclusive"]
-    assert "no number of rounds settles it" in describe_fastest_networks(data)[0]
+    assert conclude(data).verdict[-1].startswith("Choose any of these: ")
 
 
 def test_drift_is_estimated_from_anchors() -> None:
@@ -309,24 +310,23 @@ def test_drift_is_estimated_from_anchors() -> None:
 
 
 def test_a_verdict_names_the_fastest_network() -> None:
-    """A verdict names the fastest of several networks, with its lead and the probability."""
-    (line,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.3}))
+    """A verdict names the fastest of several networks with its lead over the next."""
+    (line,) = conclude(measure({"a": 1.0, "b": 1.3})).verdict
 
-    assert line.startswith("a is the fastest network at batch 1 on cpu with identity: 1.29")
-    assert line.endswith("times b (p > 0.999).")
-    assert line in conclude(measure({"a": 1.0, "b": 1.3}))
-    assert [] == describe_fastest_networks(measure({"a": 1.0}))
+    assert line.startswith("Fastest network: a at batch 1, 1.29")
+    assert line.endswith(" times b.")
+    assert [] == conclude(measure({"a": 1.0})).verdict
 
 
 def test_a_verdict_says_what_is_not_conclusive() -> None:
     """A verdict reports an inconclusive comparison and the rounds that would settle it."""
-    (close,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.0005}))
-    (untied,) = describe_fastest_networks(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2}))
+    close = "\n".join(conclude(measure({"a": 1.0, "b": 1.0005})).verdict)
+    apart = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).verdict)
 
-    assert close.startswith("The fastest network at batch 1 on cpu is not conclusive: ")
-    assert "more rounds would settle it (`ngbkit resume 1 --settle`)." in close
-    assert "measured minutes apart" in untied
-    assert "rounds side by side would settle it" in untied
+    assert close.startswith("Not conclusive: the fastest in 1 of 1 groups (networks at batch 1: ")
+    assert re.search(r"`ngbkit resume 1 --settle` measures about \d+ more rounds", close)
+    assert "times as fast, measured minutes apart)" in apart
+    assert "--settle" in apart
 
 
 def test_a_contended_lead_is_not_conclusive() -> None:
@@ -334,11 +334,12 @@ def test_a_contended_lead_is_not_conclusive() -> None:
     data = measure({"a": 1.0, "b": 1.3})
     assert isinstance(data, xr.Dataset)
     contended = data.assign(contended=xr.ones_like(data["contended"]))
-    (line,) = describe_fastest_networks(contended)
+    doubt, step = conclude(contended).verdict
 
     assert not compare(contended)["conclusive"]
-    assert "is not conclusive" in line
-    assert "too few rounds were uncontended: when the machine is quiet, `ngbkit resume 1 --settle`" in line
+    assert "networks at batch 1: a or b, 1.29" in doubt
+    assert "in too few uncontended rounds" in doubt
+    assert "when the machine is quiet, `ngbkit resume 1 --retry inconclusive`" in step
 
 
 def test_ties_survive_a_file_and_a_merge(tmp_path: Path) -> None:
@@ -358,7 +359,7 @@ def test_a_dataset_without_rounds_compares_no_network() -> None:
 
     with pytest.raises(MetricError, match="no measurement with round numbers"):
         compare_networks(data)
-    assert [] == describe_fastest_networks(data)
+    assert [] == list_contests(data)
 
 
 def test_invalid_arguments_are_refused() -> None:
