@@ -321,12 +321,12 @@ def test_a_verdict_names_the_fastest_network() -> None:
 def test_a_verdict_says_what_is_not_conclusive() -> None:
     """A verdict reports an inconclusive comparison and the rounds that would settle it."""
     close = "\n".join(conclude(measure({"a": 1.0, "b": 1.0005})).verdict)
-    apart = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).verdict)
+    separate = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).verdict)
 
     assert close.startswith("Not conclusive: the fastest in 1 of 1 groups (networks at batch 1: ")
     assert re.search(r"`ngbkit resume 1 --settle` measures about \d+ more rounds", close)
-    assert "times as fast, measured minutes apart)" in apart
-    assert "--settle" in apart
+    assert "times as fast, measured minutes apart)" in separate
+    assert "--settle" in separate
 
 
 def test_a_contended_lead_is_not_conclusive() -> None:
