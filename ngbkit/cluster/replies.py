@@ -96,6 +96,9 @@ def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | N
     labels = {"kind": kind, "device": device}
     if kind == "record":
         return {**labels, "record": parse_record(device, event.get("record"), trial_ids)}
+    if kind == "interim":
+        listed = extract(device, event, {"records": list})["records"]
+        return {**labels, "records": [parse_record(device, record, trial_ids) for record in listed]}
     if kind in ("facts", "environment"):
         return {**labels, **parse_note(device, kind, event.get("key"), event.get("value"))}
     if kind == "stage":

@@ -126,6 +126,8 @@ class Run:
     warnings : dict
         By device, sentences on disturbances when its plan last started; under ``"journal"``, what was damaged in it;
         under ``"listener"``, the exception of each listener that raised any.
+    interim : dict
+        By trial id, the measurements so far of trials in flight; replaced whenever a device sends some.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class Run:
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
         self._tracker = ProgressTracker(self._trials, current)
         self.warnings: dict[str, list[str]] = {}
+        self.interim: dict[str, records.Record] = {}
         for label, description in self._journal.notes("environment").items():
             self._set_conditions(label, description)
         if self._journal.salvaged is not None:
@@ -336,6 +339,7 @@ class Run:
         if finished:
             self._journal.finish(finished)
             self._replaced.update(record.trial_id for record in finished)
+            self.interim = {name: record for name, record in self.interim.items() if name not in self._replaced}
         unshown = iter(finished)
         for event in events:
             if event["kind"] == "record":
@@ -356,6 +360,9 @@ class Run:
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
                 self._set_conditions(event["key"], event["value"])
+        elif kind == "interim":
+            interim = [records.from_json(record) for record in event["records"]]
+            self.interim = {**self.interim, **{record.trial_id: record for record in interim}}
         elif kind == "warning":
             self.warnings = {**self.warnings, event["key"]: [event["text"]]}
         elif event.get("step") == "prepare":

@@ -159,6 +159,8 @@ def test_texts_of_a_device_are_sanitized() -> None:
     "event",
     [
         {"kind": "record", "record": {"trial_id": "trial"}},
+        {"kind": "interim", "records": [{"trial_id": "trial"}]},
+        {"kind": "interim", "records": {}},
         {"kind": "record", "record": "trial"},
         {"kind": "record", "record": {"trial_id": ["trial"]}},
         {"kind": "environment", "key": "near", "value": {}},

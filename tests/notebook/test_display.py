@@ -12,16 +12,17 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from drawn import measured
+from drawn import measured, sweep
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
 from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.commands.answer import Answer
-from ngbkit.dataset import storage
+from ngbkit.dataset import storage, synthetic
 from ngbkit.notebook import display, live_table
 from ngbkit.runs.progress import Progress
+from ngbkit.sweep.journal import Journal
 
 
 class Recorder:
@@ -188,37 +189,39 @@ def test_a_terminal_without_the_signs_of_tables_shows_others(program: tuple[str,
 
 
 class PartialRun:
-    """A fake run with some of its trials recorded."""
+    """A fake run with some of its trials recorded, and others in flight."""
 
-    def __init__(self, total: int) -> None:
-        self.id, self.state, self.ended, self.warnings, self.assembled = "1", "running", False, {}, 0
-        self.total, self.done = total, 0
+    def __init__(self, folder: Path, total: int) -> None:
+        self.sweep, self.folder, self.id = sweep(), folder, "1"
+        self.state, self.ended, self.warnings = "running", False, {}
+        self.done, self.total = 0, total
+        self.interim: dict[str, Any] = {}
 
     @property
     def progress(self) -> Progress:
         share = self.done / self.total
         return Progress(done=self.done, total=self.total, statuses={}, share=share, text="", remaining_s=None)
 
-    def dataset(self) -> Any:
-        self.assembled += 1
-        return measured()
 
-
-@pytest.mark.parametrize(("total", "assembled"), [(8, 3), (1000, 0)])
-def test_the_table_so_far_grows_with_the_trials(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, total: int, assembled: int
+@pytest.mark.parametrize(("total", "count"), [(4, 2), (1000, 0)])
+def test_the_table_so_far_grows_with_the_results(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, total: int, count: int
 ) -> None:
-    """The display computes the table again after a trial, not at every event, and never that of many trials."""
-    clock = Mock(return_value=100.0)
-    monkeypatch.setattr(live_table.time, "monotonic", clock)
-    kernel: Any = SimpleNamespace(kernel=object())
-    run: Any = PartialRun(total)
-    followed = display.RunDisplay(kernel)
-    for done in (0, 4, 4, 6, 7, 7):
-        run.done = done
-        clock.return_value += 0.4
-        followed.show(run)
-    tables = ["speed-up over identity, so far" in html for _, html in recorder.outputs]
+    """The display computes the table anew after a look at trials in flight, or a record, and not of many trials."""
+    monkeypatch.setattr(live_table.time, "monotonic", clock := Mock(return_value=100.0))
+    run = PartialRun(tmp_path, total)
+    records = synthetic.make_records(run.sweep)
+    followed = display.RunDisplay(SimpleNamespace(kernel=object()))  # type: ignore[arg-type]
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        for step in range(6):
+            if step == 1:
+                run.interim = {record.trial_id: record for record in records[:2]}
+            if step == 3:
+                journal.finish(records[:2])
+                run.done, run.interim = 2, {}
+            clock.return_value += 0.6
+            followed.show(run)  # type: ignore[arg-type]
+    tables = [html.partition("<table")[2] for _, html in recorder.outputs]
 
-    assert [False] + [total == 8] * 5 == tables
-    assert assembled == run.assembled
+    assert [False] + [count > 0] * 5 == ["speed-up over identity, so far" in table for table in tables]
+    assert [count > 0] * 5 == ["pending" in table for table in tables[1:]]

@@ -17,7 +17,7 @@ from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.process_lifetime import hold_if_ending
 from ngbkit.hardware import resources
 from ngbkit.sweep import records as record_format
-from ngbkit.sweep.records import Record
+from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import Bundle, Group, Trial
 
 # The free memory, as a multiple of the largest worker, that allows another worker beside the others.
@@ -147,6 +147,10 @@ class Bench(Loader):
         sweep = self.spec.sweep
         if sweep.max_seconds is not None and len(groups) > 1:  # the limit is of a group
             sweep = attrs.evolve(sweep, max_seconds=sweep.max_seconds * len(groups))
+
+        def summarize(worker: Worker) -> Measurement:
+            return worker.summarize(jobs[worker.trial.id].prepared["baseline_rmse"])
+
         interleaving = Interleaving(
             sweep=sweep,
             first_round=first_round,
@@ -156,6 +160,10 @@ class Bench(Loader):
             ),
             report=lambda done, total, contended: self._report(
                 "round", text=bundles.describe_round(groups, contended), done=done, total=total, trial_ids=timed
+            ),
+            look=lambda active: self._report(
+                "interim",
+                records=[record_format.to_json(summarize(worker)) for worker in active if not worker.trial.beside],
             ),
         )
         interleaving.run(workers)

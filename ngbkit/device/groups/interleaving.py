@@ -18,6 +18,9 @@ from ngbkit.sweep.records import Record
 
 # The minimum time between progress reports within a group.
 _REPORT_PERIOD_S = 0.25
+# The first look at the samples so far comes after this time and as many rounds; each later one after twice the time, so
+# that what displays it hardly disturbs the turns.
+_FIRST_LOOK_S, _LEAST_ROUNDS = 2.0, 10
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class Interleaving:
     finish: Callable[[Sequence[Worker]], None]
     # Receives the number of completed rounds, that of expected ones, and the share of turns that were contended.
     report: Callable[[int, int, float], None]
+    # Receives the workers now and then, while they go on.
+    look: Callable[[Sequence[Worker]], None]
     # The samples of each compiler in each round, before any round is repeated.
     planned: list[int] = field(default_factory=list, init=False)
 
@@ -49,7 +54,7 @@ class Interleaving:
         rule = StoppingRule.of(self.sweep)
         factor = get_patience() if self.sweep.patience is None else self.sweep.patience
         patience = Patience(factor=factor, planned_s=0.0)
-        start, last_report = time.monotonic(), 0.0
+        start, last_report, look_s = time.monotonic(), 0.0, _FIRST_LOOK_S
         for number, samples in enumerate(self._yield_turns(fastest, active, patience)):
             if self._is_over(number, start):
                 break
@@ -70,6 +75,9 @@ class Interleaving:
                 active[:] = [worker for worker in active if worker not in finished]
             if not active:
                 return
+            if number + 1 >= _LEAST_ROUNDS and (spent_s := time.monotonic() - start) >= look_s:
+                look_s = 2 * spent_s
+                self.look(active)
             yield
         self.finish(active)
 

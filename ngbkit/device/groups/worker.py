@@ -138,8 +138,18 @@ class Worker(TurnLog):
             usage = self._ask({"op": "usage"}, "measure")
         except TrialFailedError as error:
             return error.failure
-        explanation, precision = self._explain(), self._loaded["contract"]["precision"]
+        explanation = self._explain()
         self.child.end()
+        return self._build_measurement(baseline_rmse, use, usage["peak_memory_bytes"], explanation)
+
+    def summarize(self, baseline_rmse: float) -> Measurement:
+        """Summarize the samples so far, without a message to the child."""
+        return self._build_measurement(baseline_rmse, self.meter.summarize(), self.peak_memory_bytes, {})
+
+    def _build_measurement(
+        self, baseline_rmse: float, use: Use, peak_memory_bytes: int, explanation: Mapping[str, Any]
+    ) -> Measurement:
+        precision = self._loaded["contract"]["precision"]
         return Measurement(
             trial_id=self.trial.id,
             latency_s=tuple(self._latency_s),
@@ -162,7 +172,7 @@ class Worker(TurnLog):
             steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
-            peak_memory_bytes=usage["peak_memory_bytes"],
+            peak_memory_bytes=peak_memory_bytes,
             gpu_percent=use.gpu_percent,
             gpu_memory_bytes=use.peak_memory_bytes,
             energy_j=self._compute_energy(use),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,11 +62,12 @@ class FakeWorker:
 
 @dataclass
 class Outcome:
-    """Result of an interleaving: the finished workers in order, the records of failed ones, and the reports."""
+    """Result of an interleaving: the finished workers in order, records of failed ones, reports, rounds of looks."""
 
     finished: list[Any] = field(default_factory=list)
     failures: list[Any] = field(default_factory=list)
     reports: list[tuple[int, int, float]] = field(default_factory=list)
+    looks: list[int] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -78,6 +80,7 @@ def interleave(mlp: Any) -> Callable[..., Outcome]:
             record_failure=outcome.failures.extend,
             finish=outcome.finished.extend,
             report=lambda *progress: outcome.reports.append(progress),
+            look=lambda workers: outcome.looks.append(len(workers[0].rounds)),
         ).run(workers)
         return outcome
 
@@ -271,3 +274,15 @@ def test_patience_ends(interleave: Callable[..., Outcome]) -> None:
     interleave([shaken], repeats=20, patience=2)
 
     assert 30 == len(shaken.rounds)
+
+
+def test_looks_at_the_samples_so_far_get_rarer(
+    interleave: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look comes after ten rounds and two seconds, then each time after twice as long."""
+    clock = itertools.count(0.0, 0.25)
+    monkeypatch.setattr(interleaving.time, "monotonic", lambda: next(clock))
+    outcome = interleave([build_worker("identity", 0.1), build_worker("onnxruntime", 0.1)], repeats=200)
+
+    assert 2 <= len(outcome.looks)
+    assert all(second >= 1.5 * first for first, second in itertools.pairwise(outcome.looks))
