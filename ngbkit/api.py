@@ -86,7 +86,8 @@ class Sweep(Grid):
         UsageError
             An invalid budget; or a predictor or earlier measurements without a budget.
         """
-        return runs.start(self, guide=_build_guide(self, budget, predictor, earlier), **keywords)
+        guide = _build_guide(self, budget, predictor, earlier)
+        return runs.start(self, guide=guide, **{"resumes": True, **keywords})
 
     def run(self, **keywords: Any) -> xr.Dataset | xr.DataTree:
         """Measure, wait for the end and return the dataset; the arguments are those of `start`.

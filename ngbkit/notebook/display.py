@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
 
 _RUN = "ngbkit.runs.run.Run"
+_REMEDY = "run the cell again, which resumes the run"
 
 
 def register(shell: InteractiveShell) -> None:
@@ -58,8 +59,10 @@ class Snapshot:
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
-            notes = verdict.join_lines([*self.notices, *list_warnings(self.run)])
-            return f"{bar} {line}" + (f"<br><small>{notes}</small>" if notes else "") + self.table
+            # A notebook keeps this bar if its kernel ends.
+            stale = f"{time.strftime('%H:%M:%S')}. If this bar does not move, its kernel has ended: {_REMEDY}."
+            notes = verdict.join_lines([*self.notices, *list_warnings(self.run), stale])
+            return f"{bar} {line}<br><small>{notes}</small>{self.table}"
         from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_html
 

@@ -6,19 +6,28 @@ import json
 import secrets
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngbkit import options, registry
-from ngbkit.errors import MissingDependencyError, UsageError
+from ngbkit.errors import FencedError, MissingDependencyError, UsageError
 from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, copy_run
 from ngbkit.runs.run import Replay, Run, RunGuide
 from ngbkit.runs.run_context import RunContext
+from ngbkit.runs.run_index import summaries
+from ngbkit.runs.summary import INTERRUPTED, Summary
+from ngbkit.runs.time_left import format_age
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import INCONCLUSIVE, RETRIABLE
+
+# An interrupted run is looked for among so many of the latest; an older one is of another state of the machine.
+_LATEST, _MOST_AGE_S = 50, 7 * 86_400
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
@@ -28,7 +37,12 @@ if TYPE_CHECKING:
 
 @explain_errors()
 def start(
-    sweep: Grid, *, engines: Mapping[str, Engine] | None = None, guide: RunGuide | None = None, note: str = ""
+    sweep: Grid,
+    *,
+    engines: Mapping[str, Engine] | None = None,
+    guide: RunGuide | None = None,
+    note: str = "",
+    resumes: bool = False,
 ) -> Run:
     """Start measuring a sweep, in the background.
 
@@ -42,6 +56,9 @@ def start(
         Chooses which trials to measure. Default: all. `resume` measures the others, or those that its guide chooses.
     note
         A line on this run, for the list of runs.
+    resumes
+        Resume the run that this cell of a notebook began with the same sweep and that a kernel left when it ended, if
+        there is one. Not with a guide, and not where runs are recorded.
 
     Returns
     -------
@@ -64,6 +81,9 @@ def start(
     if recording is not None:
         return _replay(sweep, recording, guide)
     _check_devices(sweep, engines)
+    if resumes and guide is None and recordings is None and (interrupted := _find_interrupted(sweep, context)):
+        with suppress(FencedError):  # another kernel has just resumed it
+            return _resume_interrupted(interrupted, engines, note)
     # In UTC: local times repeat in autumn, and differ between machines.
     run_id = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
     folder = get_runs_dir() / run_id
@@ -122,6 +142,30 @@ def resume(
     sweep = read_sweep(folder)
     _check_devices(sweep, engines)
     return Run(sweep, folder.name, folder, retry, engines or {}, guide, settling=settling)._begin()
+
+
+def _find_interrupted(sweep: Grid, context: RunContext) -> Summary | None:
+    """Find the run of a sweep that the same notebook began and whose kernel ended within it."""
+    if not context.cell:
+        return None
+    for summary in islice(summaries(), _LATEST):
+        if (summary.sweep_id, summary.state, summary.context.notebook) == (sweep.id, INTERRUPTED, context.notebook):
+            return summary if summary.is_resumable and time.time() - summary.created < _MOST_AGE_S else None
+    return None
+
+
+def _resume_interrupted(summary: Summary, engines: Mapping[str, Engine] | None, note: str) -> Run:
+    """Resume a run whose kernel ended, with a sentence that says so."""
+    folder = get_runs_dir() / summary.id
+    run = Run(summary.sweep, summary.id, folder, (), engines or {})
+    if note:
+        replace(summary.context, note=note).save(folder)
+    done = summary.trials - summary.statuses["pending"]
+    text = (
+        f"run {summary.id} of {format_age(time.time() - summary.created)} goes on, whose kernel ended after {done} of "
+    )
+    run.warnings = {**run.warnings, "resumed": [f"{text}{summary.trials} trials"]}
+    return run._begin()
 
 
 def _replay(sweep: Grid, recording: Path, guide: RunGuide | None) -> Run:

@@ -9,8 +9,11 @@ import pytest
 from ngbkit import registry, runs
 from ngbkit.api import Sweep
 from ngbkit.cluster import devices
+from ngbkit.dataset import synthetic
 from ngbkit.errors import MissingDependencyError
 from ngbkit.runs import lifecycle
+from ngbkit.runs.run import Run
+from ngbkit.runs.run_context import RunContext
 from ngbkit.workloads.base import Source, Workload
 
 
@@ -51,3 +54,27 @@ def test_another_python_has_packages_of_its_own(
     sweep = Sweep([Workload(name="net", source=source.name, spec={})], compilers=["identity"], devices=["far"])
 
     lifecycle._check_devices(sweep, None)
+
+
+def test_a_cell_resumes_the_run_that_its_kernel_left(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same cell with the same sweep goes on with the run, and any other one begins another."""
+    sweep = Sweep([Workload(name="net", source="timm", spec={"name": "net"})], batch_sizes=[1, 2], repeats=5)
+    context = RunContext(notebook="blocks.ipynb", cell="%%ngbench")
+    monkeypatch.setattr(RunContext, "capture", lambda note="": context)
+    monkeypatch.setattr(lifecycle, "_check_devices", lambda sweep, engines: None)
+    monkeypatch.setattr(Run, "_begin", lambda run: run._note_state() or run)
+    left = lifecycle.start(sweep)
+    left._journal.finish(synthetic.make_records(sweep)[:1])
+    left._journal.close()
+    resumed = lifecycle.start(sweep, resumes=True)
+    resumed._journal.close()
+    begun = [lifecycle.start(sweep)]
+    context = RunContext(notebook="other.ipynb", cell="%%ngbench")
+    begun.append(lifecycle.start(sweep, resumes=True))
+
+    assert left.id == resumed.id
+    assert 1 == len(resumed.statuses)
+    assert "whose kernel ended after 1 of 2 trials" in resumed.warnings["resumed"][0]
+    assert not {run.id for run in begun} & {left.id}
+    for run in begun:
+        run._journal.close()
