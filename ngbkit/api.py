@@ -79,7 +79,8 @@ class Sweep(Grid):
         predictor, earlier
             As for `estimate`; only with a budget.
         **keywords
-            As for `ngbkit.runs.start`.
+            As for `ngbkit.runs.start`; but the run of this cell that a kernel left when it ended is resumed
+            (``resumes=False`` begins another).
 
         Raises
         ------
