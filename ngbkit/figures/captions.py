@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ from ngbkit.sweep.trials import BASELINE
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
+
+
+# Of a line of the width of a page.
+_TITLE_LETTERS, _SUBTITLE_LETTERS = 84, 130
 
 
 def build_title(
@@ -53,7 +58,9 @@ def build_title(
         *describe_settling(data, frame),
         *(_describe_times(data, frame) if absolute else []),
     ]
-    return alt.TitleParams(text, subtitle=lines, fontSize=16, offset=16)
+    heads = textwrap.wrap(text, _TITLE_LETTERS)
+    subtitle = [part for line in lines for part in textwrap.wrap(line, _SUBTITLE_LETTERS, break_on_hyphens=False)]
+    return alt.TitleParams(heads if len(heads) > 1 else text, subtitle=subtitle, fontSize=16, offset=16)
 
 
 def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
@@ -93,8 +100,8 @@ def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
     reason = explain_inconclusive(data, plural=True) if count else ""
     # A grid of statuses has no marks.
     look = " (drawn hollow or pale)" if "value" not in frame or frame["value"].notna().any() else ""
-    inconclusive = [f"{count} trials are not conclusive{look}, since {reason}"] if count else []
-    return [*([state] if state else []), *inconclusive, *count_unchecked(frame, look)]
+    inconclusive = f"{count} trials are not conclusive{look}, since {reason}" if count else ""
+    return [*filter(None, ["; ".join(filter(None, [state, inconclusive]))]), *count_unchecked(frame, look)]
 
 
 def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:

@@ -27,13 +27,15 @@ LOG_FROM = 50
 DENSE = 2000
 """A figure of more trials has lines without marks, and bands as intervals."""
 
-PAGE_WIDTH = 790
-"""The largest width of the panels of a figure, so that it fits with its legend on a page of a notebook, in pixels."""
+PAGE_WIDTH = 745
+"""The largest width of the panels of a figure, so that it fits with its legend beside an open side bar, in pixels."""
 
 # A panel is narrower where its row would be wider than a page of a notebook.
 _WIDTH, _HEIGHT = 200, 140
 _GAP, _ROW_GAP = 64, 74
 _FOOT, _STEP = 7, 11
+# The largest step between values of a linear x axis, in smallest steps.
+_GEOMETRIC = 3
 NUMBER = "abs(datum.value) < 1000 ? format(datum.value, '~r') : format(datum.value, '.3~s')"
 """The label of a number on an axis, such that 0.5 is not 500m."""
 
@@ -123,10 +125,10 @@ def _build_layers(
         for name in ("value", "low")
     )
     is_text = rows.has_texts(frame[spec.x])
-    labels = ["network:N", "compiler:N", f"{spec.x}:{'N' if is_text else 'Q'}"]
-    tooltip: list[Any] = [*labels, alt.Tooltip("value:Q", title=spec.value, format=".4~g")]
-    tooltip += [*(alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high"))]
-    tooltip += ["samples:Q"] if "samples" in frame else []
+    axis = alt.Tooltip(f"{spec.x}:{'N' if is_text else 'Q'}", title=spec.x.replace("_", " "))
+    labels: list[Any] = ["network:N", "compiler:N", axis]
+    tooltip: list[Any] = [*labels, *marks.build_number_tooltip(frame, {"value": spec.value, "low": "low", "high": "high"})]
+    tooltip += ["samples:Q"] if "samples" in frame and frame["samples"].notna().any() else []
     base = alt.Chart().encode(x, look.encode_colour(area=grid))
     measured = base.transform_filter("isValid(datum.value)")
     dense = len(frame) > DENSE and not is_text
@@ -166,10 +168,18 @@ def _build_x(spec: Lines, frame: pd.DataFrame) -> alt.X:
     if spec.x != "batch_size":
         values = sorted(set(frame[spec.x].dropna()))
         axis = alt.Axis(values=values, format="~g", grid=False, labelOverlap="greedy")
-        return alt.X(f"{spec.x}:Q", title=spec.x, axis=axis, scale=alt.Scale(zero=False, nice=False, padding=12))
+        kind: Literal["log", "linear"] = "log" if _is_geometric(values) else "linear"
+        scale = alt.Scale(type=kind, zero=False, nice=False, padding=12)
+        return alt.X(f"{spec.x}:Q", title=spec.x, axis=axis, scale=scale)
     sizes = marks.sort_batch_sizes(frame[spec.x])
     axis = alt.Axis(values=sizes, format="d", grid=False, labelOverlap="greedy", labelSeparation=5)
     return alt.X("batch_size:Q", title="batch size", axis=axis, scale=alt.Scale(type="log", base=2, padding=14))
+
+
+def _is_geometric(values: Sequence[float]) -> bool:
+    """Return whether the steps between values differ so much that a linear axis would not separate the first ones."""
+    steps = np.diff(values)
+    return len(steps) > 1 and values[0] > 0 and bool(steps.max() > _GEOMETRIC * steps.min())
 
 
 def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit.figures import theme
+from ngbkit.sweep.records import OPEN
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-REASON_COLOUR = "#B3261E"
+REASON_COLOUR = theme.adapt("#B3261E", contrast=4.6)
 """The colour of the text that explains a missing value."""
 
 # Between the intervals of two lines at one x, and of the first and the last, in pixels.
@@ -81,7 +82,7 @@ class Look:
         import altair as alt
 
         assign = theme.assign_colours if self.series == "compiler" else theme.assign_network_colours
-        scale = alt.Scale(domain=self.labels, range=list(assign(self.labels).values()))
+        scale = alt.Scale(domain=self.labels, range=list(map(theme.adapt, assign(self.labels).values())))
         legend = alt.Legend(symbolType=symbol, symbolSize=90, symbolOpacity=1)
         if symbol == "stroke":
             legend = alt.Legend(symbolType=symbol, symbolStrokeWidth=3, symbolSize=200, symbolOpacity=1)
@@ -128,6 +129,30 @@ def draw_points(
     )
     filled = base.transform_filter("datum.conclusive").mark_point(filled=True, size=size, opacity=opacity, **options)
     return [filled, hollow]
+
+
+def build_number_tooltip(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Tooltip]:
+    """Build the lines of a tooltip for numbers, by column with their titles; none for a column without any number."""
+    import altair as alt
+
+    names = [name for name in titles if frame[name].notna().any()]
+    return [alt.Tooltip(f"{name}:Q", title=titles[name], format=".4~g") for name in names]
+
+
+def draw_reasons(
+    missing: alt.Chart, frame: pd.DataFrame, text: str, labels: Sequence[str], **options: Any
+) -> alt.Chart:
+    """Draw a text for each row without a value, red unless it is only pending; its tooltip explains an error."""
+    import altair as alt
+
+    colour = alt.condition(
+        f"indexof({json.dumps(OPEN)}, datum.status) >= 0",
+        alt.value(cast("Any", theme.SUBTITLE)),
+        alt.value(cast("Any", REASON_COLOUR)),
+    )
+    explained = ["error:N"] if (frame["error"].fillna("") != "").any() else []
+    reason = missing.mark_text(align="left", fontSize=10, **options)
+    return cast("alt.Chart", reason.encode(color=colour, text=f"{text}:N", tooltip=[*labels, *explained]))
 
 
 def encode_networks(frame: pd.DataFrame) -> tuple[alt.Shape | alt.ShapeValue, list[str]]:

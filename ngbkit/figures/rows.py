@@ -59,6 +59,35 @@ def build_rows(data: Data, values: Values, select: Select, *, axes: Collection[s
     ``conclusive``, ``status``, ``error``, ``samples`` (their number), and ``parameters`` if the dataset has them.
     Labels are selected after the values are computed, so that their reference need not be selected.
     """
+    factors = list_factors(data)
+    return _name_panels(_collect_trials(data, values, select), [name for name in factors if name not in axes])
+
+
+def build_line_rows(data: Data, values: Values, select: Select, *, by_batch: bool) -> tuple[pd.DataFrame, str]:
+    """The trials of a line figure as of `build_rows`, and the column along its x axis.
+
+    That is the batch size or the factor with the most numbers, and always the batch size if the figure is `by_batch`.
+    """
+    frame, factors = _collect_trials(data, values, select), list_factors(data)
+    x = "batch_size" if by_batch else choose_axis(frame, factors)
+    panels = _name_panels(frame, [name for name in factors if name != x])
+    return (panels if x == "batch_size" else split_batch_sizes(panels)), x
+
+
+def choose_axis(frame: pd.DataFrame, factors: Sequence[str]) -> str:
+    """Choose the x axis: the batch size, or a factor of every trial that has more values, all of them numbers."""
+    numeric = [name for name in factors if frame[name].notna().all() and not has_texts(frame[name])]
+    return max(["batch_size", *numeric], key=lambda name: frame[name].nunique())
+
+
+def split_batch_sizes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give each batch size panels of its own, if there are several."""
+    if frame["batch_size"].nunique() < 2:
+        return frame
+    return frame.assign(network=frame["network"] + ", batch " + frame["batch_size"].astype(int).astype(str))
+
+
+def _collect_trials(data: Data, values: Values, select: Select) -> pd.DataFrame:
     import pandas as pd
 
     frames: list[pd.DataFrame] = []
@@ -73,9 +102,13 @@ def build_rows(data: Data, values: Values, select: Select, *, axes: Collection[s
     factors = list_factors(data)
     trials = pd.concat(frames, ignore_index=True)
     requested = trials[trials["status"] != ""]  # a trial that no run requested has no status
-    frame = select_rows(requested, select, ["workload", *factors, *LABELS])
-    many_devices = frame["device"].nunique() > 1
-    frame.insert(0, "network", name_networks(frame, [name for name in factors if name not in axes], many_devices))
+    return select_rows(requested, select, ["workload", *factors, *LABELS])
+
+
+def _name_panels(frame: pd.DataFrame, factors: Sequence[str]) -> pd.DataFrame:
+    """Name the network of each row by these factors, and by its device if there are several."""
+    names = name_networks(frame, factors, frame["device"].nunique() > 1)
+    frame.insert(0, "network", names)
     return frame
 
 

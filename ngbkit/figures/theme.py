@@ -120,32 +120,57 @@ def assign_network_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
 
 def choose_ink(background: str) -> str:
     """The colour of text on a ``#rrggbb``: black or white, by contrast (WCAG 2's relative luminance)."""
-    channels = (int(background[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    return BLACK if (_compute_luminance(background) + 0.05) ** 2 > 0.05 * 1.05 else WHITE
+
+
+def adapt(light: str, dark: str = "", *, contrast: float = 3.0) -> dict[str, str] | str:
+    """Adapt a colour to the background of the page, which a dark notebook replaces.
+
+    The colour on a dark page is `dark`, or `light` with as much white as that `contrast` with the page needs; it is
+    the plain colour if it needs none.
+    """
+    colour = dark or _lighten(light, contrast)
+    return light if colour == light else {"expr": f"luminance(background) < 0.2 ? '{colour}' : '{light}'"}
+
+
+def _lighten(colour: str, contrast: float) -> str:
+    """Mix a ``#rrggbb`` with white until it has a contrast with the page of a dark notebook."""
+    least = contrast * (_compute_luminance(DARK) + 0.05) - 0.05
+    for step in range(21):
+        channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+        mixed = "#" + "".join(f"{round(value + (255 - value) * step / 20):02X}" for value in channels)
+        if _compute_luminance(mixed) >= least:
+            break
+    return mixed if step else colour
+
+
+def _compute_luminance(colour: str) -> float:
+    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
     red, green, blue = (value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in channels)
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return BLACK if (luminance + 0.05) ** 2 > 0.05 * 1.05 else WHITE
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _strip_options(label: str) -> str:
     return label.partition("{")[0]
 
 
-BACKGROUND = "white"
-# A dark page draws guides in white unless the figure sets their colour.
-_LABEL, TITLE = "#444444", "#222222"
-CONFIG: Mapping[str, Any] = {
-    "background": BACKGROUND,  # dark axes would be invisible on a dark page
+DARK = "#333333"
+"""The background of figures in a dark notebook, where vega-embed merges its dark theme below that of the figure."""
+
+BACKGROUND = {"expr": "background"}
+_LABEL, TITLE, SUBTITLE = adapt("#444444", "#DDDDDD"), adapt("#222222", "#EEEEEE"), adapt("#666666", "#BBBBBB")
+CONFIG: Mapping[str, Any] = {  # without a background, which is the page's
     "font": FONT,
     # An SVG may be displayed in a wider font than the one its text was measured in.
     "padding": {"left": 5, "top": 5, "right": 24, "bottom": 5},
     "view": {"stroke": None},
     "axis": {
         "domainColor": "#888888",
-        "gridColor": "#E6E6E6",
+        "gridColor": adapt("#E6E6E6", "#484848"),
         "labelColor": _LABEL,
         "labelFontSize": 11,
         "tickColor": "#888888",
-        "titleColor": "#333333",
+        "titleColor": TITLE,
         "titleFontSize": 11,
         "titleFontWeight": "normal",
         "titlePadding": 8,
@@ -156,6 +181,8 @@ CONFIG: Mapping[str, Any] = {
         "labelColor": _LABEL,
         "labelFontSize": 11,
         "labelLimit": 260,
+        "symbolBaseFillColor": TITLE,
+        "symbolBaseStrokeColor": TITLE,
         "symbolSize": 70,
         "titleColor": TITLE,
         "titleFontSize": 11,
@@ -165,7 +192,7 @@ CONFIG: Mapping[str, Any] = {
         "anchor": "start",
         "color": TITLE,
         "fontSize": 13,
-        "subtitleColor": "#666666",
+        "subtitleColor": SUBTITLE,
         "subtitleFontSize": 11,
     },
 }

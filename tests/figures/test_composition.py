@@ -157,7 +157,7 @@ def test_a_notebook_shows_a_composition_with_its_look(pair: tuple[Any, Any]) -> 
         charts.unregister(shell)
 
     assert composition.build_spec(alt.hconcat(*pair)) == bundle[renderer.MIME]
-    assert theme.BACKGROUND == bundle[renderer.MIME]["config"]["background"]
+    assert theme.CONFIG["font"] == bundle[renderer.MIME]["config"]["font"]
 
 
 def test_a_comparison_can_be_layered() -> None:

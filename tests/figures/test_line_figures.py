@@ -71,8 +71,27 @@ def test_colours_are_those_of_the_theme():
     """Each compiler has one colour in every figure."""
     (scale, *others) = Spec(figures.throughput(measured())).scales("color")
 
-    assert [theme.COLOURS[name] for name in ("identity", "openvino")] == scale["range"]
+    assert [theme.adapt(theme.COLOURS[name]) for name in ("identity", "openvino")] == scale["range"]
     assert all(other == scale for other in others)
+
+
+def test_a_factor_that_varies_most_is_along_the_axis():
+    """A line figure of a sweep over widths has one panel per batch size, and a line over the widths."""
+    wide = network("net", width=(16, 32, 64, 128))
+    alone, several = (Spec(figures.speedup(measured(wide, batch_sizes=sizes))) for sizes in ([1], [1, 8]))
+
+    assert {"net"} == {row["network"] for row in alone.rows}
+    assert {"net, batch 1", "net, batch 8"} == {row["network"] for row in several.rows}
+    assert {16, 32, 64, 128} == {row["width"] for row in several.rows}
+    assert "Speed-up over identity by width" == several.spec["title"]["text"]
+    assert {"log"} == {scale["type"] for scale in several.scales("x")}
+
+
+def test_a_metric_of_batch_sizes_keeps_them_along_the_axis():
+    """The axis of ASE is the batch size, however many widths there are."""
+    spec = Spec(figures.ase(measured(network("net", width=(16, 32, 64)), batch_sizes=[1, 8])))
+
+    assert {"net, width 16", "net, width 32", "net, width 64"} == {row["network"] for row in spec.rows}
 
 
 def test_values_far_apart_have_a_logarithmic_axis():
@@ -163,7 +182,7 @@ def test_panels_by_compiler_have_a_line_a_network():
 
     (scale, *_) = spec.scales("color")
     assert ["a", "b", "c"] == scale["domain"]
-    assert not set(scale["range"]) & set(theme.COLOURS.values())
+    assert not set(map(str, scale["range"])) & set(map(str, map(theme.adapt, theme.COLOURS.values())))
     assert {"identity", "openvino", "network"} <= spec.texts()
 
 

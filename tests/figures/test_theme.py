@@ -4,10 +4,12 @@ import altair as alt
 import pytest
 import vl_convert
 from contrast import LEAST, PAGES, measure_contrasts
-from drawn import draw_example, list_charts
+from drawn import draw_example, list_charts, measured, sweep
 
-from ngbkit import registry
-from ngbkit.figures import marks, theme
+from ngbkit import figures, registry
+from ngbkit.dataset import synthetic
+from ngbkit.dataset.assembly import assemble
+from ngbkit.figures import captions, marks, rows, theme
 
 
 def test_every_compiler_of_ours_has_a_colour_of_its_own():
@@ -48,14 +50,16 @@ def test_options_change_the_dash_and_not_the_colour():
     assert 3 == len({tuple(dash) for dash in theme.assign_dashes(labels).values()})
 
 
-@pytest.mark.parametrize("name", list_charts())
-def test_a_figure_looks_the_same_in_a_dark_notebook(name):
-    """JupyterLab merges its dark theme below that of the figure, which leaves nothing to it."""
-    spec = draw_example(name).to_dict()
+def test_a_figure_is_dark_in_a_dark_notebook():
+    """A figure takes the background of the page, and its lines contrast with it."""
+    spec = draw_example("throughput").to_dict()
+    light, dark = (vl_convert.vegalite_to_svg(spec, theme=page) for page in (None, "dark"))
 
-    light, dark = (vl_convert.vegalite_to_png(spec, theme=theme) for theme in (None, "dark"))
-
-    assert light == dark
+    assert 'fill="white"' in light
+    assert theme.COLOURS["identity"] in light
+    assert 'fill="#333"' in dark
+    assert theme.COLOURS["identity"] not in dark
+    assert "white" not in dark
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -79,6 +83,27 @@ def test_a_text_that_is_not_readable_is_found():
         page: {text.text for text in measure_contrasts(spec, page) if text.contrast < LEAST} for page in PAGES
     }
     assert {"light": {"grey"}, "dark": {"grey", "title"}} == unreadable
+
+
+def test_a_long_title_has_several_lines() -> None:
+    """The lines of a title and of a subtitle end at the width of a page."""
+    data = measured(batch_sizes=[1])
+    frame = rows.build_rows(data, rows.wrap_variable("throughput"), {})
+    title = captions.build_title("speed and again " * 10, data, frame, ["a remark on it " * 20])
+
+    assert [2, True] == [len(title.text), max(map(len, title.text)) < 90]
+    assert max(map(len, title.subtitle)) <= 130
+
+
+def test_a_pending_trial_is_not_drawn_as_a_failed_one() -> None:
+    """The word of a pending trial is grey in a picture, and the status of a failed one red."""
+    pending = assemble(sweep(batch_sizes=[1]), [])
+    failed = synthetic.make_dataset(sweep(batch_sizes=[1]), failures=1.0)
+    words, reasons = (vl_convert.vegalite_to_svg(figures.overview(data).to_dict()) for data in (pending, failed))
+
+    assert "pending" in words
+    assert "#B3261E" not in words
+    assert "#B3261E" in reasons
 
 
 def test_names_have_space_in_a_wider_font() -> None:

@@ -12,7 +12,7 @@ import xarray as xr
 from ngbkit import metrics
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.figures import captions, lines, marks, provenance, rows
+from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.economy import Cache
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.trials import BASELINE
@@ -84,9 +84,9 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     benefit = shaped.transform_filter("datum.value > 0")
     interval = trial.transform_filter("datum.value > 0 && datum.low > 0").mark_rule(opacity=0.45)
     layers = [
-        diagonal.mark_line(color="#BBBBBB", strokeWidth=1),
+        diagonal.mark_line(color="#999999", strokeWidth=1),
         diagonal.transform_filter("datum.last")
-        .mark_text(align="right", baseline="bottom", dx=-4, dy=-2, fontSize=10, color="#666666")
+        .mark_text(align="right", baseline="bottom", dx=-4, dy=-2, fontSize=10, color=theme.SUBTITLE)
         .encode(text="label:N"),
         interval.encode(alt.Y("low:Q", title=y_title, axis=y_axis, scale=scale), alt.Y2("high:Q")),
         *(points.encode(y, tooltip=tooltip) for points in marks.draw_points(benefit, trials, size=60, opacity=0.9)),

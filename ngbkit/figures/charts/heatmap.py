@@ -56,21 +56,25 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     frame["mark"] = [_format_cell(row) for row in frame.to_dict("records")]
     most = max(1.0, float(frame["value"].max()))
     cells = frame[frame["panel"].isin(panels[: lines.PANELS])]
-    cells = cells[["panel", factor, *(name for name, _ in _COLUMNS), "mark"]]
+    cells = cells[["panel", factor, *_COLUMNS, "mark"]]
     is_text = rows.has_texts(cells[factor])
     scale = alt.Scale(scheme="viridis", domain=[0, most])
     colour = alt.Color("value:Q", title="ASE", scale=scale, legend=alt.Legend(gradientLength=140))
     base = alt.Chart().encode(
         alt.X("batch_size:O", title="batch size", axis=alt.Axis(labelAngle=0)),
         alt.Y(f"{factor}:O", title=factor, sort=list(dict.fromkeys(cells[factor])) if is_text else "descending"),
-        tooltip=[*(f"{name}:{kind}" for name, kind in _COLUMNS), f"{factor}:{'N' if is_text else 'Q'}"],
     )
+    labels: list[Any] = ["network:N", "compiler:N", alt.Tooltip("batch_size:Q", title="batch size")]
+    labels.append(alt.Tooltip(f"{factor}:{'N' if is_text else 'Q'}"))
+    number: list[Any] = [*labels, *marks.build_number_tooltip(cells, {"value": "ASE", "low": "low", "high": "high"})]
+    missing = base.transform_filter("!isValid(datum.value)").encode(tooltip=[*labels, "status:N", "error:N"])
+    measured = base.transform_filter("isValid(datum.value)").encode(tooltip=[*number, "samples:Q"])
     light = f"isValid(datum.value) && datum.value < {_DARK_BELOW * most}"
     ink = alt.condition(light, alt.value(theme.WHITE), alt.value(theme.BLACK))
     layers = [
-        base.mark_rect(stroke="white", strokeWidth=1, color=_MISSING),
-        base.transform_filter("isValid(datum.value)").mark_rect(stroke="white", strokeWidth=1).encode(colour),
-        base.mark_text(fontSize=11).encode(text="mark:N", color=ink),
+        missing.mark_rect(stroke=theme.BACKGROUND, strokeWidth=1, color=_MISSING),
+        measured.mark_rect(stroke=theme.BACKGROUND, strokeWidth=1).encode(colour),
+        *(part.mark_text(fontSize=11).encode(text="mark:N", color=ink) for part in (missing, measured)),
     ]
     sizes, longest = frame["batch_size"].nunique(), max(map(len, panels))
     columns, width = _fit_panels(frame["compiler"].nunique(), sizes)
@@ -91,17 +95,7 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     return lines.finish(chart, captions.build_title(text, data, frame, remarks, against=["batch_size"]))
 
 
-_COLUMNS = (
-    ("network", "N"),
-    ("compiler", "N"),
-    ("batch_size", "Q"),
-    ("value", "Q"),
-    ("low", "Q"),
-    ("high", "Q"),
-    ("samples", "Q"),
-    ("status", "N"),
-    ("error", "N"),
-)
+_COLUMNS = ("network", "compiler", "batch_size", "value", "low", "high", "samples", "status", "error")
 
 
 def _fit_panels(compilers: int, batch_sizes: int) -> tuple[int, int]:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.dataset.storage import Data
-from ngbkit.figures import captions, lines, marks, provenance, samples
+from ngbkit.figures import captions, lines, marks, provenance, samples, theme
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-_WIDTH, _LINE = 260, 24
+_WIDTH, _LINE = 250, 24
 _QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
 
@@ -56,19 +56,18 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
         if kind == "sample" or not timed["used"].all()
     ]
     measured = base.transform_filter("datum.kind == 'trial' && isValid(datum.median)")
-    tooltip = ["network:N", "compiler:N", "batch_size:Q", *(f"{name}:Q" for name in _QUANTILES)]
+    tooltip: list[Any] = ["network:N", "compiler:N", alt.Tooltip("batch_size:Q", title="batch size")]
+    tooltip += [alt.Tooltip(f"{name}:Q", title=f"{name} (ms)", format=".4~g") for name in _QUANTILES]
     starts = {name: alt.X(f"{name}:Q", title="latency (ms)", scale=scale) for name in ("p5", "p25", "median")}
-    reason = base.transform_filter("datum.kind == 'trial' && !isValid(datum.median)")
+    missing = base.transform_filter("datum.kind == 'trial' && !isValid(datum.median)")
     layers = [
         *(stroke.encode(x) for stroke in strokes),
         measured.mark_rule(strokeWidth=1.2).encode(starts["p5"], alt.X2("p95:Q"), tooltip=tooltip),
         measured.mark_bar(height=7, opacity=0.9).encode(starts["p25"], alt.X2("p75:Q"), tooltip=tooltip),
-        measured.mark_point(filled=True, fill="white", size=30, opacity=1, strokeWidth=1.5).encode(
+        measured.mark_point(filled=True, fill=theme.BACKGROUND, size=30, opacity=1, strokeWidth=1.5).encode(
             starts["median"], tooltip=tooltip
         ),
-        reason.mark_text(align="left", fontSize=10, color=marks.REASON_COLOUR).encode(
-            x=alt.value(6), color=alt.value(marks.REASON_COLOUR), text="status:N", tooltip=["status:N", "error:N"]
-        ),
+        marks.draw_reasons(missing, trials, "status", ["network:N", "compiler:N", "status:N"]).encode(x=alt.value(6)),
     ]
     layers.append(marks.draw_titles("panel", panels, _WIDTH))
     facet = alt.Facet("panel:N", title=None, sort=panels, header=lines.NO_HEADER)

@@ -29,8 +29,8 @@ def build_figure(metric: Metric) -> Callable[..., alt.FacetChart]:
         chosen = {parameter.name: parameter.default for parameter in options}
         chosen |= {name: settings.pop(name) for name in list(settings) if name in chosen}
         values = rows.wrap_metric(partial(metric.compute_masked, **chosen), ci)
-        frame = rows.build_rows(data, values, settings)
-        return _draw(metric, data, frame, by=by, ci=ci, options=chosen)
+        frame, x = rows.build_line_rows(data, values, settings, by_batch="batch_size" in metric.relative_to)
+        return _draw(metric, data, frame, x=x, by=by, ci=ci, options=chosen)
 
     draw.__name__ = draw.__qualname__ = metric.name
     draw.__module__, draw.__doc__ = "ngbkit.figures", _describe(metric)
@@ -70,15 +70,13 @@ def depth(
     metric = load_metrics()["speedup"]
     speedups = rows.wrap_metric(partial(metric.compute_masked, baseline=baseline), ci)
     values = rows.require_factor(factor, speedups, "depth", "1:6")
-    frame = rows.build_rows(data, values, select, axes=[factor])
-    if frame["batch_size"].nunique() > 1:
-        frame["network"] = [f"{row['network']}, batch {row['batch_size']}" for row in frame.to_dict("records")]
+    frame = rows.split_batch_sizes(rows.build_rows(data, values, select, axes=[factor]))
     return _draw(metric, data, frame, x=factor, ci=ci, options={"baseline": baseline})
 
 
 @provenance.traced
 def cpu(data: Data, **select: Any) -> alt.VConcatChart:
-    """CPU use by batch size, and its reduction by each compiler (the paper's figure 12, in two rows).
+    """CPU use, and its reduction by each compiler (the paper's figure 12, in two rows), by batch size or a factor.
 
     Use is of all cores of the machine. The reduction is 1 - use / use of identity, in percent: above 0, a compiler
     leaves the CPU more time for other work. Use is one number per trial, so that it has no interval.
@@ -99,13 +97,14 @@ def cpu(data: Data, **select: Any) -> alt.VConcatChart:
     """
     import altair as alt
 
-    use = rows.build_rows(data, rows.wrap_variable("cpu_percent"), select)
-    reduction = rows.drop_baseline(rows.build_rows(data, _compute_reduction, select))
-    above, remarks = lines.draw(lines.Lines(frame=use, x="batch_size", value="CPU use (%)"))
-    below, _ = lines.draw(lines.Lines(frame=reduction, x="batch_size", value="CPU reduction (%)", reference=0))
+    use, x = rows.build_line_rows(data, rows.wrap_variable("cpu_percent"), select, by_batch=False)
+    reduction, _ = rows.build_line_rows(data, _compute_reduction, select, by_batch=False)
+    above, remarks = lines.draw(lines.Lines(frame=use, x=x, value="CPU use (%)"))
+    compared = rows.drop_baseline(reduction)
+    below, _ = lines.draw(lines.Lines(frame=compared, x=x, value="CPU reduction (%)", reference=0))
     parts = [above.properties(title="CPU use (%)"), below.properties(title=f"CPU reduction against {BASELINE} (%)")]
     chart = alt.vconcat(*parts, spacing=30)
-    return lines.finish(chart, captions.build_title("CPU use by batch size", data, use, remarks))
+    return lines.finish(chart, captions.build_title(f"CPU use by {x.replace('_', ' ')}", data, use, remarks))
 
 
 def _draw(
@@ -115,7 +114,7 @@ def _draw(
     *,
     options: dict[str, Any],
     ci: float | None,
-    x: str = "batch_size",
+    x: str,
     by: lines.By = "network",
 ) -> alt.FacetChart:
     """Draw the rows of a metric along the batch size or a factor, whose panels are in their own order."""
@@ -144,13 +143,19 @@ def _draw(
     return lines.finish(chart, title)
 
 
+_AXIS = """
+
+    A factor that varies more than the batch size is along x in its place, with a panel per batch size."""
+
+
 def _describe(metric: Metric) -> str:
     """The docstring of the chart of a metric."""
     paper = f" (the paper's {metric.chart.paper})" if metric.chart and metric.chart.paper else ""
     name = metric.describe(**dict.fromkeys(("baseline",), "a baseline")).partition(":")[0]
+    axis = "" if "batch_size" in metric.relative_to else _AXIS
     return f"""{name[0].upper()}{name[1:]} by batch size, one panel per network, one line per compiler{paper}.
 
-    {metric.meaning[0].upper()}{metric.meaning[1:]}.
+    {metric.meaning[0].upper()}{metric.meaning[1:]}.{axis}
 
     Networks of one family form a column, the smallest first. A trial without a result is a mark at the bottom of its
     panel, whose shape shows its status. A column whose timing contract differs from its reference has no line; the

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-# The width of one panel, by their number in a row: with the names, a row is at most 790 pixels wide.
+# The width of one panel, by their number in a row: with the names, a row is at most 745 pixels wide.
 _WIDTHS = {1: 420, 2: 250, 3: 165}
 _LINE, _LABEL = 24, 190
 

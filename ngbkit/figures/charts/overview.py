@@ -12,7 +12,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.figures import captions, lines, marks, provenance, rows
+from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics import contracts
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.tables import build_trial_table
@@ -28,7 +28,7 @@ NETWORKS = 16
 _MOST_IN_COLUMN = 5
 _WIDTH = 270
 # Of the axis of a panel with the space beside it, and of the number beside a bar, in pixels.
-_GAP, _NUMBER_WIDTH = 66, 56
+_GAP, _NUMBER_WIDTH = 76, 56
 
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
@@ -126,23 +126,25 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
         look.labels if figure == look.figures[0] else [], 220, labels=figure == look.figures[0], domain=False
     )
     y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
-    base = alt.Chart(_embed_points(frame, figure)).encode(x, y, tooltip=_TOOLTIP)
+    base = alt.Chart(_embed_points(frame, figure)).encode(x, y)
+    value = alt.Tooltip("text:N", title=_TITLES[figure])
     measured, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
     bars = measured.mark_bar(height=13).encode(
-        look.encode_colour().legend(None), opacity=alt.condition("datum.conclusive", alt.value(1.0), alt.value(0.35))
+        look.encode_colour().legend(None),
+        tooltip=[*_LABELS, value],
+        opacity=alt.condition("datum.conclusive", alt.value(1.0), alt.value(0.35)),
     )
-    intervals = measured.mark_rule(strokeWidth=1.5, color="#222222").encode(low, alt.X2("high:Q"))
+    intervals = measured.mark_rule(strokeWidth=1.5, color=theme.TITLE).encode(low, alt.X2("high:Q"))
     numbers = (
         measured.transform_calculate(end=ends)
-        .mark_text(align="left", dx=4, fontSize=10, color="#444444")
+        .mark_text(align="left", dx=4, fontSize=10, color=theme.TITLE)
         .encode(end, text="text:N")
     )
-    reasons = missing.mark_text(align="left", dx=4, fontSize=10, color=marks.REASON_COLOUR)
-    reasons = reasons.encode(x=alt.datum(0), text="why:N")
+    reasons = marks.draw_reasons(missing, frame, "why", [*_LABELS, "status:N"], dx=4).encode(x=alt.datum(0))
     return alt.LayerChart(layer=[bars, intervals, numbers, reasons], width=look.width, height=alt.Step(20))
 
 
-_TOOLTIP = ["network:N", "compiler:N", "batch_size:Q", "status:N", "text:N", "error:N"]
+_LABELS = ["network:N", "compiler:N"]
 _COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PAIRS = 9
 """The largest number of pairs of a figure."""
 
-_COLOURS = ("#0072B2", "#B84E00")  # dark enough for text
+_COLOURS = tuple(theme.adapt(colour, contrast=4.6) for colour in ("#0072B2", "#B84E00"))  # of text too
 _WIDTH, _HEIGHT, _LABEL_WIDTH, _AXIS = 150, 130, 150, 30
 
 
@@ -99,7 +99,7 @@ def _draw_none(probability: float) -> alt.FacetChart:
     reason = f"No two of these networks reverse their order with a probability of at least {probability:g}."
     frame = pd.DataFrame({"panel": ["no reversal"], "reason": [reason]})
     text = alt.Chart(marks.inline(frame), width=3 * _WIDTH, height=_HEIGHT // 3)
-    text = text.mark_text(align="left", baseline="middle", fontSize=12, color=theme.BLACK)
+    text = text.mark_text(align="left", baseline="middle", fontSize=12, color=theme.TITLE)
     text = text.encode(alt.Text("reason:N"), x=alt.value(0), y=alt.value(_HEIGHT // 6))
     chart: alt.FacetChart = text.facet(facet=alt.Facet("panel:N", title=None, header=lines.HEADER), columns=1)
     return chart

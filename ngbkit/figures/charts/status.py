@@ -48,16 +48,21 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
     colour = alt.Color("status:N", scale=scale, title="status", legend=alt.Legend(symbolType="square"))
     compilers = list(dict.fromkeys(frame["compiler"]))
     networks = list(dict.fromkeys(frame["network"]))
+    explained = ["error:N"] if (frame["error"].fillna("") != "").any() else []
     base = alt.Chart().encode(
         alt.X("batch_size:O", title=None, axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False)),
         alt.Y("network:N", title=None, sort=networks, axis=marks.build_name_axis(networks, _LABEL_WIDTH)),
-        tooltip=["network:N", "compiler:N", "batch_size:O", "status:N", "error:N"],
+        tooltip=["network:N", "compiler:N", alt.Tooltip("batch_size:O", title="batch size"), "status:N", *explained],
     )
     names_width = min(_LABEL_WIDTH, int(marks.LETTER * max(map(len, networks))))
     cells_width = lines.PAGE_WIDTH - names_width - _SPACING * len(compilers)
     width = _fit_cell(_WIDTH, cells_width, frame["batch_size"].nunique() * len(compilers))
     height = _fit_cell(_HEIGHT, _MOST_HEIGHT, len(networks))
-    layers = [base.mark_rect(stroke="white", strokeWidth=1 if min(width, height) >= _WORD_HEIGHT else 0).encode(colour)]
+    layers = [
+        base.mark_rect(stroke=theme.BACKGROUND, strokeWidth=1 if min(width, height) >= _WORD_HEIGHT else 0).encode(
+            colour
+        )
+    ]
     if width > _LETTER_WIDTH * int(frame["word"].str.len().max()) and height >= _WORD_HEIGHT:
         dark = [name for name in statuses if theme.choose_ink(theme.STATUS_COLOURS[name]) == theme.WHITE]
         is_dark = f"indexof({json.dumps(dark)}, datum.status) >= 0"
