@@ -78,13 +78,13 @@ def test_colours_are_those_of_the_theme():
 def test_a_factor_that_varies_most_is_along_the_axis():
     """A line figure of a sweep over widths has one panel per batch size, and a line over the widths."""
     wide = network("net", width=(16, 32, 64, 128))
-    alone, several = (Spec(figures.speedup(measured(wide, batch_sizes=sizes))) for sizes in ([1], [1, 8]))
+    figure, panels = (Spec(figures.speedup(measured(wide, batch_sizes=sizes))) for sizes in ([1], [1, 8]))
 
-    assert {"net"} == {row["network"] for row in alone.rows}
-    assert {"net, batch 1", "net, batch 8"} == {row["network"] for row in several.rows}
-    assert {16, 32, 64, 128} == {row["width"] for row in several.rows}
-    assert "Speed-up over identity by width" == several.spec["title"]["text"]
-    assert {"log"} == {scale["type"] for scale in several.scales("x")}
+    assert {"net"} == {row["network"] for row in figure.rows}
+    assert {"net, batch 1", "net, batch 8"} == {row["network"] for row in panels.rows}
+    assert {16, 32, 64, 128} == {row["width"] for row in panels.rows}
+    assert "Speed-up over identity by width" == panels.spec["title"]["text"]
+    assert {"log"} == {scale["type"] for scale in panels.scales("x")}
 
 
 def test_a_metric_of_batch_sizes_keeps_them_along_the_axis():
