@@ -127,7 +127,8 @@ def _build_layers(
     is_text = rows.has_texts(frame[spec.x])
     axis = alt.Tooltip(f"{spec.x}:{'N' if is_text else 'Q'}", title=spec.x.replace("_", " "))
     labels: list[Any] = ["network:N", "compiler:N", axis]
-    tooltip: list[Any] = [*labels, *marks.build_number_tooltip(frame, {"value": spec.value, "low": "low", "high": "high"})]
+    titles = {"value": spec.value, "low": "low", "high": "high"}
+    tooltip: list[Any] = [*labels, *marks.build_number_tooltip(frame, titles)]
     tooltip += ["samples:Q"] if "samples" in frame and frame["samples"].notna().any() else []
     base = alt.Chart().encode(x, look.encode_colour(area=grid))
     measured = base.transform_filter("isValid(datum.value)")
