@@ -66,9 +66,14 @@ class Sweep(Grid):
         budget: str | float | None = None,
         predictor: Predictor | str | None = None,
         earlier: Data | str | os.PathLike[str] | None = None,
+        again: bool = False,
         **keywords: Any,
     ) -> runs.Run:
         """Start measuring in the background; the live `Run`.
+
+        What earlier runs of a device measured is taken over: trials of the same network, by its code and the modules it
+        imports, its files or its module, with the same compiler, options and libraries, on the unchanged device. Each
+        keeps its `origin`.
 
         Parameters
         ----------
@@ -78,6 +83,8 @@ class Sweep(Grid):
             (`ngbkit.forecast.best`). Default: all are measured.
         predictor, earlier
             As for `estimate`; only with a budget.
+        again
+            Measure every trial, whatever earlier runs know.
         **keywords
             As for `ngbkit.runs.start`; but the run of this cell that a kernel left when it ended is resumed
             (``resumes=False`` begins another).
@@ -88,7 +95,7 @@ class Sweep(Grid):
             An invalid budget; or a predictor or earlier measurements without a budget.
         """
         guide = _build_guide(self, budget, predictor, earlier)
-        return runs.start(self, guide=guide, **{"resumes": True, **keywords})
+        return runs.start(self, guide=guide, reuses=not again, **keywords)
 
     def run(self, **keywords: Any) -> xr.Dataset | xr.DataTree:
         """Measure, wait for the end and return the dataset; the arguments are those of `start`.
@@ -258,7 +265,7 @@ def gate(
 
     share = validation.check("margin", validation.Margin, MARGIN if margin is None else margin)
     pythons = {"before_python": before_python, "after_python": after_python}
-    return judge_sides(build_gate_sweep(before, after, **pythons, **keywords).run(), share)
+    return judge_sides(build_gate_sweep(before, after, **pythons, **keywords).run(again=True), share)
 
 
 def build_gate_sweep(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ngbkit import errors, options
 from ngbkit.cluster import devices, engines, replies
@@ -22,7 +22,10 @@ from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware.environment import find_differences
+from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.records import MEASURED, Record
+from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import cell
 
 # An engine is not started again after so many losses without a new record in between.
@@ -34,6 +37,22 @@ _POLL_S = 0.1
 _CHECK_S = 1.0
 # The most events that are written in one transaction and reported at once.
 _BATCH = 500
+
+
+class Known(Protocol):
+    """What earlier runs know of the trials of a device: see `ngbkit.runs.known.KnownTrials`."""
+
+    @property
+    def records(self) -> Mapping[str, Record]: ...
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    @property
+    def environment(self) -> Mapping[str, Any]: ...
+    @property
+    def text(self) -> str: ...
+
+
+FindKnown = Callable[[str, Mapping[str, Any]], Known]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,17 +72,24 @@ class Dispatch:
     stop: threading.Event
     # The surroundings of the line that asked for the run.
     world: World
+    # Finds what earlier runs know of the trials of a device with this description; None measures all.
+    find_known: FindKnown | None = None
     _events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     _recorded: set[str] = field(default_factory=set)
+    # The recorded trials with a measurement.
+    _measured: set[str] = field(default_factory=set)
+    # By device, those that its present plan measures once more.
+    _beside: dict[str, frozenset[str]] = field(default_factory=dict)
     _skipped: frozenset[str] = frozenset()
     _retry_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def execute(self, engines: Mapping[str, Engine], recorded: set[str], skipped: Collection[str] = ()) -> str:
-        """Measure all trials but the recorded and the skipped ones; return ``"finished"`` or ``"stopped"``.
+    def execute(self, engines: Mapping[str, Engine], statuses: Mapping[str, str], skipped: Collection[str] = ()) -> str:
+        """Measure all trials but those with a status and the skipped ones; return ``"finished"`` or ``"stopped"``.
 
         If a device fails, its error is raised after the other devices have finished.
         """
-        self._recorded, self._skipped = set(recorded), frozenset(skipped)
+        self._recorded, self._skipped = set(statuses), frozenset(skipped)
+        self._measured = {trial_id for trial_id, status in statuses.items() if status in MEASURED}
         labels = self.sweep.devices
         starts = Starts(labels)
         pending = [self._start_device(label, engines.get(label), starts) for label in labels]
@@ -148,7 +174,10 @@ class Dispatch:
 
     def _execute_plan(self, engine: Engine, trial_ids: Collection[str], starts: Starts, starter: Starter) -> str:
         label = engine.device
-        self._check_environment(label, engine.hello())
+        environment = engine.hello()
+        self._check_environment(label, environment)
+        if self._take_over(label, environment):
+            return "finished"
         push_artifacts(engine, self.sweep)
         if not self.retry and not self.retry_ids:
             self._collect(engine, trial_ids)
@@ -160,6 +189,7 @@ class Dispatch:
             retry_ids=self.retry_ids & set(trial_ids),
             retry_id=self._retry_id,
             have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
+            beside_ids=self._list_beside(label),
             world=engine.adapt(self.world),
         )
         if spec.world is None:
@@ -177,6 +207,38 @@ class Dispatch:
         if outcome["state"] == "error":
             raise _to_error(label, outcome)
         return str(outcome["state"])
+
+    def _take_over(self, label: str, environment: Mapping[str, Any]) -> bool:
+        """Take over the known trials of a device, once; return whether these are all."""
+        if self.find_known is None or label in self._beside:
+            return False
+        known = self.find_known(label, environment)
+        for key, value in known.facts.items():
+            self._put({"kind": "facts", "device": label, "key": key, "value": value})
+        if known.records:
+            self._put({"kind": "environment", "device": label, "key": label, "value": known.environment})
+        if known.text:
+            self._put({"kind": "known", "device": label, "text": known.text})
+        for record in known.records.values():
+            self._put({"kind": "record", "device": label, "record": records.to_json(record)})
+        self._measured |= {name for name, record in known.records.items() if record.status in MEASURED}
+        self._beside[label] = frozenset()
+        return bool(known.records) and {trial.id for trial in self.sweep.trials(label)} <= self._recorded
+
+    def _list_beside(self, label: str) -> frozenset[str]:
+        """List the measured references of groups whose other trials are pending: a ratio needs both in one round."""
+        listed: set[str] = set()
+        for group in self.sweep.groups(label) if self.sweep.interleave else ():
+            references = {group.trials[0].id, *([group.anchor.id] if group.anchor is not None else [])}
+            done = {trial.id for trial in group.trials} & (self._recorded | self._skipped)
+            if (
+                group.trials[0].compiler == BASELINE
+                and group.trials[0].id in self._measured
+                and len(done) < len(group.trials)
+            ):
+                listed |= references & self._measured
+        self._beside[label] = frozenset(listed)
+        return self._beside[label]
 
     def _warn_of_other_surroundings(self, label: str) -> None:
         """Warn of cells that use the folder, variables or modules of an engine elsewhere, which may have others."""
@@ -203,13 +265,14 @@ class Dispatch:
     def _collect(self, engine: Engine, trial_ids: Collection[str]) -> None:
         """Queue the records that only the device has: their events were lost, or are of an earlier session."""
         retry_id = self._retry_id if self.retry or self.retry_ids & set(trial_ids) else ""
-        for event in engine.collect(self.run_id, self._recorded & set(trial_ids), trial_ids, retry_id):
+        recorded = (self._recorded & set(trial_ids)) - self._beside.get(engine.device, frozenset())
+        for event in engine.collect(self.run_id, recorded, trial_ids, retry_id):
             self._put(event)
 
     def _put(self, event: Event) -> None:
         if event["kind"] == "record":
             trial_id = event["record"]["trial_id"]
-            if trial_id in self._recorded:
+            if trial_id in self._recorded and trial_id not in self._beside.get(event["device"], ()):
                 return
             self._recorded.add(trial_id)
         self._events.put(event)

@@ -57,6 +57,7 @@ BUDGET: tuple[Argument, ...] = (
         completes="path",
     ),
 )
+AGAIN = argument("--again", "measure every trial, also those that earlier runs of the device know")
 ESTIMATE = argument("--estimate", "measure nothing; estimate the duration and the likely results")
 NOTE = argument("--note TEXT", "a note on this run, for the list of runs")
 OPEN = argument("--open ID", "open this run as far as it is measured: its dataset", completes="run")
@@ -98,7 +99,12 @@ def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:
     """Start the run of a sweep, with the budget and on the cluster that parsed arguments name."""
     engines = to_engines(args.cluster, sweep.devices)
     return sweep.start(
-        budget=args.budget, predictor=args.predictor, earlier=args.earlier, engines=engines, note=args.note or ""
+        budget=args.budget,
+        predictor=args.predictor,
+        earlier=args.earlier,
+        again=args.again,
+        engines=engines,
+        note=args.note or "",
     )
 
 

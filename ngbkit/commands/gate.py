@@ -46,7 +46,7 @@ def measure_gate(call: Call) -> Answer:
         return answer_gate(judge_sides(call.read(args.judge), *margin), args)
     notes = compare_interpreters(args.before_python, args.after_python)
     sweep = _build_sweep(args)
-    run = sweep.start(engines=arguments.to_engines(args.cluster, sweep.devices))
+    run = sweep.start(again=True, engines=arguments.to_engines(args.cluster, sweep.devices))
     shell = ShellCall(args)
     try:
         data = shell.wait(run, _JUDGED)

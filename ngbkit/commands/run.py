@@ -61,7 +61,10 @@ def run(call: Call) -> Answer | None:
 COMMAND = Command(
     name="run",
     help="Measure networks with several compilers.",
-    arguments=(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET, arguments.ESTIMATE, arguments.NOTE),
+    arguments=(
+        *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET),
+        *(arguments.AGAIN, arguments.ESTIMATE, arguments.NOTE),
+    ),
     run=run,
     shell=arguments.OUTCOME,
     magic=Magic(

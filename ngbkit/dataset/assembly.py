@@ -9,6 +9,7 @@ import json
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -114,6 +115,14 @@ def nodes(data: Data) -> dict[str, xr.Dataset]:
     if isinstance(data, xr.Dataset):
         return {"/": data}
     return {node.path: node.to_dataset() for node in data.subtree if node.data_vars}
+
+
+def list_origins(data: Data) -> dict[str, int]:
+    """List the earlier runs that measured trials of a dataset, with the number of these."""
+    counts = Counter(
+        str(run_id) for node in nodes(data).values() if "origin" in node for run_id in node["origin"].values.ravel()
+    )
+    return {run_id: count for run_id, count in counts.items() if run_id}
 
 
 def factor_dims(dataset: xr.Dataset) -> list[str]:

@@ -176,5 +176,7 @@ def _read_texts(records: Sequence[Record]) -> dict[str, np.ndarray]:
         "error": [record.error for record in records],
         "facts": [json.dumps(dict(record.facts)) if record.facts else "" for record in records],
     }
+    if any(record.origin for record in records):
+        texts["origin"] = [record.origin for record in records]
     # dtype object: neither netCDF nor zarr changes the values, and one long message does not widen every other.
     return {name: np.array(values, dtype=object) for name, values in texts.items()}

@@ -41,6 +41,8 @@ class Spec:
     retry_id: str = ""
     # Trials whose record the client has: not run again, even if the device's own journal is lost.
     have: frozenset[str] = frozenset()
+    # Measured trials to measure once more beside others of their group: the client adds these rounds to theirs.
+    beside_ids: frozenset[str] = frozenset()
     # Threads of each runtime unless the sweep sets them, from the devices file. None: one per usable core.
     threads: int | None = None
     # The chip that the device measures on: ``"cpu"``, or ``"cuda:0"``.
@@ -67,6 +69,7 @@ class Spec:
                 "retry_ids": sorted(self.retry_ids),
                 "retry_id": self.retry_id,
                 "have": sorted(self.have),
+                "beside_ids": sorted(self.beside_ids),
                 "threads": self.threads,
                 "accelerator": self.accelerator,
                 "world": self.world and self.world.to_json(),
@@ -86,6 +89,7 @@ class Spec:
             retry_ids=frozenset(data["retry_ids"]),
             retry_id=data["retry_id"],
             have=frozenset(data["have"]),
+            beside_ids=frozenset(data["beside_ids"]),
             threads=data["threads"],
             accelerator=data["accelerator"],
             world=World.from_json(data["world"]) if data.get("world") else None,

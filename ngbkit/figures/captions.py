@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.assembly import list_origins, nodes
 from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
@@ -84,6 +84,8 @@ def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
         runs = str(data.attrs["run_id"]).split(", ")
         # A merge of many runs names the first and the last; its attributes list them all.
         items.append(f"run {', '.join(runs)}" if len(runs) < 4 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}")
+    if origins := list_origins(data):
+        items.append(f"{sum(origins.values())} trials known from run {', '.join(origins)}")
     return " · ".join(items)
 
 

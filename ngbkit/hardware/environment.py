@@ -100,6 +100,24 @@ def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
     ]
 
 
+# A change of these may move a measurement, though the numbers of both can be compared.
+_STATE = ("system", "microcode", "smt", "kernel_options", "hypervisor", "governor", "python", "blas", "ngbkit_commit")
+
+
+def find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """List, in a sentence each, all that changed on a device which may move a measurement."""
+    releases = [(device.get("packages") or {}).get("ngbkit") for device in (before, after)]
+    return [
+        *find_differences(before, after),
+        *(
+            f"{name} was {before[name]} and is {after[name]}"
+            for name in _STATE
+            if name in before and name in after and before[name] != after[name]
+        ),
+        *([f"ngbkit was {releases[0]} and is {releases[1]}"] if releases[0] != releases[1] else []),
+    ]
+
+
 def find_hardware_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """List, in a sentence each, how two descriptions differ in hardware, as far as both have it."""
     names = [(device.get("gpu") or {}).get("name") for device in (before, after)]

@@ -1,10 +1,10 @@
 """Runs: start, watch, stop, resume and list executions of a sweep.
 
-lifecycle.py starts and resumes a run, run.py drives it, settle.py plans what would settle it, folders.py stores it, and
-recordings.py replays runs that are stored beside a notebook. summary.py describes a run in one line, run_context.py
-the cell that started it; run_index.py stores the summaries of all runs, and deletion.py deletes runs. progress.py
-tracks its progress, time_left.py estimates the rest, and progress_display.py displays both. selfcheck/ measures whether
-a machine is fit to measure on.
+lifecycle.py starts and resumes a run, run.py drives it, known.py takes over what earlier ones measured, settle.py plans
+what would settle it, folders.py stores it, and recordings.py replays runs that are stored beside a notebook. summary.py
+describes a run in one line, run_context.py the cell that started it; run_index.py stores the summaries of all runs, and
+deletion.py deletes runs. progress.py tracks its progress, time_left.py estimates the rest, and progress_display.py
+displays both. selfcheck/ measures whether a machine is fit to measure on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ngbkit.runs.folders import FORMAT, find, load_dataset, read_sweep
     from ngbkit.runs.lifecycle import resume, start
     from ngbkit.runs.progress import Progress
-    from ngbkit.runs.run import Run, RunGuide, State, live
+    from ngbkit.runs.run import Run, State, live
+    from ngbkit.runs.run_guide import RunGuide
     from ngbkit.runs.run_index import summaries
     from ngbkit.runs.settle import Settling, plan_settling
     from ngbkit.runs.summary import Summary
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
     "FORMAT": "folders",
-    "RunGuide": "run",
+    "RunGuide": "run_guide",
     "Progress": "progress",
     "Run": "run",
     "Settling": "settle",

@@ -18,8 +18,9 @@ from ngbkit.errors import FencedError, MissingDependencyError, UsageError
 from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
 from ngbkit.runs.recordings import Recordings, copy_run
-from ngbkit.runs.run import Replay, Run, RunGuide
+from ngbkit.runs.run import Run
 from ngbkit.runs.run_context import RunContext
+from ngbkit.runs.run_guide import Replay, RunGuide
 from ngbkit.runs.run_index import summaries
 from ngbkit.runs.summary import INTERRUPTED, Summary
 from ngbkit.runs.time_left import format_age
@@ -42,7 +43,7 @@ def start(
     engines: Mapping[str, Engine] | None = None,
     guide: RunGuide | None = None,
     note: str = "",
-    resumes: bool = False,
+    reuses: bool = False,
 ) -> Run:
     """Start measuring a sweep, in the background.
 
@@ -56,9 +57,10 @@ def start(
         Chooses which trials to measure. Default: all. `resume` measures the others, or those that its guide chooses.
     note
         A line on this run, for the list of runs.
-    resumes
+    reuses
         Resume the run that this cell of a notebook began with the same sweep and that a kernel left when it ended, if
-        there is one. Not with a guide, and not where runs are recorded.
+        there is one; else take over what earlier runs of a device measured under the same conditions
+        (`ngbkit.runs.known`), and measure the rest. Not with a guide, and not where runs are recorded.
 
     Returns
     -------
@@ -81,7 +83,8 @@ def start(
     if recording is not None:
         return _replay(sweep, recording, guide)
     _check_devices(sweep, engines)
-    if resumes and guide is None and recordings is None and (interrupted := _find_interrupted(sweep, context)):
+    reuses &= guide is None and recordings is None
+    if reuses and (interrupted := _find_interrupted(sweep, context)):
         with suppress(FencedError):  # another kernel has just resumed it
             return _resume_interrupted(interrupted, engines, note)
     # In UTC: local times repeat in autumn, and differ between machines.
@@ -96,7 +99,7 @@ def start(
     context.save(folder)
     with write_atomically(folder / "run.json") as temporary:
         temporary.write_text(json.dumps(build_metadata(run_id, sweep)))
-    return Run(sweep, run_id, folder, (), engines or {}, guide, recordings)._begin()
+    return Run(sweep, run_id, folder, (), engines or {}, guide, recordings, reuses=reuses, is_new=True)._begin()
 
 
 @explain_errors()

@@ -173,12 +173,18 @@ def _write(line: str) -> None:
 
 
 def list_warnings(run: Run) -> list[str]:
-    """List the disturbances of the devices of a run, one line each.
+    """List what earlier runs know of a run, and the disturbances of its devices, one line each.
 
     >>> list_warnings(run)  # doctest: +SKIP
     ['cpu: other work uses 46 % of all cores (python): end it, or wait until it has ended']
     """
-    return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
+    known = {device: [text] for device, text in run.known.items()}
+    return [
+        f"{device}: {line}"
+        for source in (known, run.warnings)
+        for device, lines in sorted(source.items())
+        for line in lines
+    ]
 
 
 def explain_failure(run: Run) -> WorkloadError | None:

@@ -10,21 +10,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import files
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunInterruptedError
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.runs.folders import assemble_dataset
+from ngbkit.runs.known import Contents
 from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.progress_display import describe_interrupt
 from ngbkit.runs.recordings import Recordings
+from ngbkit.runs.run_guide import Replay, RunGuide
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import INCONCLUSIVE
+from ngbkit.sweep.records import INCONCLUSIVE, Record
 from ngbkit.sweep.settling import list_inconclusive
 from ngbkit.sweep.trials import Trial
 
@@ -48,46 +50,8 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "round": lambda event: f"{event['text']}, round {event['done'] + 1} of {event['total']}",
     "tuning": describe_search,
     "stage": lambda event: str(event["text"]),
+    "known": lambda event: str(event["text"]),
 }
-
-
-class RunGuide(Protocol):
-    """Chooses what a run measures and completes its dataset: see `ngbkit.predictor.forecast.Guide`."""
-
-    @property
-    def key(self) -> str:
-        """Identifies the guide in the name of a recording; equal budgets have equal keys."""
-
-    def choose(self, run: Run) -> Collection[str]:
-        """Choose the ids of the trials to measure next; called again once they are recorded. None end the run."""
-
-    def left_s(self) -> float | None:
-        """Return how many seconds the guide will go on; None where that depends on the measurements."""
-
-    def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
-        """Complete the dataset of the run for its user."""
-
-
-class Replay:
-    """The guide of a replayed run: it measures nothing, and completes the dataset as the original guide did."""
-
-    key = "replay"
-
-    def __init__(self, guide: RunGuide | None) -> None:
-        self._guide = guide
-
-    def choose(self, run: Run) -> Collection[str]:
-        """Return no trial, so that the run ends."""
-        del run
-        return ()
-
-    def left_s(self) -> float | None:
-        """Return None: there is nothing to wait for."""
-        return None
-
-    def complete(self, run: Run, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
-        """Complete the dataset with the original guide, if there was one."""
-        return data if self._guide is None else self._guide.complete(run, data)
 
 
 # The runs of this process that have not ended, in the order of their starts.
@@ -128,6 +92,8 @@ class Run:
         under ``"listener"``, the exception of each listener that raised any.
     interim : dict
         By trial id, the measurements so far of trials in flight; replaced whenever a device sends some.
+    known_trials : dict
+        By device, a sentence on the trials that earlier runs know; devices without any are left out.
     """
 
     def __init__(
@@ -140,6 +106,9 @@ class Run:
         guide: RunGuide | None = None,
         recordings: Recordings | None = None,
         settling: Settling | None = None,
+        *,
+        reuses: bool = False,
+        is_new: bool = False,
     ) -> None:
         self.sweep, self.id, self.folder = sweep, run_id, folder
         self.state: State = "starting"
@@ -156,11 +125,16 @@ class Run:
         retried = list_inconclusive(bundles, self._journal.records()) if INCONCLUSIVE in self._retry else ()
         self._retry_ids = frozenset(retried) | (settling.trial_ids if settling is not None else set())
         self._replaced: set[str] = set()
+        self._contents = Contents(run_id, sweep, self._world) if is_new else None
+        self._reuses = reuses
         statuses = self._journal.statuses()
+        # The trials whose further records are joined with that in the journal.
+        self._joined = set(statuses) - self._retry_ids
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
         self._tracker = ProgressTracker(self._trials, current)
         self.warnings: dict[str, list[str]] = {}
         self.interim: dict[str, records.Record] = {}
+        self.known_trials: dict[str, str] = {}
         for label, description in self._journal.notes("environment").items():
             self._set_conditions(label, description)
         if self._journal.salvaged is not None:
@@ -279,6 +253,8 @@ class Run:
         # After that of the engines, which Python thus calls later: a run whose engine ends would start another.
         atexit.unregister(stop_all)
         atexit.register(stop_all)
+        if self._contents is not None:
+            self._contents.add_to_index()
         dispatch = Dispatch(
             run_id=self.id,
             sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
@@ -288,6 +264,7 @@ class Run:
             on_events=self._on_events,
             stop=self._stop,
             world=self._world,
+            find_known=self._contents.find_known if self._contents is not None and self._reuses else None,
         )
         try:
             state = self._measure(dispatch)
@@ -327,7 +304,8 @@ class Run:
             selected &= missing if self._settling is None else self._retry_ids
             if not selected:
                 break
-            recorded = set(self._journal.statuses()) - (self._retry_ids - self._replaced)
+            retried = self._retry_ids - self._replaced
+            recorded = {name: status for name, status in self._journal.statuses().items() if name not in retried}
             state = dispatch.execute(self._engines, recorded, skipped=missing - selected)
             if selected <= missing - set(self.statuses):
                 break  # none was recorded, and another attempt would record none either
@@ -335,7 +313,7 @@ class Run:
 
     def _on_events(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Process events of devices: journal their records first, then update the displayed state."""
-        finished = [records.from_json(event["record"]) for event in events if event["kind"] == "record"]
+        finished = [self._join(records.from_json(event["record"])) for event in events if event["kind"] == "record"]
         if finished:
             self._journal.finish(finished)
             self._replaced.update(record.trial_id for record in finished)
@@ -354,6 +332,13 @@ class Run:
             self.state = "running"
         self._notify()
 
+    def _join(self, record: Record) -> Record:
+        """Join the record of a trial that was measured once more with the earlier one."""
+        if record.trial_id not in self._joined:
+            self._joined.add(record.trial_id)
+            return record
+        return next((records.join(earlier, record) for earlier in self._journal.records([record.trial_id])), record)
+
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
         if kind in ("facts", "environment"):
@@ -363,6 +348,8 @@ class Run:
         elif kind == "interim":
             interim = [records.from_json(record) for record in event["records"]]
             self.interim = {**self.interim, **{record.trial_id: record for record in interim}}
+        elif kind == "known":
+            self.known_trials = {**self.known_trials, event["device"]: event["text"]}
         elif kind == "warning":
             self.warnings = {**self.warnings, event["key"]: [event["text"]]}
         elif event.get("step") == "prepare":

@@ -71,6 +71,11 @@ class Environment(TypedDict, total=False):
     system: Line
     python: Line
     governor: Line
+    microcode: Line | None
+    blas: Line
+    kernel_options: list[Line]
+    smt: bool | None
+    hypervisor: bool | None
     ngbkit_commit: Line
     threads: Count | None
     cores: Count | None

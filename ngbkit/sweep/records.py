@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from ngbkit import validation
@@ -106,6 +106,8 @@ class Measurement:
         What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
     started_at
         Seconds since the epoch.
+    origin
+        The id of the earlier run that it was taken over from; empty for a trial of the run itself.
     """
 
     trial_id: Line
@@ -200,6 +202,7 @@ class Measurement:
     )
     facts: Mapping[str, Any] = field(default_factory=dict)
     started_at: Seconds = 0.0
+    origin: Line = ""
 
     @property
     def status(self) -> Literal["ok", "not-checked"]:
@@ -232,6 +235,8 @@ class Failure:
         What was learnt before it failed (``compile_time_s``, ``rmse``).
     started_at
         Seconds since the epoch.
+    origin
+        The id of the earlier run that it was taken over from; empty for a trial of the run itself.
     """
 
     trial_id: Line
@@ -241,6 +246,7 @@ class Failure:
     detail: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     started_at: Seconds = 0.0
+    origin: Line = ""
 
 
 Record = Measurement | Failure
@@ -248,6 +254,26 @@ Record = Measurement | Failure
 
 class NewerRecordError(JournalError):
     """A newer ngbkit wrote a record: it is not damaged, and this ngbkit leaves it alone."""
+
+
+def join(first: Record, second: Record) -> Record:
+    """Join two records of a trial: a measurement has the rounds of both sessions, the first session's before."""
+    if not isinstance(first, Measurement) or not isinstance(second, Measurement):
+        return first if isinstance(first, Measurement) else second
+    present = frozenset(first.rounds)
+    if present <= frozenset(second.rounds):
+        return second
+    added = [index for index, number in enumerate(second.rounds) if number not in present]
+    places = {index: len(first.rounds) + place for place, index in enumerate(added)}
+    return replace(
+        second,
+        latency_s=(*first.latency_s, *(second.latency_s[index] for index in added)),
+        rounds=(*first.rounds, *(second.rounds[index] for index in added)),
+        contended_samples=(
+            *first.contended_samples,
+            *(places[index] for index in second.contended_samples if index in places),
+        ),
+    )
 
 
 def to_json(record: Record) -> dict[str, Any]:

@@ -109,6 +109,7 @@ _COMPUTED = (
     Variable("status", "", "what became of the trial", f"one of {', '.join(STATUSES)}"),
     Variable("error", "", "type and message of a failure, or why the outputs were not checked"),
     Variable("facts", "", "what else the trial left behind, as JSON"),
+    Variable("origin", "", "the earlier run that measured the trial", "empty where it was the run itself"),
 )
 
 VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *_COMPUTED)}

@@ -149,14 +149,12 @@ def list_readers(tree: ast.AST) -> list[str]:
 
 def list_modules(tree: ast.AST) -> list[str]:
     """List the first names of the modules that code imports by their whole names."""
-    modules = [
-        module
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0)
-        for module in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        )
-    ]
+    modules: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules.append(node.module or "")
     return sorted({module.partition(".")[0] for module in modules})
 
 

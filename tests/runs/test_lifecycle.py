@@ -66,11 +66,11 @@ def test_a_cell_resumes_the_run_that_its_kernel_left(state_dir: Path, monkeypatc
     left = lifecycle.start(sweep)
     left._journal.finish(synthetic.make_records(sweep)[:1])
     left._journal.close()
-    resumed = lifecycle.start(sweep, resumes=True)
+    resumed = lifecycle.start(sweep, reuses=True)
     resumed._journal.close()
     begun = [lifecycle.start(sweep)]
     context = RunContext(notebook="other.ipynb", cell="%%ngbench")
-    begun.append(lifecycle.start(sweep, resumes=True))
+    begun.append(lifecycle.start(sweep, reuses=True))
 
     assert left.id == resumed.id
     assert 1 == len(resumed.statuses)

@@ -112,7 +112,7 @@ def test_the_name_is_no_content(folder: Path) -> None:
 
 
 def test_other_networks_are_known_by_their_description() -> None:
-    """Of a network that is no cell the description is the content."""
+    """The description of a network that is no cell is its content."""
     workload = Workload(name="net", source="blocks", spec={"kind": "conv"})
 
     assert workload.id == hash_content(workload, []).digest

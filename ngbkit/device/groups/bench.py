@@ -39,7 +39,9 @@ class Bench(Loader):
             return
         unfinished = self.journal.unfinished("measure")
         crashes = max(unfinished[job.trial.id] for job in pending)
-        first_rounds = bundles.iterate_first_rounds(is_first=len(pending) == len(bundle.trials) and not crashes)
+        is_first = len(pending) == len(bundle.trials) and not crashes
+        is_first &= all(job.trial.id not in self.spec.beside_ids for job in pending)
+        first_rounds = bundles.iterate_first_rounds(is_first=is_first)
         # If the engine ended twice in a bundle, its trials are measured one by one, to find the cause.
         is_interleaved = self.spec.sweep.interleave and crashes < MOST_ATTEMPTS
         separate, deferred = ([], jobs) if is_interleaved else (pending, [])

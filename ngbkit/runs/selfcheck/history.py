@@ -17,6 +17,7 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
+from ngbkit.dataset.assembly import list_origins
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.hardware import environment
@@ -257,9 +258,14 @@ def _load(repeated: Sequence[Summary], reasons: Counter[str]) -> list[Stored]:
     loaded = []
     for summary in repeated:
         try:
-            loaded.append((summary, folders.load_dataset(folders.get_runs_dir() / summary.id)))
+            data = folders.load_dataset(folders.get_runs_dir() / summary.id)
         except (NgbkitError, OSError) as error:
             reasons[str(error)] += 1
+            continue
+        if list_origins(data):  # it agrees with an earlier run because it has the same samples
+            reasons["runs with known trials of others repeat nothing"] += 1
+        else:
+            loaded.append((summary, data))
     return loaded
 
 

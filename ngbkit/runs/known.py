@@ -1,0 +1,209 @@
+"""Known trials: what earlier runs of a device measured of a sweep, so that it need not be measured again.
+
+A trial is known by its content: the network (`ngbkit.workloads.content`), factors, compiler with its options, batch
+size, device, and how it is measured. A ratio needs its baseline in the same rounds, so a column is taken over together
+with the rounds of the baseline and the anchor beside it; and where other columns of its group are to be measured, these
+two are measured once more beside them, and have the rounds of both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ngbkit.cluster import devices
+from ngbkit.device.world import World
+from ngbkit.errors import NgbkitError
+from ngbkit.runs import content_index
+from ngbkit.runs.content_index import MeasuredContent
+from ngbkit.runs.known_run import KnownRun
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.records import Measurement, Record, join
+from ngbkit.sweep.trials import BASELINE, Bundle, Group
+from ngbkit.workloads.base import hash_json
+from ngbkit.workloads.content import hash_content
+
+# The variables that runtimes read.
+_VARIABLES = (
+    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "ORT_", "OV_", "OPENVINO_", "TVM_", "TORCH"),
+    *("PYTORCH_", "CUDA_", "NVIDIA_", "IREE_", "LD_", "MALLOC_", "NGBKIT_PATIENCE"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTrials:
+    """The known trials of a sweep on one device.
+
+    Parameters
+    ----------
+    records
+        Their records, by the id of the trial in the new sweep; each has its `origin`.
+    repeated
+        The ids of those that are measured once more, beside trials that are not known.
+    facts
+        The facts of their networks.
+    environment
+        The description of the device when they were measured; empty without any.
+    text
+        A sentence on what is known and what is not.
+    """
+
+    records: Mapping[str, Record] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+class Contents:
+    """The contents of the networks of a run, in the surroundings of the line that asked for it."""
+
+    def __init__(self, run_id: str, sweep: Grid, world: World) -> None:
+        self._run_id, self._sweep = run_id, sweep
+        places = [*world.list_additions(), world.folder]
+        self._contents = {workload.name: hash_content(workload, places) for workload in sweep.workloads}
+        self._digests = {
+            workload.name: self._contents[workload.name].digest or f"unknown {workload.id}"
+            for workload in sweep.workloads
+        }
+        variables = {name: value for name, value in world.variables.items() if name.startswith(_VARIABLES)}
+        configured = devices.load()
+        # An engine of the user's own cluster has no entry.
+        self._settings = {label: hash_json([variables, repr(configured.get(label))]) for label in sweep.devices}
+
+    def add_to_index(self) -> None:
+        """Add what the run measures to the index."""
+        now = time.time()
+        content_index.add(
+            MeasuredContent(digest, label, settings, name, self._run_id, now)
+            for name, digest in self._digests.items()
+            for label, settings in self._settings.items()
+        )
+
+    def find_known(self, device: str, environment: Mapping[str, Any]) -> KnownTrials:
+        """Find the known trials of a device, whose present description is `environment`."""
+        reasons: list[str] = []
+        sources = self._open_sources(device, environment, reasons)
+        records: dict[str, Record] = {}
+        for bundle in self._sweep.bundles(device):
+            records |= _take_bundle(bundle, sources, self._sweep)
+        groups = list(self._sweep.groups(device))
+        repeated = {name for group in groups for name in _list_repeated(group, records)}
+        total = [trial.id for group in groups for trial in group.trials]
+        return KnownTrials(
+            records=records,
+            repeated=frozenset(repeated) if self._sweep.interleave else frozenset(),
+            facts={key: value for source in reversed(sources) for key, value in source.facts.items()}
+            if records
+            else {},
+            environment=sources[0].environment if records else {},
+            text=_describe([records[name] for name in total if name in records], len(total), reasons),
+        )
+
+    def _open_sources(self, device: str, environment: Mapping[str, Any], reasons: list[str]) -> list[KnownRun]:
+        """Open the runs that measured any of the networks and are still valid, the latest first."""
+        entries: dict[str, list[tuple[str, MeasuredContent]]] = {}
+        for name, digest in self._digests.items():
+            listed = content_index.list_runs(digest, device)
+            if listed and self._contents[name].reason:
+                reasons.append(f"{name} is no known network, since {self._contents[name].reason}")
+                continue
+            for entry in listed:
+                if entry.run_id != self._run_id:
+                    entries.setdefault(entry.run_id, []).append((name, entry))
+        latest = sorted(entries.values(), key=lambda each: -each[0][1].at)
+        sources: list[KnownRun] = []
+        for named in latest:
+            if named[0][1].settings != self._settings[device]:
+                reasons.append("variables of runtimes, or the entry of the device, have changed")
+                continue
+            try:
+                source = KnownRun.open(self._sweep, device, dict(named))
+            except (NgbkitError, OSError):  # removed, damaged, or of another user
+                continue
+            if reason := source.find_change(environment):
+                reasons.append(reason)
+            elif source.is_alike(self._sweep):
+                sources.append(source)
+        return sources
+
+
+def _take_bundle(bundle: Bundle, sources: Sequence[KnownRun], sweep: Grid) -> dict[str, Record]:
+    """Take over what is known of a bundle; all of it or nothing where its columns compete or take turns."""
+    if len(bundle.groups) > 1:
+        sources = [source for source in sources if source.has_same_networks(sweep)]
+    elif sweep.race:
+        sources = [source for source in sources if {*source.sweep.compilers} == {*sweep.compilers}]
+    elif not sweep.interleave:
+        return {name: record for trial in bundle.trials for name, record in _take_alone(trial.id, sources)}
+    elif bundle.trials[0].compiler == BASELINE:
+        return _take_columns(bundle.groups[0], sources)
+    for source in sources:
+        if all(trial.id in source.records for trial in bundle.trials):
+            anchors = [anchor.id for group in bundle.groups for anchor in group.anchors]
+            names = [*(trial.id for trial in bundle.trials), *(name for name in anchors if name in source.records)]
+            return {name: source.records[name] for name in names}
+    return {}
+
+
+def _take_alone(trial_id: str, sources: Sequence[KnownRun]) -> list[tuple[str, Record]]:
+    return [(trial_id, source.records[trial_id]) for source in sources if trial_id in source.records][:1]
+
+
+def _take_columns(group: Group, sources: Sequence[KnownRun]) -> dict[str, Record]:
+    """Take over columns of a group, each with the rounds of the baseline and of the anchor beside it."""
+    baseline, *others = group.trials
+    references = [baseline.id, *([group.anchor.id] if group.anchor is not None else [])]
+    complete = [source for source in sources if source.measured(references)]
+    records: dict[str, Record] = {}
+    beside: list[KnownRun] = []
+    for trial in others:
+        for source in sources:
+            record = source.records.get(trial.id)
+            if record is None or (isinstance(record, Measurement) and source not in complete):
+                continue
+            records[trial.id] = record
+            if isinstance(record, Measurement) and source not in beside:
+                beside.append(source)
+            break
+    for source in reversed(beside or complete[:1]):
+        for name in references:
+            record = source.records[name]
+            records[name] = join(records[name], record) if name in records else record
+    if baseline.id not in records:
+        records |= {name: record for name, record in _take_alone(baseline.id, sources) if not _is_measured(record)}
+    return records
+
+
+def _is_measured(record: Record) -> bool:
+    return isinstance(record, Measurement)
+
+
+def _list_repeated(group: Group, records: Mapping[str, Record]) -> Collection[str]:
+    """List the ids of known trials of a group beside which others are to be measured."""
+    baseline = group.trials[0]
+    record = records.get(baseline.id)
+    if record is None or not _is_measured(record) or baseline.compiler != BASELINE:
+        return ()
+    if all(trial.id in records for trial in group.trials):
+        return ()
+    return [baseline.id, *(anchor.id for anchor in (group.anchor,) if anchor is not None)]
+
+
+def _describe(records: Sequence[Record], total: int, reasons: Sequence[str]) -> str:
+    """Describe how many of the trials are known, and from when; or why none is."""
+    if not records:
+        return f"no trial is known: {reasons[0]}" if reasons else ""
+    when = _format_time(max(record.started_at for record in records))
+    if len(records) == total:
+        return f"all {total} trials are known from {when}; --again measures them"
+    return f"{len(records)} of {total} trials are known from {when}; {total - len(records)} to measure"
+
+
+def _format_time(seconds: float) -> str:
+    """Format a moment: the time of today, or with its date."""
+    moment, today = time.localtime(seconds), time.localtime()
+    form = "%H:%M" if moment[:3] == today[:3] else "%Y-%m-%d %H:%M"
+    return time.strftime(form, moment)

@@ -1,0 +1,167 @@
+"""An earlier run as a source of known trials: whether it still holds, and its records under the ids of a new sweep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ngbkit import options
+from ngbkit.hardware.environment import find_changes
+from ngbkit.runs import folders
+from ngbkit.runs.content_index import MeasuredContent
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.option import options_of
+from ngbkit.sweep.records import Measurement, Record
+from ngbkit.sweep.settling import is_conclusive
+from ngbkit.sweep.trials import Trial, facts_key
+
+# Beyond this age the host of a virtual machine, and much else that no description has, may have changed.
+_MOST_DAYS = 7.0
+# Where the runs of a device differed by more than this (standard deviation), a day is too old.
+_UNSTEADY_SD, _UNSTEADY_DAYS = 0.1, 1.0
+# A later self-check disagrees where its deviation is more than so many times that of the earlier one.
+_DISAGREEING = 2.0
+# The failures that another attempt would repeat.
+_LASTING = ("failed", "unsupported", "not-equivalent")
+# The options of a sweep that each trial has itself, and those that change no result; `repeats` and `precision` may be
+# better than asked for.
+_NOT_COMPARED = frozenset(
+    {
+        *("workloads", "compilers", "batch_sizes", "factors", "inputs", "batch_axis", "devices", "timeout_s"),
+        *("repeats", "precision"),
+    }
+)
+# The rounds of a run's first plan begin at 0, and those of its later plans below 1,500,000,000; those of other runs
+# begin beyond it, and 32 bits hold them all.
+_FIRST_PLAN, _SHIFT, _SHIFTS = 500_000_000, 1_500_000_000, 600_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRun:
+    """What an earlier run measured of the networks of a new sweep on one device."""
+
+    run_id: str
+    sweep: Grid
+    # The description of the device when it measured.
+    environment: Mapping[str, Any]
+    # By the ids and the networks of the new sweep.
+    records: Mapping[str, Record]
+    facts: Mapping[str, Any]
+    # The names in the earlier sweep by those in the new one.
+    names: Mapping[str, str]
+
+    @classmethod
+    def open(cls, sweep: Grid, device: str, entries: Mapping[str, MeasuredContent]) -> KnownRun:
+        """Open the run that measured these networks, by their names in the new sweep; NgbkitError if it is damaged."""
+        run_id = next(iter(entries.values())).run_id
+        folder = folders.get_runs_dir() / run_id
+        earlier = folders.read_sweep(folder)
+        workloads = {workload.name: workload for workload in earlier.workloads}
+        names = {name: entry.workload for name, entry in entries.items() if entry.workload in workloads}
+        ids = {name: workloads[label].id for name, label in names.items()}
+        trials = {
+            replace(trial, workload=names[trial.workload], workload_id=ids[trial.workload]).id: trial
+            for group in sweep.groups(device)
+            if group.workload.name in names
+            for trial in (*group.trials, *([group.anchor] if group.anchor is not None else []))
+        }
+        with Journal(folder / "journal.sqlite", writable=False) as journal:
+            records = {
+                trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
+                for record in journal.records(trials)
+                if _is_lasting(record)
+            }
+            environment = journal.notes("environment").get(device, {})
+            facts = journal.notes("facts")
+        return cls(
+            run_id=run_id,
+            sweep=earlier,
+            environment=environment,
+            records=records,
+            facts=dict(_rename_facts(facts, sweep, names)),
+            names=names,
+        )
+
+    def find_change(self, environment: Mapping[str, Any]) -> str:
+        """Find why the run no longer holds on the device that has this description now; empty if it does."""
+        if not self.environment:
+            return f"run {self.run_id} has no description of the device"
+        if changes := find_changes(self.environment, environment):
+            return changes[0]
+        history = (self.environment.get("history") or {}).get("deviations") or {}
+        is_unsteady = max(history.values(), default=0.0) > _UNSTEADY_SD
+        most = _UNSTEADY_DAYS if is_unsteady else _MOST_DAYS
+        latest = max((record.started_at for record in self.records.values()), default=0.0)
+        if self.records and time.time() - latest > most * 86400:
+            reason = ", and the history of the device shows that it changes" if is_unsteady else ""
+            return f"run {self.run_id} is more than {most:g} days old{reason}"
+        return self._find_disagreement()
+
+    def _find_disagreement(self) -> str:
+        """Find a later self-check of this machine that disagrees with that of the run."""
+        before = (self.environment.get("selfcheck") or {}).get("process_sd")
+        label = self.sweep.devices[0] if len(self.sweep.devices) == 1 else ""
+        path: Path = options.LAYOUT.locate_selfcheck(options.get_state_dir(), label)
+        try:
+            after = json.loads(path.read_text()).get("process_sd") if label else None
+        except (OSError, ValueError, AttributeError):
+            return ""
+        if before and after and not before / _DISAGREEING <= after <= before * _DISAGREEING:
+            return (
+                f"a self-check after run {self.run_id} disagrees with that before it ({before:.2%}, then {after:.2%})"
+            )
+        return ""
+
+    def is_alike(self, sweep: Grid) -> bool:
+        """Return whether the run measured as the new sweep asks, or more."""
+        names = [name for name in options_of(Grid) if name not in _NOT_COMPARED]
+        if any(getattr(self.sweep, name) != getattr(sweep, name) for name in names):
+            return False
+        if sweep.precision is not None:
+            return self.sweep.precision is not None and self.sweep.precision <= sweep.precision
+        return self.sweep.repeats is not None and self.sweep.repeats >= (sweep.repeats or 0)
+
+    def has_same_networks(self, sweep: Grid) -> bool:
+        """Return whether the run had the networks of the new sweep with their factors, its compilers, and no others."""
+        workloads = {workload.name: workload for workload in self.sweep.workloads}
+        return (
+            {*self.names} == {workload.name for workload in sweep.workloads}
+            and len(workloads) == len(sweep.workloads)
+            and {*self.sweep.compilers} == {*sweep.compilers}
+            and all(workloads[self.names[each.name]].factors == each.factors for each in sweep.workloads)
+        )
+
+    def measured(self, trial_ids: Sequence[str]) -> bool:
+        """Return whether the run has a measurement of each of these."""
+        return all(isinstance(self.records.get(trial_id), Measurement) for trial_id in trial_ids)
+
+
+def _is_lasting(record: Record) -> bool:
+    """Return whether another attempt would most likely find the same."""
+    return is_conclusive(record) if isinstance(record, Measurement) else record.status in _LASTING
+
+
+def _adapt(record: Record, trial: Trial, run_id: str) -> Record:
+    """Give a record the id of the new trial, its origin, and rounds that no other run has."""
+    origin = record.origin or run_id
+    if not isinstance(record, Measurement):
+        return replace(record, trial_id=trial.id, origin=origin)
+    digest = hashlib.blake2b(run_id.encode(), digest_size=8).digest()
+    shift = _SHIFT + int.from_bytes(digest, "big") % _SHIFTS
+    rounds = tuple(number + shift if number < _FIRST_PLAN else number for number in record.rounds)
+    return replace(record, trial_id=trial.id, origin=origin, rounds=rounds)
+
+
+def _rename_facts(facts: Mapping[str, Any], sweep: Grid, names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the facts of networks under the keys that they have in the new sweep."""
+    for group in sweep.groups():
+        if group.workload.name in names:
+            key = facts_key(names[group.workload.name], group.factors)
+            if key in facts:
+                yield facts_key(group.workload.name, group.factors), facts[key]

@@ -1,0 +1,306 @@
+"""Known trials: what decides whether a trial of an earlier run is taken over, one thing after another."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_records import build_network, build_record
+
+from ngbkit import options
+from ngbkit.api import Sweep
+from ngbkit.dataset.assembly import assemble, list_origins
+from ngbkit.device.world import World
+from ngbkit.files import write_atomically
+from ngbkit.runs import folders, known_run
+from ngbkit.runs.known import Contents, KnownTrials
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.records import Failure, Measurement, Record, join
+from ngbkit.sweep.trials import Group, Trial
+from ngbkit.workloads.base import Workload
+
+ENVIRONMENT: dict[str, Any] = {
+    "chip": "a chip",
+    "threads": 2,
+    "system": "Linux 6.1",
+    "governor": "performance",
+    "packages": {"ngbkit": "0.1.0", "onnxruntime": "1.31.1"},
+}
+COMPILERS = ("identity", "onnxruntime")
+ROUNDS = 20
+
+
+def build_sweep(compilers: tuple[str, ...] = COMPILERS, sizes: tuple[int, ...] = (1, 4), **more: Any) -> Sweep:
+    return Sweep(more.pop("network", build_network("net")), list(compilers), list(sizes), repeats=ROUNDS, **more)
+
+
+def list_trials(group: Group) -> list[Trial]:
+    return [*group.trials, *([group.anchor] if group.anchor is not None else [])]
+
+
+def measure(sweep: Sweep, run_id: str = "first", environment: Mapping[str, Any] = ENVIRONMENT, **changes: Any) -> None:
+    """Write a run that measured each trial in rounds with its group, onnxruntime twice as fast as identity."""
+    folder = folders.get_runs_dir() / run_id
+    folder.mkdir(parents=True)
+    with write_atomically(folder / "run.json") as draft:
+        draft.write_text(json.dumps(folders.build_metadata(run_id, sweep)))
+    now = changes.pop("started_at", time.time() - 60)
+    generator = np.random.default_rng(len(run_id))
+    records: list[Record] = []
+    for group in sweep.groups():
+        drift = np.exp(generator.normal(0, 0.05, ROUNDS))
+        for trial in list_trials(group):
+            latency = drift / (1 if trial.compiler == "identity" else 2)
+            records.append(replace(build_record(trial, latency, started_at=now), **changes))
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.finish(records)
+        journal.note("environment", "cpu", environment)
+    Contents(run_id, sweep, World.capture(sweep.workloads)).add_to_index()
+
+
+def find(sweep: Sweep, environment: Mapping[str, Any] = ENVIRONMENT) -> KnownTrials:
+    return Contents("next", sweep, World.capture(sweep.workloads)).find_known("cpu", environment)
+
+
+def test_the_same_sweep_is_known() -> None:
+    """All trials, and the anchors beside them, are taken over from the run that measured them."""
+    sweep = build_sweep()
+    measure(sweep)
+    known = find(sweep)
+
+    assert {trial.id for group in sweep.groups() for trial in list_trials(group)} == set(known.records)
+    assert {"first"} == {record.origin for record in known.records.values()}
+    assert frozenset() == known.repeated
+    assert known.text.startswith("all 4 trials are known from ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chip": "another"},
+        {"threads": 4},
+        {"system": "Linux 6.2"},
+        {"governor": "powersave"},
+        {"packages": {"ngbkit": "0.1.0", "onnxruntime": "1.32.0"}},
+        {"packages": {"ngbkit": "0.2.0", "onnxruntime": "1.31.1"}},
+    ],
+)
+def test_a_changed_device_knows_nothing(change: dict[str, Any]) -> None:
+    """The reason names what changed."""
+    measure(build_sweep())
+    known = find(build_sweep(), {**ENVIRONMENT, **change})
+
+    assert {} == known.records
+    assert known.text.startswith("no trial is known: ")
+    assert " was " in known.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"threads": 1}, {"seed": 3}, {"min_rounds": 5}, {"interleave": False}, {"max_seconds": 9.0}, {"patience": 0.0}],
+)
+def test_other_ways_of_measuring_know_nothing(settings: dict[str, Any]) -> None:
+    """Each option that says how trials are measured separates them."""
+    measure(build_sweep())
+
+    assert {} == find(build_sweep(**settings)).records
+
+
+@pytest.mark.parametrize("settings", [{"timeout_s": 9.0}, {"compilers": COMPILERS[::-1]}, {"sizes": (4, 1)}])
+def test_what_changes_no_result_separates_nothing(settings: dict[str, Any]) -> None:
+    """A time limit and the order of columns are no part of a trial."""
+    measure(build_sweep())
+
+    assert 4 == sum(not name.startswith("anchor") for name in find(build_sweep(**settings)).records)
+
+
+@pytest.mark.parametrize(("repeats", "count"), [(10, 5), (20, 5), (21, 0)])
+def test_more_samples_than_asked_for_are_enough(repeats: int, count: int) -> None:
+    """Fewer are not."""
+    measure(build_sweep())
+
+    assert count == len(find(Sweep(build_network("net"), list(COMPILERS), [1, 4], repeats=repeats)).records)
+
+
+def test_another_network_is_not_known() -> None:
+    """A network with the same name and another description is measured."""
+    measure(build_sweep())
+    other = Workload(name="net", source="timm", spec={"name": "other"})
+
+    assert {} == find(build_sweep(network=other)).records
+
+
+def test_a_network_is_known_by_another_name() -> None:
+    """The name is no part of the network."""
+    measure(build_sweep())
+    renamed = replace(build_network("net"), name="it2")
+
+    assert 5 == len(find(build_sweep(network=renamed)).records)
+
+
+def test_a_further_batch_size_leaves_the_others() -> None:
+    """Only the new group is to be measured."""
+    measure(build_sweep())
+    sweep = build_sweep(sizes=(1, 4, 8))
+    known = find(sweep)
+    (group,) = [group for group in sweep.groups() if group.batch_size == 8]
+
+    assert {trial.id for trial in list_trials(group)} == {
+        trial.id for each in sweep.groups() for trial in list_trials(each)
+    } - set(known.records)
+    assert frozenset() == known.repeated
+    assert "4 of 6 trials are known" in known.text
+
+
+def test_a_further_compiler_has_its_baseline_beside_it() -> None:
+    """The baseline and the anchor of each group are measured once more, and no other known trial."""
+    measure(build_sweep())
+    sweep = build_sweep((*COMPILERS, "openvino"))
+    known = find(sweep)
+
+    assert known.repeated == {
+        trial.id for group in sweep.groups() for trial in list_trials(group) if trial.compiler == "identity"
+    }
+
+
+def test_a_group_without_its_anchor_is_measured() -> None:
+    """A batch size that was measured alone cannot be normalised to another one."""
+    measure(build_sweep(sizes=(4,)))
+
+    assert {} == find(build_sweep()).records
+
+
+def test_columns_of_two_runs_have_the_rounds_of_both_baselines() -> None:
+    """The baseline has the rounds of either run, and each column keeps the ratio that it had in its own."""
+    measure(build_sweep(("identity", "onnxruntime")), "first")
+    measure(build_sweep(("identity", "openvino")), "second")
+    sweep = build_sweep(("identity", "onnxruntime", "openvino"))
+    known = find(sweep)
+    data = assemble(sweep, known.records.values(), environments={"cpu": {}})
+    rounds = (data["round"] >= 0).sum("repeat").squeeze().transpose("compiler", "batch_size")
+
+    assert [2 * ROUNDS, ROUNDS, ROUNDS] == rounds.sel(batch_size=4).values.tolist()
+    assert np.allclose([1, 2, 2], data.ngb.speedup().squeeze().sel(batch_size=4).values)
+    assert {"first", "second"} == set(list_origins(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_known"),
+    [
+        ({"contended_samples": tuple(range(ROUNDS))}, False),
+        ({"contended_samples": (0, 1)}, True),
+        ({"started_at": time.time() - 8 * 86400}, False),
+        ({"started_at": time.time() - 6 * 86400}, True),
+    ],
+)
+def test_what_is_not_conclusive_or_too_old_is_measured_again(change: dict[str, Any], is_known: bool) -> None:
+    """A run of last week no longer counts, nor does a trial that other work slowed too much."""
+    measure(build_sweep(), **change)
+
+    assert is_known == bool(find(build_sweep()).records)
+
+
+def test_an_unsteady_device_forgets_within_a_day() -> None:
+    """The history of the device says how old is too old."""
+    environment = {**ENVIRONMENT, "history": {"deviations": {"onnxruntime": 0.2}}}
+    measure(build_sweep(), environment=environment, started_at=time.time() - 2 * 86400)
+
+    assert "the history of the device" in find(build_sweep()).text
+
+
+def test_a_self_check_that_disagrees_voids_what_was_before_it() -> None:
+    """A later self-check with three times the deviation is a changed machine."""
+    measure(build_sweep(), environment={**ENVIRONMENT, "selfcheck": {"process_sd": 0.01, "pairs": []}})
+    path: Path = options.LAYOUT.locate_selfcheck(options.get_state_dir(), "cpu")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"process_sd": 0.03}))
+
+    assert "a self-check after run first disagrees" in find(build_sweep()).text
+
+
+def test_variables_of_runtimes_separate_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that OpenMP reads does, and another one does not."""
+    measure(build_sweep())
+    monkeypatch.setenv("MY_VARIABLE", "1")
+    before = len(find(build_sweep()).records)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+
+    assert (5, 0) == (before, len(find(build_sweep()).records))
+
+
+def test_networks_that_took_turns_are_known_together() -> None:
+    """With `together`, one more network makes all be measured again."""
+    networks = [build_network("net"), build_network("other")]
+    sweep = Sweep(networks, list(COMPILERS), [1], repeats=ROUNDS, together=True)
+    measure(sweep)
+    more = Sweep([*networks, build_network("third")], list(COMPILERS), [1], repeats=ROUNDS, together=True)
+
+    assert (4, 0) == (len(find(sweep).records), len(find(more).records))
+
+
+def test_a_race_is_known_as_a_whole() -> None:
+    """Another competitor starts the race again."""
+    measure(build_sweep(race=True))
+    other = build_sweep((*COMPILERS, "openvino"), race=True)
+
+    assert (5, 0) == (len(find(build_sweep(race=True)).records), len(find(other).records))
+
+
+def test_a_lasting_failure_is_known() -> None:
+    """An unsupported network stays so; a timeout is tried again."""
+    sweep = build_sweep(sizes=(1,))
+    measure(sweep)
+    trial = sweep.trials()[1]
+    counts = []
+    for status in ("unsupported", "timeout"):
+        with Journal(folders.get_runs_dir() / "first" / "journal.sqlite") as journal:
+            journal.finish([Failure(trial_id=trial.id, status=status, stage="compile", error="no")])
+        counts.append(len(find(sweep).records))
+
+    assert [2, 1] == counts
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database at all", b"SQLite format 3\0 and no more"])
+def test_a_damaged_index_costs_only_time(damage: bytes) -> None:
+    """Nothing is known, and the next run is found again."""
+    measure(build_sweep())
+    (folders.get_runs_dir() / "contents.sqlite").write_bytes(damage)
+
+    assert {} == find(build_sweep()).records
+
+
+def test_a_joined_record_has_each_round_once() -> None:
+    """Joining is idempotent, and keeps which samples were contended."""
+    trial = build_sweep().trials()[0]
+    first = build_record(trial, [1.0, 2.0], contended_samples=(1,))
+    second = replace(first, latency_s=(3.0, 4.0), rounds=(7, 8), contended_samples=(0,))
+    joined = join(first, second)
+    assert isinstance(joined, Measurement)
+
+    assert ((1.0, 2.0, 3.0, 4.0), (0, 1, 7, 8), (1, 2)) == (joined.latency_s, joined.rounds, joined.contended_samples)
+    assert joined == join(joined, second) == join(first, joined)
+
+
+def test_a_second_run_measures_what_is_new(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new column is measured beside its baseline, which then has the rounds of both; a third run measures nothing."""
+    monkeypatch.setattr(known_run, "is_conclusive", lambda record: True)  # whatever else this machine does
+    first = Sweep(mlp, ["identity"], repeats=10, threads=1).run()
+    sweep = Sweep(mlp, list(COMPILERS), repeats=10, threads=1)
+    second = sweep.run()
+    third = sweep.start()
+    repeated = third.result()
+    again = sweep.run(again=True)
+
+    assert [20, 10] == (second["round"] >= 0).sum("repeat").values.ravel().tolist()
+    assert set(first["latency"].values.ravel()) < set(second["latency"].values.ravel())
+    assert 10 == np.isin(second["round"].sel(compiler="onnxruntime"), second["round"].sel(compiler="identity")).sum()
+    assert second["latency"].equals(repeated["latency"])
+    assert third.known["cpu"].startswith("all 2 trials are known")
+    assert {second.attrs["run_id"]: 2} == list_origins(repeated)
+    assert {} == list_origins(again)
