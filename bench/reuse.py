@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from synthetic_records import build_network, build_record
 
 from ngbkit.api import Sweep
-from ngbkit.dataset.assembly import assemble
+from ngbkit.dataset.assembly import Data, assemble
 from ngbkit.device.world import World
 from ngbkit.metrics.comparison import compare
 from ngbkit.metrics.draws import UNCHECKED_SD
@@ -62,23 +62,25 @@ def build(compilers: list[str], number: int) -> Sweep:
     return Sweep(build_network(f"net{number}"), compilers, [1, 4], repeats=ROUNDS * SAMPLES)
 
 
-def extend(number: int, generator: np.random.Generator, args: argparse.Namespace, environment: dict[str, object]):
+def extend(
+    number: int, generator: np.random.Generator, args: argparse.Namespace, environment: dict[str, object]
+) -> Data:
     """Return the dataset of a first session that a second one extends."""
-    earlier, sweep = build(["identity", "onnxruntime"], number), build([*GAINS], number)
+    first, sweep = build(["identity", "onnxruntime"], number), build([*GAINS], number)
     folder = folders.get_runs_dir() / f"run{number}"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(folders.build_metadata(folder.name, earlier)))
+    (folder / "run.json").write_text(json.dumps(folders.build_metadata(folder.name, first)))
     with Journal(folder / "journal.sqlite") as journal:
-        journal.finish(measure(earlier, generator, args).values())
+        journal.finish(measure(first, generator, args).values())
         journal.note("environment", "cpu", environment)
     world = World.capture(sweep.workloads)
-    Contents(folder.name, earlier, world).add_to_index()
-    known = Contents("next", sweep, world).find_known("cpu", environment)
-    assert known.repeated
+    Contents(folder.name, first, world).add_to_index()
+    earlier = Contents("next", sweep, world).find_known("cpu", environment)
+    assert earlier.repeated
     later = measure(sweep, generator, args, first=600_000_000)
-    records = dict(known.records)
+    records = dict(earlier.records)
     for trial_id, record in later.items():
-        if trial_id in known.repeated:
+        if trial_id in earlier.repeated:
             records[trial_id] = join(records[trial_id], record)
         elif trial_id not in records:
             records[trial_id] = record
@@ -112,9 +114,8 @@ def main() -> None:
     print(f"{args.sweeps} sweeps, pace {args.session:g} a session, {args.round:g} a round, {args.ratio:g} a ratio")
     for (metric, kind), (changed, judged) in counts.items():
         share, low, high = estimate_share(changed, judged)
-        print(
-            f"{metric:8} {kind:6} against whole: {changed:4} of {judged:4} differ, {share:.1%} ({low:.1%} to {high:.1%})"
-        )
+        interval = f"{share:.1%} ({low:.1%} to {high:.1%})"
+        print(f"{metric:8} {kind:6} against whole: {changed:4} of {judged:4} differ, {interval}")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ _BATCH = 500
 
 
 class Known(Protocol):
-    """What earlier runs know of the trials of a device: see `ngbkit.runs.known.KnownTrials`."""
+    """The trials of a device that earlier runs know: see `ngbkit.runs.known.KnownTrials`."""
 
     @property
     def records(self) -> Mapping[str, Record]: ...
@@ -212,18 +212,18 @@ class Dispatch:
         """Take over the known trials of a device, once; return whether these are all."""
         if self.find_known is None or label in self._beside:
             return False
-        known = self.find_known(label, environment)
-        for key, value in known.facts.items():
+        earlier = self.find_known(label, environment)
+        for key, value in earlier.facts.items():
             self._put({"kind": "facts", "device": label, "key": key, "value": value})
-        if known.records:
-            self._put({"kind": "environment", "device": label, "key": label, "value": known.environment})
-        if known.text:
-            self._put({"kind": "known", "device": label, "text": known.text})
-        for record in known.records.values():
+        if earlier.records:
+            self._put({"kind": "environment", "device": label, "key": label, "value": earlier.environment})
+        if earlier.text:
+            self._put({"kind": "known", "device": label, "text": earlier.text})
+        for record in earlier.records.values():
             self._put({"kind": "record", "device": label, "record": records.to_json(record)})
-        self._measured |= {name for name, record in known.records.items() if record.status in MEASURED}
+        self._measured |= {name for name, record in earlier.records.items() if record.status in MEASURED}
         self._beside[label] = frozenset()
-        return bool(known.records) and {trial.id for trial in self.sweep.trials(label)} <= self._recorded
+        return bool(earlier.records) and {trial.id for trial in self.sweep.trials(label)} <= self._recorded
 
     def _list_beside(self, label: str) -> frozenset[str]:
         """List the measured references of groups whose other trials are pending: a ratio needs both in one round."""

@@ -14,7 +14,7 @@ _NAME = "contents.sqlite"
 # Another process that writes is done within milliseconds.
 _WAIT_S = 2.0
 _TABLE = """CREATE TABLE IF NOT EXISTS contents (
-    digest TEXT, device TEXT, settings TEXT, workload TEXT, run_id TEXT, at REAL,
+    digest TEXT, device TEXT, settings TEXT, workload TEXT, run_id TEXT, started_at REAL,
     PRIMARY KEY (digest, device, run_id, workload)
 ) WITHOUT ROWID"""
 # A network that was measured more often than this has enough recent runs.
@@ -31,7 +31,7 @@ class MeasuredContent:
     workload: str
     run_id: str
     # Seconds since the epoch.
-    at: float
+    started_at: float
 
 
 def add(contents: Iterable[MeasuredContent]) -> None:
@@ -47,7 +47,7 @@ def add(contents: Iterable[MeasuredContent]) -> None:
 
 def list_runs(digest: str, device: str) -> list[MeasuredContent]:
     """List the latest runs that measured a content on a device, the latest first."""
-    query = "SELECT * FROM contents WHERE digest = ? AND device = ? ORDER BY at DESC LIMIT ?"
+    query = "SELECT * FROM contents WHERE digest = ? AND device = ? ORDER BY started_at DESC LIMIT ?"
     try:
         with _open() as connection:
             return [MeasuredContent(*row) for row in connection.execute(query, (digest, device, _MOST_RUNS))]

@@ -113,14 +113,14 @@ class Contents:
             for entry in listed:
                 if entry.run_id != self._run_id:
                     entries.setdefault(entry.run_id, []).append((name, entry))
-        latest = sorted(entries.values(), key=lambda each: -each[0][1].at)
+        latest = sorted(entries.values(), key=lambda each: -each[0][1].started_at)
         sources: list[KnownRun] = []
-        for named in latest:
-            if named[0][1].settings != self._settings[device]:
+        for networks in latest:
+            if networks[0][1].settings != self._settings[device]:
                 reasons.append("variables of runtimes, or the entry of the device, have changed")
                 continue
             try:
-                source = KnownRun.open(self._sweep, device, dict(named))
+                source = KnownRun.open(self._sweep, device, dict(networks))
             except (NgbkitError, OSError):  # removed, damaged, or of another user
                 continue
             if reason := source.find_change(environment):

@@ -44,7 +44,7 @@ _FIRST_PLAN, _SHIFT, _SHIFTS = 500_000_000, 1_500_000_000, 600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRun:
-    """What an earlier run measured of the networks of a new sweep on one device."""
+    """The records that an earlier run has of the networks of a new sweep, on one device."""
 
     run_id: str
     sweep: Grid

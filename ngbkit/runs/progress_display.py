@@ -178,10 +178,10 @@ def list_warnings(run: Run) -> list[str]:
     >>> list_warnings(run)  # doctest: +SKIP
     ['cpu: other work uses 46 % of all cores (python): end it, or wait until it has ended']
     """
-    known = {device: [text] for device, text in run.known.items()}
+    earlier = {device: [text] for device, text in run.known_trials.items()}
     return [
         f"{device}: {line}"
-        for source in (known, run.warnings)
+        for source in (earlier, run.warnings)
         for device, lines in sorted(source.items())
         for line in lines
     ]

@@ -60,7 +60,7 @@ def test_every_variable_says_what_it_is_in_which_unit():
     anchors = {name for name, variable in VARIABLES.items() if variable.dims in ("anchor", "anchor sample")}
 
     assert {"anchor_latency", "tie_latency", "tie_bundle"} <= anchors
-    assert set(VARIABLES) == {*data.data_vars, *anchors}
+    assert set(VARIABLES) == {*data.data_vars, *anchors, "origin"}
     assert all({"units", "long_name"} <= set(variable.attrs) for variable in data.data_vars.values())
     assert "s-1" == data["throughput"].attrs["units"]
 

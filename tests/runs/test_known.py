@@ -72,12 +72,12 @@ def test_the_same_sweep_is_known() -> None:
     """All trials, and the anchors beside them, are taken over from the run that measured them."""
     sweep = build_sweep()
     measure(sweep)
-    known = find(sweep)
+    earlier = find(sweep)
 
-    assert {trial.id for group in sweep.groups() for trial in list_trials(group)} == set(known.records)
-    assert {"first"} == {record.origin for record in known.records.values()}
-    assert frozenset() == known.repeated
-    assert known.text.startswith("all 4 trials are known from ")
+    assert {trial.id for group in sweep.groups() for trial in list_trials(group)} == set(earlier.records)
+    assert {"first"} == {record.origin for record in earlier.records.values()}
+    assert frozenset() == earlier.repeated
+    assert earlier.text.startswith("all 4 trials are known from ")
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_the_same_sweep_is_known() -> None:
 def test_a_changed_device_knows_nothing(change: dict[str, Any]) -> None:
     """The reason names what changed."""
     measure(build_sweep())
-    known = find(build_sweep(), {**ENVIRONMENT, **change})
+    earlier = find(build_sweep(), {**ENVIRONMENT, **change})
 
-    assert {} == known.records
-    assert known.text.startswith("no trial is known: ")
-    assert " was " in known.text
+    assert {} == earlier.records
+    assert earlier.text.startswith("no trial is known: ")
+    assert " was " in earlier.text
 
 
 @pytest.mark.parametrize(
@@ -145,26 +145,26 @@ def test_a_network_is_known_by_another_name() -> None:
 
 
 def test_a_further_batch_size_leaves_the_others() -> None:
-    """Only the new group is to be measured."""
+    """The new group alone is to be measured."""
     measure(build_sweep())
     sweep = build_sweep(sizes=(1, 4, 8))
-    known = find(sweep)
+    earlier = find(sweep)
     (group,) = [group for group in sweep.groups() if group.batch_size == 8]
 
     assert {trial.id for trial in list_trials(group)} == {
         trial.id for each in sweep.groups() for trial in list_trials(each)
-    } - set(known.records)
-    assert frozenset() == known.repeated
-    assert "4 of 6 trials are known" in known.text
+    } - set(earlier.records)
+    assert frozenset() == earlier.repeated
+    assert "4 of 6 trials are known" in earlier.text
 
 
 def test_a_further_compiler_has_its_baseline_beside_it() -> None:
     """The baseline and the anchor of each group are measured once more, and no other known trial."""
     measure(build_sweep())
     sweep = build_sweep((*COMPILERS, "openvino"))
-    known = find(sweep)
+    earlier = find(sweep)
 
-    assert known.repeated == {
+    assert earlier.repeated == {
         trial.id for group in sweep.groups() for trial in list_trials(group) if trial.compiler == "identity"
     }
 
@@ -181,8 +181,8 @@ def test_columns_of_two_runs_have_the_rounds_of_both_baselines() -> None:
     measure(build_sweep(("identity", "onnxruntime")), "first")
     measure(build_sweep(("identity", "openvino")), "second")
     sweep = build_sweep(("identity", "onnxruntime", "openvino"))
-    known = find(sweep)
-    data = assemble(sweep, known.records.values(), environments={"cpu": {}})
+    earlier = find(sweep)
+    data = assemble(sweep, earlier.records.values(), environments={"cpu": {}})
     rounds = (data["round"] >= 0).sum("repeat").squeeze().transpose("compiler", "batch_size")
 
     assert [2 * ROUNDS, ROUNDS, ROUNDS] == rounds.sel(batch_size=4).values.tolist()
@@ -235,7 +235,7 @@ def test_variables_of_runtimes_separate_runs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_networks_that_took_turns_are_known_together() -> None:
-    """With `together`, one more network makes all be measured again."""
+    """One more network beside them makes all be measured again."""
     networks = [build_network("net"), build_network("other")]
     sweep = Sweep(networks, list(COMPILERS), [1], repeats=ROUNDS, together=True)
     measure(sweep)
@@ -301,6 +301,6 @@ def test_a_second_run_measures_what_is_new(mlp: Workload, monkeypatch: pytest.Mo
     assert set(first["latency"].values.ravel()) < set(second["latency"].values.ravel())
     assert 10 == np.isin(second["round"].sel(compiler="onnxruntime"), second["round"].sel(compiler="identity")).sum()
     assert second["latency"].equals(repeated["latency"])
-    assert third.known["cpu"].startswith("all 2 trials are known")
+    assert third.known_trials["cpu"].startswith("all 2 trials are known")
     assert {second.attrs["run_id"]: 2} == list_origins(repeated)
     assert {} == list_origins(again)

@@ -29,6 +29,7 @@ class Steps:
     other_work: str = ""
     statuses: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    known_trials: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, list[str]] = field(default_factory=dict)
     sweep: Any = field(default_factory=lambda: SimpleNamespace(workloads=[SimpleNamespace(spec={})]))
 
