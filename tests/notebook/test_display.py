@@ -119,7 +119,9 @@ def test_a_run_is_displayed_as_the_value_of_a_cell(
 def test_the_table_begins_with_speedups() -> None:
     """The table shows speed-ups with their intervals first, then throughput."""
     progress = Progress(done=4, total=4, statuses={"ok": 4}, share=1.0, text="", remaining_s=None)
-    run: Any = SimpleNamespace(id="1", state="finished", ended=True, progress=progress, failures=list, warnings={})
+    run: Any = SimpleNamespace(
+        id="1", state="finished", ended=True, progress=progress, failures=list, warnings={}, known_trials={}
+    )
     snapshot = display.Snapshot(run, measured(), 1.0)
     for text in (snapshot._repr_html_(), repr(snapshot)):
         speedups, _, rates = text.partition("throughput (samples/s)")
@@ -132,7 +134,15 @@ def test_commands_in_a_remark_are_code() -> None:
     """No line break splits them, and what a user wrote stays text."""
     progress = Progress(done=1, total=4, statuses={"ok": 1}, share=0.2, text="", remaining_s=None)
     run: Any = SimpleNamespace(
-        id="1", state="running", ended=False, progress=progress, failures=list, warnings={}, message="", error=None
+        id="1",
+        state="running",
+        ended=False,
+        progress=progress,
+        failures=list,
+        warnings={},
+        known_trials={},
+        message="",
+        error=None,
     )
     snapshot = display.Snapshot(run, None, 1.0, notices=("Measure <b>: `%ngruns --resume 1`.",))
 
@@ -196,6 +206,7 @@ class PartialRun:
         self.state, self.ended, self.warnings = "running", False, {}
         self.done, self.total = 0, total
         self.interim: dict[str, Any] = {}
+        self.known_trials: dict[str, str] = {}
 
     @property
     def progress(self) -> Progress:

@@ -159,8 +159,11 @@ def test_the_changes_of_a_run_are_few_words(state_dir: Path) -> None:
     assert "blocks.ipynb: class Block(torch.nn.Module):" == pair[0].context.place
 
 
-def test_the_list_tells_iterations_apart(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_tells_iterations_apart(
+    state_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The table has the latest runs with their changes, and the number of the others."""
+    monkeypatch.setenv("COLUMNS", "200")
     for number in range(4):
         make_run(state_dir, f"run{number}", build_sweep(batch_sizes=[1, 2 ** (number + 1)]), created=number, cell=CELL)
     assert cli.OK == cli.main(["runs", "-n", "2"])
