@@ -285,8 +285,10 @@ def _build_optional(annotation: Any, kinds: list[Any]) -> Parser:
 
 
 def _build_choice(choices: tuple[Any, ...], expected: str) -> Parser:
+    valid = [(type(choice), choice) for choice in choices]
+
     def parse_choice(value: Any) -> Any:
-        if not any(value == choice and type(value) is type(choice) for choice in choices):
+        if (type(value), value) not in valid:
             raise SchemaError(f"got {describe(value)}; expected {expected}")
         return value
 
@@ -322,9 +324,10 @@ def _build_record(kind: Any) -> Parser:
 
     def parse_record(value: Any) -> Any:
         items = _require(value, Mapping, "an object")
-        if missing := required - items.keys():
-            raise SchemaError(f"it has no {min(missing)}")
-        if not is_open and (unknown := items.keys() - parsers.keys()):
+        if not required <= items.keys():
+            raise SchemaError(f"it has no {min(required - items.keys())}")
+        if not is_open and not items.keys() <= parsers.keys():
+            unknown = items.keys() - parsers.keys()
             raise SchemaError(f"it has an unknown field {describe(min(map(str, unknown)))}")
         fields = _parse_fields(parsers, items)
         return fields if is_open else kind(**fields)
@@ -337,7 +340,11 @@ def _parse_fields(parsers: Mapping[str, Parser], value: Any) -> dict[str, Any]:
     name = ""
     try:
         for name, item in _require(value, Mapping, "an object").items():
-            converted[_parse_line(name)] = parsers.get(name, _parse_json)(item)
+            convert = parsers.get(name)
+            if convert is None:
+                converted[_parse_line(name)] = _parse_json(item)
+            else:  # a known name is clean
+                converted[name] = convert(item)
     except SchemaError as error:
         raise SchemaError(f"{clean_line(str(name))[:80]}: {error}" if name else str(error)) from None
     return converted
