@@ -125,8 +125,12 @@ class Contents:
                 continue
             if reason := source.find_change(environment):
                 reasons.append(reason)
-            elif source.is_alike(self._sweep):
+            elif not source.is_alike(self._sweep):
+                reasons.append(f"run {source.run_id} measured with other options")
+            else:
                 sources.append(source)
+                if source.inconclusive:
+                    reasons.append(f"{source.inconclusive} trials of run {source.run_id} are not conclusive")
         return sources
 
 

@@ -55,6 +55,8 @@ class KnownRun:
     facts: Mapping[str, Any]
     # The names in the earlier sweep by those in the new one.
     names: Mapping[str, str]
+    # The measurements that are left out, since other work slowed too many of their rounds.
+    inconclusive: int = 0
 
     @classmethod
     def open(cls, sweep: Grid, device: str, entries: Mapping[str, MeasuredContent]) -> KnownRun:
@@ -72,18 +74,19 @@ class KnownRun:
             for trial in (*group.trials, *([group.anchor] if group.anchor is not None else []))
         }
         with Journal(folder / "journal.sqlite", writable=False) as journal:
-            records = {
-                trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
-                for record in journal.records(trials)
-                if _is_lasting(record)
-            }
+            present = [record for record in journal.records(trials) if _is_certain(record)]
             environment = journal.notes("environment").get(device, {})
             facts = journal.notes("facts")
         return cls(
             run_id=run_id,
             sweep=earlier,
             environment=environment,
-            records=records,
+            records={
+                trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
+                for record in present
+                if not isinstance(record, Measurement) or is_conclusive(record)
+            },
+            inconclusive=sum(isinstance(record, Measurement) and not is_conclusive(record) for record in present),
             facts=dict(_rename_facts(facts, sweep, names)),
             names=names,
         )
@@ -142,9 +145,9 @@ class KnownRun:
         return all(isinstance(self.records.get(trial_id), Measurement) for trial_id in trial_ids)
 
 
-def _is_lasting(record: Record) -> bool:
-    """Return whether another attempt would most likely find the same."""
-    return is_conclusive(record) if isinstance(record, Measurement) else record.status in _LASTING
+def _is_certain(record: Record) -> bool:
+    """Return whether a trial was measured, or failed as another attempt would."""
+    return isinstance(record, Measurement) or record.status in _LASTING
 
 
 def _adapt(record: Record, trial: Trial, run_id: str) -> Record:
