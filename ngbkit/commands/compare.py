@@ -1,11 +1,13 @@
-"""``ngbkit compare``: say what changed from one run of a sweep to another."""
+"""``ngbkit compare`` and ``%ngcompare``: say what changed from one run of a sweep to another."""
 
 from __future__ import annotations
+
+from pathlib import PurePath
 
 from ngbkit import registry
 from ngbkit.commands import gate_report
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.command import CLIENT_SIDE, Call, Command
+from ngbkit.commands.command import CLIENT_SIDE, JSON, Call, Command, Magic
 from ngbkit.sweep.argument import argument
 
 
@@ -13,27 +15,43 @@ def compare(call: Call) -> Answer:
     """Compare the two runs of a call, and judge them where --fail-on says so."""
     from ngbkit.figures import comparison as comparisons
 
-    args = call.args
-    gate_report.check_formats(args)
-    comparison = comparisons.compare(call.read(args.first), call.read(args.second), args.metric)
-    if args.figure:
+    args, fail_on = call.args, vars(call.args).get("fail_on")
+    if "fail_on" in vars(args):
+        gate_report.check_formats(args)
+    first, second = (call.read(source) for source in (args.first, args.second))
+    # A gate is of the speed-ups, which a slower machine does not change.
+    metric = args.metric or (None if fail_on is None else "speedup")
+    names = [PurePath(source).name.removesuffix(".nc") for source in (args.first, args.second)]
+    comparison = comparisons.compare(first, second, metric, names=names)
+    chart = comparison.plot() if args.figure is not None else None
+    if chart is not None and args.figure:
         from ngbkit import figures
 
-        figures.save(comparison.plot(), args.figure)
-    if args.fail_on is not None:
+        figures.save(chart, args.figure)
+    if fail_on is not None:
         gate = comparison.gate(*filter(None, [args.margin]), across_devices=args.across_devices)
         return gate_report.answer_gate(gate, args, comparison.unlike)
-    trials = comparison.trials if args.all else comparison.trials[comparison.trials["is"] != "same"]
-    return Answer(
+    answer = Answer(
         json=comparison.to_json(),
         text=str(comparison),
-        rows=comparison.rows(trials),
+        rows=comparison.to_rows(changed=not args.all),
         empty="Nothing changed beyond uncertainty.",
-        form="markdown" if args.markdown else "table",
-        notes=comparison.unlike,
+        form="markdown" if vars(args).get("markdown") else "table",
+        notes=comparison.list_notes(),
+        value=comparison,
     )
+    return answer if chart is None or args.figure else Answer(value=chart, previous=answer)
 
 
+DETAILS = """
+A dataset is named by its variable, a file or a run. Networks are matched by their names, and those without a namesake
+by their place. `-o it3` after `-o it2` shows the same below its results.
+
+::
+
+    %ngcompare it2 it3
+    %ngcompare it2 it3 --metric speedup --figure
+"""
 COMMAND = Command(
     name="compare",
     help="Say what changed from one run of a sweep to another, on this machine or on two.",
@@ -43,14 +61,21 @@ COMMAND = Command(
         argument(
             "--metric NAME",
             f"a metric with a number for each trial, of {', '.join(registry.list_names(registry.METRICS))} "
-            "(default: speedup)",
+            "(default: speedup; throughput where a network changed)",
             completes="metric",
-            default="speedup",
         ),
-        *gate_report.VERDICT,
         argument("--all", "every trial, and not only those that changed"),
-        argument("--figure FILE", "write the two runs as a figure: .html, .svg, .png or .pdf"),
+        argument(
+            "--figure FILE",
+            "write the two runs as a figure: .html, .svg, .png or .pdf; without a file, a notebook displays it",
+            nargs="?",
+            const="",
+            completes="path",
+        ),
     ),
     run=compare,
+    shell=(*gate_report.VERDICT, JSON),
+    magic=Magic(name="ngcompare", details=DETAILS),
     needs=CLIENT_SIDE,
+    in_python="ngbkit.load({}).ngb.compare(ngbkit.load({}))",
 )

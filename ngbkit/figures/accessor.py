@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
@@ -146,9 +146,9 @@ class Metrics:
         """
         return Table(compact(self._pooled, figure, by=by, select=select))
 
-    def compare(self, other: Data, metric: str = "speedup") -> ChartedComparison:
+    def compare(self, other: Data, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
         """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`."""
-        return compare(self._pooled, schema.require_distinct(schema.require_measured(other)), metric)
+        return compare(self._pooled, schema.require_distinct(schema.require_measured(other)), metric, names=names)
 
     def to_dataframe(self, rows: Rows = "trials") -> pd.DataFrame:
         """The trials, one per row, with their metrics and all that was measured; or every ``"samples"``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +19,13 @@ from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.gates.gate import describe_lost
 from ngbkit.metrics.metric import Metric
 from ngbkit.sweep.records import MEASURED, OPEN
+from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
 VALUES = ("value", "low", "high", "conclusive", "rounds", "reason", "unchecked", "contract")
+_MOST_LABELS = 4
 
 
 def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
@@ -94,3 +97,27 @@ def list_unjudged(origins: pd.DataFrame, outcomes: pd.DataFrame, keys: list[str]
     reasons = [describe_lost(first, second) for first, second in pairs]
     unjudged: pd.DataFrame = both[keys].assign(reason=reasons)
     return unjudged
+
+
+def list_unmatched(frame: pd.DataFrame, joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """List the trials of a run that no trial of the other one matches."""
+    merged = frame.merge(joined[keys].drop_duplicates(), on=keys, how="left", indicator=True)
+    return merged[merged.pop("_merge") == "left_only"]
+
+
+def describe_left_out(
+    earlier: pd.DataFrame, later: pd.DataFrame, keys: list[str], names: tuple[str, str]
+) -> Iterator[str]:
+    """Describe the labels that only one run has, and the factors that only one varies."""
+    for frame, other, name in ((earlier, later, names[0]), (later, earlier, names[1])):
+        for column in map(str, frame):
+            if column in keys:
+                others = set(other[column])
+                labels = [label for label in frame[column].unique() if label not in others and label == label]
+                if labels:
+                    texts = [format_value(label) for label in labels[:_MOST_LABELS]] + ["…"] * (
+                        len(labels) > _MOST_LABELS
+                    )
+                    yield f"only {name} has {column.replace('_', ' ')} {', '.join(texts)}"
+            elif column not in VALUES:
+                yield f"only {name} varies {column}: each value is compared with the same trial of the other run"

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngbkit import validation
-from ngbkit.dataset.dataset_hash import ALTERED
-from ngbkit.dataset.environments import read_environments
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
-from ngbkit.metrics.compared_trials import VALUES, compute_values, list_unchecked, list_unjudged, list_unlike
-from ngbkit.metrics.drift import APART_SD, HOSTED_APART_SD
+from ngbkit.metrics.compared_runs import ComparedRuns, compare_environments, list_altered, list_differences, pair_runs
+from ngbkit.metrics.compared_trials import (
+    VALUES,
+    compute_values,
+    describe_left_out,
+    list_unchecked,
+    list_unjudged,
+    list_unlike,
+    list_unmatched,
+)
+from ngbkit.metrics.drift import estimate_apart_sd
 from ngbkit.metrics.gates.gate import Gate, build_gate
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.metric import find_metric, load_frame_metrics
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import BASELINE
-from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +40,13 @@ if TYPE_CHECKING:
 _KEYS = ("device", "compiler", "batch_size")
 # The packages that run the baseline.
 _BASELINE_PACKAGES = tuple(f"{package} was " for package in ("torch", "onnxruntime", "onnxruntime-gpu"))
-_DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system", "python", "ngbkit_commit")
+# The words for a metric that rises and for one that falls.
+_WORDS = {"throughput": ("faster", "slower")}
+NOT_CONCLUSIVE, NOT_CHECKED, SAME = "not conclusive", "not checked", "same measurement"
+"""The verdicts on a trial that differs neither way for sure, on an unchecked one, and on one that both runs have."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Comparison:
     """Two runs of one sweep, side by side.
 
@@ -44,6 +54,8 @@ class Comparison:
     ----------
     metric
         The compared metric.
+    runs
+        The names and times of the two, the pairs of their networks, and the difference of their cells.
     trials
         One row per trial that both runs measured: its labels in the first run; ``first`` and ``second`` with the ends
         of their intervals, ``change`` (the second over the first) with its own, and ``is``: ``"higher"``, ``"lower"``,
@@ -71,10 +83,14 @@ class Comparison:
     unchecked
         Why trials of `trials` were not checked in either run, by their index there.
     drift_sd
-        The standard deviation, between two times, of the logarithm of a throughput over itself.
+        The standard deviation, between two times, of the logarithm of a throughput over itself, which is in the
+        intervals of ``change``; 0 for a ratio of trials that each run measured in the same rounds.
+    left_out
+        What no trial of the other run matches, in sentences.
     """
 
     metric: str
+    runs: ComparedRuns
     trials: pd.DataFrame
     winners: pd.DataFrame
     environments: pd.DataFrame
@@ -87,6 +103,22 @@ class Comparison:
     unjudged: pd.DataFrame
     unchecked: Mapping[int, str]
     drift_sd: float
+    left_out: tuple[str, ...]
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The verdicts on a trial whose metric rose, and on one whose metric fell."""
+        return _WORDS.get(self.metric, ("higher", "lower"))
+
+    @property
+    def verdicts(self) -> pd.Series[str]:
+        """The verdict on each trial, one of `words` if that is conclusive."""
+        trials = self.trials
+        is_judged = trials.index.isin(self.judged.index) & ~trials.index.isin(self.unchecked)
+        higher, lower = self.words
+        verdicts = trials["is"].map({"higher": higher, "lower": lower, "same": NOT_CONCLUSIVE})
+        verdicts = verdicts.where(is_judged, NOT_CONCLUSIVE).mask(trials.index.isin(self.unchecked), NOT_CHECKED)
+        return verdicts.mask(self._is_same, SAME)
 
     @property
     def judged(self) -> pd.DataFrame:
@@ -109,28 +141,45 @@ class Comparison:
 
     @property
     def share(self) -> str:
-        """The number of conclusive values that differ beyond their intervals, and the number that differ by chance."""
-        judged = self.judged
-        changed = int((judged["is"] != "same").sum())
-        line = (
-            f"{changed} of {len(judged)} conclusive values of {self.metric} differ beyond their {LEVEL:.0%} intervals; "
-            f"chance alone makes about {(1 - LEVEL) * len(judged):.2g} differ"
+        """The number of trials that differ beyond their intervals, and the number that differ by chance."""
+        judged, total = self.judged, len(self._bounded)
+        counts = [int((judged["is"] == direction).sum()) for direction in ("higher", "lower")]
+        parts = [f"{count} {word}" for count, word in zip(counts, self.words, strict=True) if count]
+        if total > sum(counts):
+            parts.append(f"{total - sum(counts)} {NOT_CONCLUSIVE}")
+        chance = f"{100 * LEVEL:g} % intervals; chance alone makes about {(1 - LEVEL) * len(judged):.2g} differ"
+        return (
+            f"{self.metric} of {total} trials: {', '.join(parts)} ({chance})"
+            if total
+            else "no trial was measured again"
         )
-        return f"{line}; {self.inconclusive} more are not conclusive" if self.inconclusive else line
+
+    @property
+    def is_remeasured(self) -> bool:
+        """True if any trial was measured in both runs."""
+        return len(self._bounded) > 0
 
     @property
     def _bounded(self) -> pd.DataFrame:
         """The trials with intervals: what is compared with itself, as the baseline's speed-up, cannot differ."""
         trials = self.trials
         has_ends = [(trials[f"{run}_low"] < trials[f"{run}_high"]).to_numpy() for run in ("first", "second")]
-        return trials[has_ends[0] & has_ends[1]]
+        return trials[has_ends[0] & has_ends[1] & ~self._is_same.to_numpy()]
+
+    @property
+    def _is_same(self) -> pd.Series[bool]:
+        """The trials of which both runs have the same measurement: no two agree to the last bit."""
+        trials = self.trials
+        pairs = [trials[f"first{end}"] == trials[f"second{end}"] for end in ("", "_low", "_high")]
+        return pairs[0] & pairs[1] & pairs[2]
 
     def gate(self, margin: float | str = MARGIN, *, across_devices: bool = False) -> Gate:
         """Judge each trial: whether it is slower by more than a margin, beyond what chance does to any trial.
 
         The two runs are from different times, so `metric` should be one that a slower machine does not change, such as
-        ``"speedup"``: it does not show a change that slows the baseline as much. A throughput is widened by what a
-        machine does from minute to minute. Measure both versions in turns to see small changes: `ngbkit.gate`.
+        ``"speedup"``: it does not show a change that slows the baseline as much. The interval of a throughput allows
+        for what a machine does from minute to minute. Measure both versions in turns to see small changes:
+        `ngbkit.gate`.
 
         Parameters
         ----------
@@ -142,9 +191,15 @@ class Comparison:
         Raises
         ------
         UsageError
-            The margin is no share; or the runs are incomparable, without `across_devices`.
+            The margin is no share; the runs have other networks; or they are incomparable, without `across_devices`.
         """
         share = validation.check("margin", validation.Margin, margin)
+        if self.runs.renamed:
+            before, after = next(iter(self.runs.renamed.items()))
+            raise UsageError(
+                f"invalid gate: got {before} in one run and {after} in the other; expected networks of the same names. "
+                "Measure both in turns: `ngbkit gate`; or rename one by .assign_coords(workload=[…])."
+            )
         if self.incomparable and not across_devices:
             raise UsageError(
                 f"invalid gate: got two runs that differ by more than their code: {'; '.join(self.incomparable)}; "
@@ -154,10 +209,6 @@ class Comparison:
         trials = self.trials
         slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
         values = {name: 1 / trials[column] for name, column in slowdown.items()}
-        if self.metric == "throughput":
-            drift = self.drift_sd * NormalDist().inv_cdf((1 + LEVEL) / 2)
-            half = np.hypot(np.log(values["high"] / values["low"]) / 2, drift)
-            values |= {"low": values["slowdown"] * np.exp(-half), "high": values["slowdown"] * np.exp(half)}
         values |= {"rounds": trials["rounds"], "conclusive": trials["conclusive"].astype(bool)}
         verdicts = judge(**values, level=LEVEL, margin=share)
         judged = trials[self.keys].assign(
@@ -206,40 +257,36 @@ class Comparison:
             "missing": self.missing,
         }
 
-    @staticmethod
-    def rows(trials: pd.DataFrame) -> list[dict[str, str]]:
-        """Format trials for a table."""
-        names = list(map(str, trials.columns))
-        labels = [name for name in names if not name.startswith(("first", "second", "change"))][:-3]
-        return [
-            {
-                **{name: format_value(row[name]) for name in labels},
-                **{column: _format_interval(row, column) for column in ("first", "second", "change")},
-                "is": row["is"],
-            }
-            for row in (dict(zip(names, values, strict=True)) for values in trials.itertuples(index=False))
-        ]
-
     def __str__(self) -> str:
-        another = int(self.winners["another"].sum())
-        summary = f"{self.share}; the best compiler surely changed in {another} of {len(self.winners)} groups"
-        if self.unchecked:
-            summary = (
-                f"{summary}; {len(self.unchecked)} trials were {', or '.join(dict.fromkeys(self.unchecked.values()))}"
-            )
-        return f"{summary}; {self.missing} trials were measured in only one of the two" if self.missing else summary
+        another, unmeasured = int(self.winners["another"].sum()), int(self._is_same.sum())
+        reasons = ", or ".join(dict.fromkeys(self.unchecked.values()))
+        parts = [
+            f"the best compiler surely changed in {another} of {len(self.winners)} groups" if another else "",
+            f"{unmeasured} trials are the same measurement in both" if unmeasured and self.words[0] == "faster" else "",
+            f"{len(self.unchecked)} trials were {reasons}" if reasons else "",
+            f"{len(self.failed)} trials of the first run failed in the second" if len(self.failed) else "",
+            f"{self.missing} trials were measured in only one of the two" if self.missing else "",
+        ]
+        remarks = "; ".join(filter(None, parts))
+        return f"{self.share}. {remarks[0].upper()}{remarks[1:]}." if remarks else f"{self.share}."
+
+    __repr__ = __str__
 
 
-def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
+def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequence[str] = ()) -> Comparison:
     """Compare two runs of the same sweep, and find the changes beyond uncertainty.
 
     Parameters
     ----------
     first, second
-        The datasets of two runs. Devices are matched by their labels; if each run has one device, these are matched
-        whatever their labels.
+        The datasets of two runs. Networks are matched by their names, and those without a namesake by their place if
+        there are as many in each run. Devices are matched by their labels; if each run has one device, these are
+        matched whatever their labels.
     metric
-        A metric of each trial. Machines differ in throughput; a result reproduces if its speed-ups do.
+        A metric of each trial. Default: the speed-up, since machines differ in throughput and a result reproduces if
+        its speed-ups do; the throughput where a network changed, and its baseline with it, or without a baseline.
+    names
+        The names of the two runs, for titles.
 
     Raises
     ------
@@ -253,18 +300,22 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
     Notes
     -----
     A change is a ratio of two independent estimates; on a logarithmic scale the half widths of their intervals add in
-    quadrature. One in twenty trials changes by chance alone.
+    quadrature. One in twenty trials changes by chance alone. That of a throughput allows for the drift of the machine
+    between both runs (`ngbkit.metrics.drift`).
     """
-    record = find_metric(metric, load_frame_metrics())
+    runs = pair_runs(first, second, names)
+    record = find_metric(metric or _choose_metric(first, second, runs), load_frame_metrics())
     origins, outcomes = (compute_values(data, record, LEVEL) for data in (first, second))
+    outcomes = outcomes.assign(workload=outcomes["workload"].replace({b: a for a, b in runs.renamed.items()}))
     labels = [frame["device"].unique().tolist() for frame in (origins, outcomes)]
     if all(len(devices) == 1 for devices in labels):
         outcomes = outcomes.assign(device=labels[0][0])
     earlier, later = (frame[np.isfinite(frame["value"])] for frame in (origins, outcomes))
-    factors = [name for name in map(str, earlier) if name not in ("workload", *_KEYS, *VALUES)]
-    if set(factors) != {name for name in later if name not in ("workload", *_KEYS, *VALUES)}:
-        raise UsageError("the networks of the two datasets take different factors. Compare two runs of one sweep.")
-    keys = ["workload", *factors, *_KEYS]
+    factors, others = (
+        [name for name in map(str, frame) if name not in ("workload", *_KEYS, *VALUES)] for frame in (earlier, later)
+    )
+    # A factor that one run lacks has no value there: each trial of the other one is matched.
+    keys = ["workload", *(name for name in factors if name in others), *_KEYS]
     joined = earlier.merge(later, on=keys, suffixes=("_first", "_second"))
     if joined.empty:
         raise UsageError(
@@ -272,40 +323,47 @@ def compare(first: Data, second: Data, metric: str = "speedup") -> Comparison:
             f"{_name_few(earlier['device'])}, the second {_name_few(later['workload'])} on "
             f"{_name_few(later['device'])}. Compare two runs of one sweep."
         )
-    trials, unchecked = _compute_changes(joined, keys), list_unchecked(joined)
-    incomparable = [*_list_differences(first, second, environment.find_hardware_differences), *list_unlike(joined)]
-    others = [*_list_differences(first, second, environment.find_differences), *_list_altered(first, second)]
-    lost = earlier[keys].merge(joined[keys], on=keys, how="left", indicator=True)
-    lost = lost[lost.pop("_merge") == "left_only"].merge(outcomes[[*keys, "reason"]], on=keys, how="left")
-    has_failed = (lost["reason"].fillna("") != "").to_numpy()
+    columns = ["workload", *dict.fromkeys([*factors, *others]), *_KEYS]
+    drift_sd = 0.0 if record.relative_to else math.hypot(*map(estimate_apart_sd, (first, second)))
+    trials, unchecked = _compute_changes(joined, columns, drift_sd), list_unchecked(joined)
+    incomparable = [*list_differences(first, second, environment.find_hardware_differences), *list_unlike(joined)]
+    unlike = [*list_differences(first, second, environment.find_differences), *list_altered(first, second)]
+    lost, excess = (list_unmatched(frame, joined, keys) for frame in (earlier, later))
+    reasons = outcomes[[*keys, "reason"]].drop_duplicates(keys)
+    absent = lost[[name for name in columns if name in lost]].merge(reasons, on=keys, how="left")
+    has_failed = (absent["reason"].fillna("") != "").to_numpy()
     return Comparison(
-        metric=metric,
+        metric=record.name,
+        runs=runs,
         trials=trials,
-        winners=_find_winners(trials[~trials.index.isin(unchecked)], [key for key in keys if key != "compiler"]),
-        environments=_compare_environments(first, second),
-        unlike=tuple(dict.fromkeys([*incomparable, *others])),
+        winners=_find_winners(trials[~trials.index.isin(unchecked)], [name for name in columns if name != "compiler"]),
+        environments=compare_environments(first, second),
+        unlike=tuple(dict.fromkeys([*incomparable, *unlike])),
         incomparable=tuple(incomparable),
-        missing=len(earlier) + len(later) - 2 * len(joined),
-        keys=keys,
-        failed=lost[has_failed],
-        absent=lost[~has_failed][keys],
+        missing=len(lost) + len(excess),
+        keys=columns,
+        failed=absent[has_failed],
+        absent=absent[~has_failed].drop(columns="reason"),
         unjudged=list_unjudged(origins, outcomes, keys),
         unchecked=unchecked,
-        drift_sd=math.hypot(_find_drift_sd(first), _find_drift_sd(second)),
+        drift_sd=drift_sd,
+        left_out=tuple(describe_left_out(earlier, later, keys, runs.names)),
     )
 
 
-def _find_drift_sd(data: Data) -> float:
-    """The standard deviation that drift adds to the logarithm of a throughput of a run."""
-    devices = read_environments(data).values()
-    is_hosted = any((device.get("conditions") or {}).get("virtual_machine") for device in devices)
-    return HOSTED_APART_SD if is_hosted else APART_SD
+def _choose_metric(first: Data, second: Data, runs: ComparedRuns) -> str:
+    """Choose the throughput where speed-ups are over other networks, or over none."""
+    has_baseline = all(
+        any(BASELINE in list_labels(node, "compiler") for node in nodes(data).values()) for data in (first, second)
+    )
+    return "speedup" if has_baseline and not runs.is_changed else "throughput"
 
 
-def _compute_changes(joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _compute_changes(joined: pd.DataFrame, keys: list[str], drift_sd: float) -> pd.DataFrame:
+    """Compute the change of each trial with its interval, which allows for drift."""
     change = joined["value_second"] / joined["value_first"]
     widths = [np.log(joined[f"high_{run}"] / joined[f"low_{run}"]) / 2 for run in ("first", "second")]
-    width = np.sqrt(sum(half**2 for half in widths))
+    width = np.sqrt(sum(half**2 for half in widths) + (find_quantile(LEVEL) * drift_sd) ** 2)
     low, high = change * np.exp(-width), change * np.exp(width)
     verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
     names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
@@ -333,36 +391,5 @@ def _find_winners(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _compare_environments(first: Data, second: Data) -> pd.DataFrame:
-    import pandas as pd
-
-    columns: dict[str, dict[str, Any]] = {}
-    for run, data in (("first", first), ("second", second)):
-        for label, device in read_environments(data).items():
-            properties = {key: device.get(key) for key in _DEVICE_KEYS}
-            columns[f"{run}: {label}"] = properties | device.get("packages", {})
-    frame = pd.DataFrame(columns)
-    differ = [len(set(map(str, row))) > 1 for row in frame.itertuples(index=False)]
-    return frame.assign(differs=differ)
-
-
 def _name_few(labels: pd.Series[str]) -> str:
     return ", ".join(labels.unique()[:4])
-
-
-def _format_interval(row: Mapping[str, Any], name: str) -> str:
-    return f"{row[name]:.3g} ({row[f'{name}_low']:.3g} to {row[f'{name}_high']:.3g})"
-
-
-def _list_differences(first: Data, second: Data, find: Callable[..., list[str]]) -> list[str]:
-    """List the differences between the machines of one label, or between the only ones."""
-    before, after = read_environments(first), read_environments(second)
-    if len(before) == len(after) == 1:
-        return find(*before.values(), *after.values())
-    shared = [label for label in before if label in after]
-    return [f"{label}: {line}" for label in shared for line in find(before[label], after[label])]
-
-
-def _list_altered(first: Data, second: Data) -> list[str]:
-    runs = {"first": first, "second": second}
-    return [f"the file of the {run} run was altered" for run, data in runs.items() if data.attrs.get(ALTERED)]

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import MAD_SCALE
@@ -61,6 +62,17 @@ def estimate_drifts(node: xr.Dataset) -> dict[str, Drift]:
         sd = _estimate_sd(differences, copies_sd, HOSTED_APART_SD if is_virtual else APART_SD)
         drifts[label] = Drift(sd, len(differences))
     return drifts
+
+
+def estimate_apart_sd(data: Data) -> float:
+    """Estimate the standard deviation that drift adds to the logarithm of a throughput of one run beside another one.
+
+    Runs are further apart than the groups of one, so anchors that agree do not reduce what is assumed.
+    """
+    environments = read_environments(data).values()
+    is_virtual = any((device.get("conditions") or {}).get("virtual_machine") for device in environments)
+    drifts = [drift.sd for node in nodes(data).values() for drift in estimate_drifts(node).values()]
+    return max([HOSTED_APART_SD if is_virtual else APART_SD, *drifts])
 
 
 def describe_drift(data: Data) -> str:

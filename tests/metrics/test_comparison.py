@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,14 @@ from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.comparison import compare
+from ngbkit.workloads.cell import from_source
 
 
 def twice():
-    return measured(network("a"), network("b")), measured(network("a"), network("b"))
+    """A run of two networks, and another one, in which a compiler differs by less than anything can resolve."""
+    first, second = measured(network("a"), network("b")), measured(network("a"), network("b"))
+    second["latency"].loc[{"compiler": "openvino"}] *= 1 + 1e-9
+    return first, second
 
 
 def test_the_same_measurements_are_the_same() -> None:
@@ -26,9 +31,8 @@ def test_the_same_measurements_are_the_same() -> None:
     assert [1.0] * len(comparison.trials) == pytest.approx(comparison.trials["change"].tolist())
     assert not comparison.winners["another"].any()
     assert 0 == comparison.missing
-    assert (
-        "0 of 4 conclusive values of speedup differ beyond their 95% intervals; chance alone makes about 0.2 differ"
-        in str(comparison)
+    assert "speedup of 4 trials: 4 not conclusive (95 % intervals; chance alone makes about 0.2 differ)." == str(
+        comparison
     )
 
 
@@ -78,13 +82,11 @@ def test_machines_stand_side_by_side() -> None:
 
 
 def test_what_cannot_be_compared_is_an_error() -> None:
-    """A comparison without a common trial, factor or known metric is an error."""
+    """A comparison without a common trial or a known metric is an error."""
     dataset = measured(network("a"))
 
-    with pytest.raises(UsageError, match="no trial in common: the first dataset has a on cpu, the second b on cpu"):
-        compare(dataset, measured(network("b")))
-    with pytest.raises(UsageError, match="different factors"):
-        compare(dataset, measured(network("a", width=(1, 2))))
+    with pytest.raises(UsageError, match="no trial in common: the first dataset has a on cpu, the second b, c on cpu"):
+        compare(dataset, measured(network("b"), network("c")))
     with pytest.raises(UnknownNameError, match="speedup"):
         compare(dataset, dataset, "speed")
 
@@ -104,10 +106,85 @@ def test_the_shell_prints_what_changed(tmp_path: Path, capsys: pytest.CaptureFix
     files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in (("a", first), ("b", second))]
 
     assert 0 == cli.main(["compare", *files, "--figure", str(tmp_path / "changes.svg")])
-    assert "The same sweep twice" in (tmp_path / "changes.svg").read_text()
+    assert "b against a: speedup" in (tmp_path / "changes.svg").read_text()
     text = capsys.readouterr().out
     assert "openvino" in text
-    assert "4 of 4 conclusive values of speedup differ" in text
+    assert "speedup of 4 trials: 4 lower (95 % intervals" in text
+    assert "0.711" in text
     assert 0 == cli.main(["compare", *files, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert (8, 4) == (len(report["trials"]), len(report["winners"]))
+
+
+def test_a_measurement_that_both_runs_have_is_no_change() -> None:
+    """Trials that a run took over from the other one are left out of every count."""
+    first, second = measured(network("a")), measured(network("a"))
+    second["latency"].loc[{"batch_size": 4}] *= 3
+    comparison = compare(first, second, "throughput")
+
+    assert 2 == (comparison.verdicts == "same measurement").sum()
+    assert str(comparison).startswith("throughput of 2 trials: 2 slower (95 % intervals; chance alone makes about 0.1")
+    assert "2 trials are the same measurement in both" in str(comparison)
+
+
+CELL = "\nimport torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes", "metric"),
+    [
+        (CELL, (), "speedup"),
+        (
+            f"{CELL}# a remark\n",
+            ("model: its cell has other comments or another layout, and the same code",),
+            "speedup",
+        ),
+        (CELL.replace("2)", "8)"), ("model: its cell changed",), "throughput"),
+    ],
+)
+def test_a_changed_cell_is_another_network(cell: str, changes: tuple[str, ...], metric: str) -> None:
+    """A changed cell is compared by its throughputs, since its baseline changed too; a comment changes nothing."""
+    first, second = (measured(*from_source(source)) for source in (CELL, cell))
+    comparison = compare(first, second, names=("it2", "it3"))
+
+    assert (changes, metric) == (comparison.runs.changes, comparison.metric)
+    assert (cell != CELL) == comparison.runs.difference.startswith("--- it2\n+++ it3\n")
+
+
+def test_a_network_of_another_name_is_matched_by_its_place() -> None:
+    """Networks without a namesake are matched in order, and this is said; a gate judges none of them."""
+    comparison = compare(measured(*map(network, "ab")), measured(*map(network, "ac")))
+
+    assert {"b": "c"} == comparison.runs.renamed
+    assert (8, 0) == (len(comparison.trials), comparison.missing)
+    assert ("b is compared with c, which has its place",) == comparison.runs.changes
+    with pytest.raises(UsageError, match="got b in one run and c in the other; expected networks of the same names"):
+        comparison.gate()
+
+
+def test_networks_with_other_factors_are_matched_by_those_that_they_share() -> None:
+    """A factor that only one run varies stands beside the same trial of the other run, and labels are said."""
+    comparison = compare(measured(network("a", width=(1, 2))), measured(network("a", width=(1,), depth=(3, 4))))
+
+    assert {(1, 3), (1, 4)} == set(zip(comparison.trials["width"], comparison.trials["depth"], strict=True))
+    assert (
+        "only before has width 2",
+        "only after varies depth: each value is compared with the same trial of the other run",
+    ) == comparison.left_out
+
+
+def test_a_comparison_is_displayed_as_a_table() -> None:
+    """A notebook displays the title, a row per trial, the notes, and the difference of the cells, folded."""
+    first, second = (
+        measured(*from_source(source)).assign_attrs(run_id=f"20261126-1831{second}-ab12")
+        for source, second in ((CELL, "00"), (CELL.replace("2)", "8 << 1)"), "07"))
+    )
+    second["latency"].loc[{"compiler": "openvino"}] *= 3
+    comparison = first.ngb.compare(second, names=("it2", "it3"))
+    page = comparison._repr_html_()
+
+    assert re.search(r"it3 \(\d\d:31:07\) against it2 \(\d\d:31:00\): throughput \(samples/s\)", page)
+    assert 2 == page.count(">slower<")
+    assert "the cells differ: 1 lines added, 1 removed" in page
+    assert "8 &lt;&lt; 1" in page
+    assert "openvino" in repr(comparison)

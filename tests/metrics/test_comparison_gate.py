@@ -190,11 +190,10 @@ def test_two_runs_of_one_machine_are_a_gate() -> None:
 
 
 def test_a_throughput_allows_for_different_times() -> None:
-    """The gate's interval of a throughput is wider than the comparison's, by the machine's drift."""
+    """The interval of a throughput is at least as wide as the machine's drift."""
     comparison = compare(slower(1), slower(1.01), "throughput")
     widths = np.log(comparison.gate().trials["high"] / comparison.gate().trials["low"])
 
-    assert (widths > np.log(comparison.trials["change_high"] / comparison.trials["change_low"]).to_numpy()).all()
     assert (widths > 2 * 1.96 * 0.02 * np.sqrt(2)).all()
     hosted = json.dumps({"cpu": {"conditions": {"virtual_machine": True}}})
     pair = [run.assign_attrs(environments=hosted) for run in (slower(1), slower(1.01))]

@@ -1,0 +1,201 @@
+"""The two runs of a comparison: their titles, their networks in pairs, and the difference of their cells."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.dataset_hash import ALTERED
+from ngbkit.dataset.environments import read_environments
+from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.storage import Data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system", "python", "ngbkit_commit")
+_TIME = "%Y%m%d-%H%M%S"  # the beginning of the id of a run
+_CONTENT = ("source", "spec", "values", "batch_axis", "python")
+_CONTEXT_LINES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRuns:
+    """The two runs of a comparison.
+
+    Parameters
+    ----------
+    names
+        The names of both: of the variables, of the files or of the runs that hold them.
+    times
+        When they began; None where a dataset does not say.
+    renamed
+        The networks that were matched by their place: the name in the first run, and the name in the second.
+    changes
+        What changed in networks, in sentences.
+    difference
+        The difference of their cells, as ``diff -u`` prints it; empty for the same cell.
+    is_changed
+        Whether any network of the first run is another one in the second.
+    """
+
+    names: tuple[str, str]
+    times: tuple[datetime | None, datetime | None]
+    renamed: Mapping[str, str]
+    changes: tuple[str, ...]
+    difference: str
+    is_changed: bool
+
+    @property
+    def title(self) -> str:
+        """Both runs in a phrase, the second one first: ``it3 (18:35) against it2 (18:31)``."""
+        first, second = self.times
+        layout = "%d %b %H:%M" if first and second and first.date() != second.date() else "%H:%M"
+        if first and second and first != second and f"{first:{layout}}" == f"{second:{layout}}":
+            layout = "%H:%M:%S"
+        titles = [
+            name if time is None else f"{name} ({time:{layout}})"
+            for name, time in zip(self.names, self.times, strict=True)
+        ]
+        return f"{titles[1]} against {titles[0]}"
+
+    @property
+    def gap(self) -> str:
+        """The time between both in a phrase; empty where it is unknown, or where they are one run."""
+        first, second = self.times
+        if first is None or second is None or first == second:
+            return ""
+        return f"{_format_gap(abs(second - first))} apart"
+
+
+def pair_runs(first: Data, second: Data, names: Sequence[str] = ()) -> ComparedRuns:
+    """Pair the networks of two runs by name, and the others by their place, and describe what changed in each."""
+    networks = [
+        dict.fromkeys(map(str, chain.from_iterable(list_labels(node, "workload") for node in nodes(data).values())))
+        for data in (first, second)
+    ]
+    renamed = _match_by_place(*map(list, networks))
+    descriptions = [_read_networks(data) for data in (first, second)]
+    pairs = [
+        (before, after, descriptions[0][before], descriptions[1][after])
+        for before in networks[0]
+        if before in descriptions[0] and (after := renamed.get(before, before)) in descriptions[1]
+    ]
+    changed = [(before, _describe_change(earlier, later)) for before, _, earlier, later in pairs]
+    changes = [
+        *(f"{before} is compared with {after}, which has its place" for before, after in renamed.items()),
+        *(f"{before}: {change}" for before, change in changed if change and before not in renamed),
+    ]
+    labels = tuple(names) if names else ("before", "after")
+    return ComparedRuns(
+        names=(labels[0], labels[1]),
+        times=(find_time(first), find_time(second)),
+        renamed=renamed,
+        changes=tuple(changes),
+        difference="\n".join(_list_differences(pairs, labels)),
+        is_changed=bool(renamed) or any(change not in ("", _SAME_CODE) for _, change in changed),
+    )
+
+
+def find_time(data: Data) -> datetime | None:
+    """Find when the latest run of a dataset began, in the time of this machine; None where its id does not say."""
+    try:
+        text = max(str(data.attrs.get("run_id", "")).split(", "))[:15]
+        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).astimezone()
+    except ValueError:
+        return None
+
+
+def _match_by_place(first: Sequence[str], second: Sequence[str]) -> dict[str, str]:
+    """Match the networks without a namesake by their place, if both runs have as many of them."""
+    earlier = [name for name in first if name not in second]
+    later = [name for name in second if name not in first]
+    return dict(zip(earlier, later, strict=True)) if len(earlier) == len(later) else {}
+
+
+def _read_networks(data: Data) -> dict[str, Mapping[str, Any]]:
+    """Read the descriptions of the networks of a dataset; empty where it has none."""
+    try:
+        workloads = json.loads(data.attrs.get("sweep") or "{}")["workloads"]
+        return {str(workload["name"]): workload for workload in workloads}
+    except (ValueError, TypeError, LookupError):
+        return {}
+
+
+_SAME_CODE = "its cell has other comments or another layout, and the same code"
+
+
+def _describe_change(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str:
+    """Describe how a network differs from another one; empty where it does not."""
+    if all(earlier.get(name) == later.get(name) for name in _CONTENT):
+        return ""
+    cells = [_read_cell(network) for network in (earlier, later)]
+    if not all(cells):
+        return "another network of the same name"
+    return _SAME_CODE if _parse(cells[0]) == _parse(cells[1]) else "its cell changed"
+
+
+def _read_cell(network: Mapping[str, Any]) -> str:
+    """Read the cell that defines a network; empty for another kind of network."""
+    return str(network["spec"].get("source", "")) if network.get("source") == "cell" else ""
+
+
+def _parse(cell: str) -> str:
+    """Parse a cell to a text that comments and layout do not change."""
+    try:
+        return ast.dump(ast.parse(cell))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return cell
+
+
+def _list_differences(pairs: Sequence[tuple[str, str, Any, Any]], names: Sequence[str]) -> Iterator[str]:
+    """List the lines of the difference of each two cells; several networks may be of one cell."""
+    cells = dict.fromkeys((_read_cell(earlier), _read_cell(later)) for _, _, earlier, later in pairs)
+    for before, after in cells:
+        if before and after:
+            earlier, later = (text.strip().splitlines() for text in (before, after))
+            yield from difflib.unified_diff(earlier, later, names[0], names[1], lineterm="", n=_CONTEXT_LINES)
+
+
+def _format_gap(gap: timedelta) -> str:
+    seconds = gap.total_seconds()
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def compare_environments(first: Data, second: Data) -> pd.DataFrame:
+    """Compare the machines of two runs, a property per row and a device of a run per column."""
+    import pandas as pd
+
+    columns: dict[str, dict[str, Any]] = {}
+    for run, data in (("first", first), ("second", second)):
+        for label, device in read_environments(data).items():
+            properties = {key: device.get(key) for key in _DEVICE_KEYS}
+            columns[f"{run}: {label}"] = properties | device.get("packages", {})
+    frame = pd.DataFrame(columns)
+    differ = [len(set(map(str, row))) > 1 for row in frame.itertuples(index=False)]
+    return frame.assign(differs=differ)
+
+
+def list_differences(first: Data, second: Data, find: Callable[..., list[str]]) -> list[str]:
+    """List the differences between the machines of one label, or between the only ones."""
+    before, after = read_environments(first), read_environments(second)
+    if len(before) == len(after) == 1:
+        return find(*before.values(), *after.values())
+    shared = [label for label in before if label in after]
+    return [f"{label}: {line}" for label in shared for line in find(before[label], after[label])]
+
+
+def list_altered(first: Data, second: Data) -> list[str]:
+    """List the runs whose file was altered, in sentences."""
+    runs = {"first": first, "second": second}
+    return [f"the file of the {run} run was altered" for run, data in runs.items() if data.attrs.get(ALTERED)]

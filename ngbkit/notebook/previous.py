@@ -1,0 +1,76 @@
+"""What changed from the dataset that the notebook bound before, below the results of a run that it binds by -o."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ngbkit.dataset.assembly import nodes
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ngbkit.dataset.storage import Data
+    from ngbkit.figures.comparison import ChartedComparison
+
+# Comparing more trials takes longer than a display may.
+_MOST_TRIALS = 300
+_MOST_DATASETS = 4
+_bound: WeakKeyDictionary[InteractiveShell, dict[str, Data]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A comparison below a result, folded if it is long."""
+
+    comparison: ChartedComparison
+
+    def _repr_html_(self) -> str:
+        state = "" if self.comparison.is_long else " open"
+        heading = escape(f"{self.comparison.runs.title}. {self.comparison}")
+        return f"<details{state}><summary>{heading}</summary>{self.comparison.render()}</details>"
+
+    def __repr__(self) -> str:
+        return f"{self.comparison.title}\n{self.comparison}" if self.comparison.is_long else repr(self.comparison)
+
+
+def bind(shell: InteractiveShell, name: str, data: Data) -> Changes | None:
+    """Remember a dataset that the notebook binds, and compare it with the latest one that has a trial in common.
+
+    None if there is no such dataset, or if both have the same measurements.
+    """
+    earlier = _bound.setdefault(shell, {})
+    previous = list(reversed(earlier.items()))
+    earlier.pop(name, None)
+    if _count_trials(data) <= _MOST_TRIALS:
+        earlier[name] = data
+    while len(earlier) > _MOST_DATASETS:
+        del earlier[next(iter(earlier))]
+    if _count_trials(data) > _MOST_TRIALS:
+        return None
+    for label, dataset in previous:
+        if (changes := _compare(dataset, data, label, name)) is not None:
+            return changes
+    return None
+
+
+def _compare(first: Data, second: Data, before: str, after: str) -> Changes | None:
+    """Compare two datasets, if they have a network and a trial in common that was measured twice."""
+    from ngbkit.figures.comparison import compare
+
+    try:
+        names = [
+            {str(name) for node in nodes(data).values() for name in node["workload"].values} for data in (first, second)
+        ]
+        if not names[0] & names[1]:
+            return None
+        comparison = compare(first, second, names=(before, after if after != before else f"the new {after}"))
+        return Changes(comparison) if comparison.is_remeasured else None
+    except Exception:  # noqa: BLE001  what is below a result must not fail it
+        return None
+
+
+def _count_trials(data: Data) -> int:
+    return sum(node["status"].size for node in nodes(data).values())
