@@ -43,11 +43,7 @@ class ShellCall:
 
     def read(self, source: str) -> Data:
         """Read the dataset of a file, or of a run."""
-        from ngbkit import runs
-        from ngbkit.dataset import schema, storage
-
-        is_file = source.endswith(".nc") or parse_path(source).is_file()
-        return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
+        return read_stored(source)
 
     def wait(self, run: Run, then: str = "") -> Data:
         """Wait for a run, with a line of progress, and return its dataset.
@@ -96,6 +92,15 @@ class ShellCall:
 
         with pointing_to(run):
             storage.save(run.dataset(), self.args.out, overwrite=self.args.overwrite)
+
+
+def read_stored(source: str) -> Data:
+    """Read the dataset of a file, or of a run."""
+    from ngbkit import runs
+    from ngbkit.dataset import schema, storage
+
+    is_file = source.endswith(".nc") or parse_path(source).is_file()
+    return schema.require_run(storage.load(source), source) if is_file else runs.load_dataset(runs.find(source))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands.command import load_magics
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
 from ngbkit.notebook import modules
+from ngbkit.notebook.variables import list_datasets
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
@@ -102,11 +103,18 @@ def _list_variables(cursor: Cursor) -> Iterable[str]:
     return sorted(name for name in cursor.namespace if not name.startswith("_"))
 
 
+def _list_results(cursor: Cursor) -> Iterator[str]:
+    """List the datasets of the notebook, and then files and runs."""
+    yield from list_datasets(cursor.namespace)
+    yield from LISTERS["result"](cursor)
+
+
 # Lists the values of each kind of `Argument.completes`.
 _LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     **LISTERS,
     "workload": _list_workloads,
     "variable": _list_variables,
+    "result": _list_results,
 }
 
 

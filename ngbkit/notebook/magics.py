@@ -17,9 +17,10 @@ from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import OUT
 from ngbkit.commands.command import Command, Magic, load_magics
 from ngbkit.commands.parser import add_arguments, build_parser, find_repeatable, parse
+from ngbkit.commands.shell import read_stored
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import RunInterruptedError, UsageError
-from ngbkit.notebook import modules, variables
+from ngbkit.notebook import bound_datasets, modules, variables
 from ngbkit.notebook.display import RunDisplay, call_at_end
 from ngbkit.runs.progress_display import describe_interrupt, explain_failure, watch
 from ngbkit.sweep import parsing
@@ -74,7 +75,8 @@ def _build_function(shell: InteractiveShell, command: Command, magic: Magic) -> 
         finally:
             notebook.display.clear()
         if answer is not None and answer.previous is not None:
-            display(answer.previous)  # type: ignore[no-untyped-call]  # IPython's own
+            value = answer.previous.value
+            display(answer.previous if value is None else value)  # type: ignore[no-untyped-call]  # IPython's own
             answer = replace(answer, previous=None)
         value = answer if answer is None or answer.value is None else answer.value
         if answer is not None and answer.binds and notebook.args.out:
@@ -136,8 +138,9 @@ class Notebook:
         return networks if self.cell is None else [*networks, *_parse_cell(self.cell, args)]
 
     def read(self, source: str) -> Data:
-        """Read the dataset in a variable."""
-        return variables.find_dataset(source, self._names)
+        """Read the dataset in a variable; of another word the dataset of a file, or of a run."""
+        is_stored = source not in self._names and not source.isidentifier()
+        return read_stored(source) if is_stored else variables.find_dataset(source, self._names)
 
     def wait(self, run: Run, then: str = "") -> Data:
         """Wait for a run, display its progress, and return its dataset."""
@@ -165,6 +168,8 @@ class Notebook:
         is_value = not out and run.state == "finished" and explain_failure(run) is None
         # The display of a dataset has the same tables.
         self.display.show_results(run, data, with_tables=not is_value)
+        if out and (changes := bound_datasets.bind(self.shell, out, data)) is not None:
+            display(changes)  # type: ignore[no-untyped-call]  # IPython's own
         raise_failure(run)
         return Answer(value=data) if is_value else None
 

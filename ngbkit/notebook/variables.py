@@ -120,6 +120,14 @@ def find_cluster(word: str, names: Mapping[str, Any]) -> Any:
     return value if _is_cluster(value) else word
 
 
+def list_datasets(names: Mapping[str, Any]) -> list[str]:
+    """List the variables with datasets, those that begin with an underscore left out."""
+    import xarray as xr
+
+    kinds = (xr.Dataset, xr.DataTree)
+    return [name for name, value in names.items() if isinstance(value, kinds) and not name.startswith("_")]
+
+
 def find_dataset(name: str | None, names: Mapping[str, Any]) -> Data:
     """Find the dataset in a variable of the notebook."""
     import xarray as xr
@@ -127,7 +135,7 @@ def find_dataset(name: str | None, names: Mapping[str, Any]) -> Data:
     datasets = {key: value for key, value in names.items() if isinstance(value, (xr.Dataset, xr.DataTree))}
     if name is None or name not in datasets:
         reason = "missing the name of a dataset" if name is None else f"{name!r} is not a dataset"
-        labels = ", ".join(key for key in datasets if not key.startswith("_"))
+        labels = ", ".join(list_datasets(names))
         choices = f"expected one of {labels}" if labels else "this notebook has none: measure one, or ngbkit.load() it"
         raise UsageError(f"{reason}; {choices}.")
     return datasets[name]

@@ -1,4 +1,4 @@
-"""What changed from the dataset that the notebook bound before, below the results of a run that it binds by -o."""
+"""The datasets that a notebook binds by -o, each compared with the one before, below the results of its run."""
 
 from __future__ import annotations
 
