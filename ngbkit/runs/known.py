@@ -70,6 +70,7 @@ class Contents:
         }
         variables = {name: value for name, value in world.variables.items() if name.startswith(_VARIABLES)}
         configured = devices.load()
+        self._here = {label for label, entry in configured.items() if entry.shares_packages}
         # An engine of the user's own cluster has no entry.
         self._settings = {label: hash_json([variables, repr(configured.get(label))]) for label in sweep.devices}
 
@@ -109,6 +110,9 @@ class Contents:
             listed = content_index.list_runs(digest, device)
             if listed and self._contents[name].reason:
                 reasons.append(f"{name} is no known network, since {self._contents[name].reason}")
+                continue
+            if listed and self._contents[name].is_local and device not in self._here:
+                reasons.append(f"{name} imports modules, and {device} may have others of these names")
                 continue
             for entry in listed:
                 if entry.run_id != self._run_id:

@@ -45,7 +45,7 @@ _INPUTS = ("inputs", "input_shape")
 _READERS = frozenset(
     {
         *("cwd", "environ", "fromfile", "genfromtxt", "getcwd", "getenv", "load", "load_file", "loadtxt", "open"),
-        *("read_bytes", "read_csv", "read_text", "safe_open"),
+        *("read_bytes", "read_csv", "read_text", "safe_open", "from_pretrained", "import_module", "__import__"),
     }
 )
 _MINIMAL = """A cell that can be measured, in full:
@@ -141,7 +141,7 @@ def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
 
 def list_readers(tree: ast.AST) -> list[str]:
     """List the names by which code reads files and variables."""
-    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "open"]
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in ("open", "__import__")]
     attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     imports = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
     return sorted({*names, *_READERS.intersection([*attributes, *imports])})

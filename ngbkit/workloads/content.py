@@ -23,6 +23,8 @@ class Content:
 
     digest: str = ""
     reason: str = ""
+    # Whether it has modules of this machine, for which another one may have others.
+    is_local: bool = False
 
 
 def hash_content(workload: Workload, folders: Iterable[str]) -> Content:
@@ -62,7 +64,7 @@ def hash_content(workload: Workload, folders: Iterable[str]) -> Content:
         "packages": packages,
         **workload.describe_choices(),
     }
-    return Content(hash_json(content))
+    return Content(hash_json(content), is_local=bool(modules))
 
 
 def _has_module(folder: Path, name: str) -> bool:

@@ -15,6 +15,7 @@ from synthetic_records import build_network, build_record
 
 from ngbkit import options
 from ngbkit.api import Sweep
+from ngbkit.cluster.devices import Device
 from ngbkit.dataset.assembly import assemble, list_origins
 from ngbkit.device.world import World
 from ngbkit.files import write_atomically
@@ -23,6 +24,7 @@ from ngbkit.runs.known import Contents, KnownTrials
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Measurement, Record, join
 from ngbkit.sweep.trials import Group, Trial
+from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
 ENVIRONMENT: dict[str, Any] = {
@@ -307,3 +309,18 @@ def test_a_second_run_measures_what_is_new(mlp: Workload, monkeypatch: pytest.Mo
     assert third.known_trials["cpu"].startswith("all 2 trials are known")
     assert {second.attrs["run_id"]: 2} == list_origins(repeated)
     assert {} == list_origins(again)
+
+
+def test_modules_of_this_machine_say_nothing_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that imports a module beside it is known on this machine alone."""
+    (tmp_path / "layers.py").write_text("width = 4\n")
+    monkeypatch.chdir(tmp_path)
+    source = "import torch, layers\nmodel = torch.nn.Linear(layers.width, 2)\ninput_shape = (4,)\n"
+    sweep = Sweep(cell.from_source(source), list(COMPILERS), [1], repeats=ROUNDS)
+    measure(sweep)
+    counts = []
+    for is_here in (True, False):
+        monkeypatch.setattr(Device, "shares_packages", is_here)
+        counts.append(len(find(sweep).records))
+
+    assert [2, 0] == counts
