@@ -20,12 +20,14 @@ _DEFAULTS = {
     "stroke-width": "1",
     "font-style": "normal",
     "stroke-dasharray": "1,0",
+    "text-anchor": "start",
+    "font-weight": "normal",
 }
-_GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "cx", "cy", "r")
+_GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "cx", "cy", "r", "font-size")
 _LONG = re.compile(r"(\d+\.\d{2})\d+")
 _ZEROS = re.compile(r"\.(?:0+|(\d*[1-9])0+)(?!\d)")
 _NOWHERE = "translate(0,0)"
-_GROUP = f"{{{_SVG}}}g"
+_GROUP, _TEXT = f"{{{_SVG}}}g", f"{{{_SVG}}}text"
 _SHAPES = tuple(f"{{{_SVG}}}{name}" for name in ("path", "rect", "line", "circle"))
 _SHARED = ("font-family", "font-size")
 
@@ -73,6 +75,8 @@ def _is_invisible(element: ElementTree.Element) -> bool:
     """Return whether an element shows nothing; vega's outermost group has no fill, and shapes inherit none."""
     if element.tag == _GROUP:
         return not len(element)
+    if element.tag == _TEXT and not element.text and not len(element):
+        return True
     return element.get("opacity") == "0" or (element.tag in _SHAPES and not {"fill", "stroke"} & element.attrib.keys())
 
 
