@@ -137,10 +137,11 @@ class Notebook:
         args.inputs = modules.store_inputs(args.inputs, names) if needs_files else None
         return networks if self.cell is None else [*networks, *_parse_cell(self.cell, args)]
 
-    def read(self, source: str) -> Data:
+    def read(self, source: str | None) -> Data:
         """Read the dataset in a variable; of another word the dataset of a file, or of a run."""
-        is_stored = source not in self._names and not source.isidentifier()
-        return read_stored(source) if is_stored else variables.find_dataset(source, self._names)
+        if source is None or source in self._names or source.isidentifier():
+            return variables.find_dataset(source, self._names)
+        return read_stored(source)
 
     def wait(self, run: Run, then: str = "") -> Data:
         """Wait for a run, display its progress, and return its dataset."""
