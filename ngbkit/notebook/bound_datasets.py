@@ -7,8 +7,6 @@ from html import escape
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from ngbkit.dataset.assembly import nodes
-
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -58,6 +56,7 @@ def bind(shell: InteractiveShell, name: str, data: Data) -> Changes | None:
 
 def _compare(first: Data, second: Data, before: str, after: str) -> Changes | None:
     """Compare two datasets, if they have a network and a trial in common that was measured twice."""
+    from ngbkit.dataset.assembly import nodes
     from ngbkit.figures.comparison import compare
 
     try:
@@ -73,4 +72,6 @@ def _compare(first: Data, second: Data, before: str, after: str) -> Changes | No
 
 
 def _count_trials(data: Data) -> int:
+    from ngbkit.dataset.assembly import nodes
+
     return sum(node["status"].size for node in nodes(data).values())

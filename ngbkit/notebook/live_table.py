@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ngbkit.commands.shell import choose_figures
 from ngbkit.errors import NgbkitError
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Record
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ class LiveTable:
 def _assemble(run: Run, interim: Iterable[Record]) -> Data:
     """Assemble the records of a run and those of trials in flight; they are never bound or saved."""
     from ngbkit.dataset.assembly import assemble
+    from ngbkit.sweep.journal import Journal
 
     with Journal(run.folder / "journal.sqlite", writable=False) as journal:
         records, environments, facts = list(journal.records()), journal.notes("environment"), journal.notes("facts")

@@ -133,7 +133,7 @@ def list_ids() -> list[str]:
     """List the ids of all runs, the latest first, without reading one."""
     try:
         names = os.listdir(get_runs_dir())  # noqa: PTH208  ten thousand names need no paths
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted((name for name in names if ".sqlite" not in name), reverse=True)
 

@@ -83,6 +83,7 @@ def start(
     if recording is not None:
         return _replay(sweep, recording, guide)
     _check_devices(sweep, engines)
+    state_dir = options.make_state_dir()
     reuses &= guide is None and recordings is None
     if reuses and (interrupted := _find_interrupted(sweep, context)):
         with suppress(FencedError):  # another kernel has just resumed it
@@ -90,7 +91,7 @@ def start(
     # In UTC: local times repeat in autumn, and differ between machines.
     run_id = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
     folder = get_runs_dir() / run_id
-    store = Store(options.make_state_dir() / options.LAYOUT.artifacts)
+    store = Store(state_dir / options.LAYOUT.artifacts)
     for workload in sweep.workloads:
         for digest, path in workload.artifacts.items():
             if not store.contains(digest):
