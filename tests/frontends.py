@@ -42,7 +42,7 @@ CELLS = {
 EXPECTED = {
     "table": re.compile(r"net\s.*\d.*\n(.*\n)*.*2 of 2 trials"),
     "error": re.compile(r"onnxrntime.*onnxruntime", re.DOTALL),
-    "interrupt": re.compile(r"--resume \d{8}|\d{8}-\d{6}-\w+ .*pending"),
+    "interrupt": re.compile(r"--resume \d{8}|\d{8}-\d{6}-\w+ (.*\n)?.*pending"),
 }
 """A pattern of the answer to each cell."""
 _PROMPT = r"In \[\d+\]: "

@@ -151,7 +151,7 @@ print(json.dumps({
     found_in = run_with(
         tmp_path,
         "sweep/records.py",
-        "    facts: Mapping[str, Any] = field(default_factory=dict)\n    started_at: Seconds = 0.0\n\n    @property",
+        '    started_at: Seconds = 0.0\n    origin: Line = ""\n\n    @property',
         VARIABLE,
         program,
     )

@@ -56,7 +56,7 @@ def parse_device(record: type, label: str, table: Any, folder: Path) -> tuple[di
         faults.append(UsageError(fault))
         del plain[name]
     values, invalid = validation.parse_table(record, plain, fitting)
-    if "cluster" in values:
+    if values.get("cluster") is not None:
         values["cluster"] = _resolve_cluster(values["cluster"], folder)
     return values, [*faults, *invalid, *_check_combination(record, table)]
 

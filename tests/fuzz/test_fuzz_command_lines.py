@@ -8,6 +8,7 @@ import pytest
 from ngbkit import cli
 
 
+@pytest.mark.filterwarnings("ignore:IPython parent")  # the folder of a home that nobody may write to
 def test_any_command_line_ends_with_an_exit_code() -> None:
     """Any command line ends with an exit code, not a traceback."""
     fuzz_command_lines.run(cases=100, seed=0)
