@@ -98,7 +98,12 @@ def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_rou
     starts = [len(worker._latency_s) for worker in workers]
     fails: list[Any] = []
     interleaving = Interleaving(
-        sweep=sweep, first_round=first_round, record_failure=fails.append, finish=lambda _: None, report=lambda *_: None
+        sweep=sweep,
+        first_round=first_round,
+        record_failure=fails.append,
+        finish=lambda _: None,
+        report=lambda *_: None,
+        look=lambda _: None,
     )
     rounds = interleaving.advance(workers)
     quiet_patience = Patience(factor=2.0, planned_s=60.0)
