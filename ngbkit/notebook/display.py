@@ -16,7 +16,7 @@ from ngbkit.commands.shell import choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
 from ngbkit.notebook import verdict
 from ngbkit.notebook.live_table import LiveTable
-from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_warnings
+from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_known, list_warnings
 from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
@@ -61,24 +61,24 @@ class Snapshot:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
             # A notebook keeps this bar if its kernel ends.
             stale = f"{time.strftime('%H:%M:%S')}. If this bar does not move, its kernel has ended: {_REMEDY}."
-            notes = verdict.join_lines([*self.notices, *list_warnings(self.run), stale])
+            notes = verdict.join_lines([*self.notices, *list_known(self.run), *list_warnings(self.run), stale])
             return f"{bar} {line}<br><small>{notes}</small>{self.table}"
         from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_html
 
         tables = "".join(map(to_html, self._build_tables()))
-        remarks = verdict.join_lines(point_to_failures(self.run))
+        remarks = verdict.join_lines([*list_known(self.run), *point_to_failures(self.run)])
         origin = "<br>".join(filter(None, [line, remarks]))
         return f"{tables}{verdict.to_html(conclude(self.data), list_warnings(self.run))}<p><small>{origin}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
-            return "\n".join([self._describe(), *self.notices, *list_warnings(self.run)])
+            return "\n".join([self._describe(), *self.notices, *list_known(self.run), *list_warnings(self.run)])
         from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_text
 
         conclusions = translate_commands(conclude(self.data).to_text(), "magic")
-        remarks = [translate_commands(line, "magic") for line in point_to_failures(self.run)]
+        remarks = [translate_commands(line, "magic") for line in (*list_known(self.run), *point_to_failures(self.run))]
         return "\n".join(
             [*map(to_text, self._build_tables()), *filter(None, [conclusions]), "", self._describe(), *remarks]
         )

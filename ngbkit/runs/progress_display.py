@@ -144,7 +144,7 @@ def _build_warner(write: Callable[[str], object]) -> Callable[[Run], None]:
     printed: set[str] = set()
 
     def warn(run: Run) -> None:
-        for line in list_warnings(run):
+        for line in [*list_known(run), *list_warnings(run)]:
             if line not in printed:
                 printed.add(line)
                 write(f"ngbkit: {line}")
@@ -172,19 +172,18 @@ def _write(line: str) -> None:
         sys.stderr.flush()
 
 
+def list_known(run: Run) -> list[str]:
+    """List what earlier runs know of a run, a sentence a device, or why they know nothing."""
+    return [f"{device}: {text}" for device, text in sorted(run.known_trials.items())]
+
+
 def list_warnings(run: Run) -> list[str]:
-    """List what earlier runs know of a run, and the disturbances of its devices, one line each.
+    """List the disturbances of the devices of a run, one line each.
 
     >>> list_warnings(run)  # doctest: +SKIP
     ['cpu: other work uses 46 % of all cores (python): end it, or wait until it has ended']
     """
-    earlier = {device: [text] for device, text in run.known_trials.items()}
-    return [
-        f"{device}: {line}"
-        for source in (earlier, run.warnings)
-        for device, lines in sorted(source.items())
-        for line in lines
-    ]
+    return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
 
 
 def explain_failure(run: Run) -> WorkloadError | None:

@@ -120,7 +120,13 @@ def test_the_table_begins_with_speedups() -> None:
     """The table shows speed-ups with their intervals first, then throughput."""
     progress = Progress(done=4, total=4, statuses={"ok": 4}, share=1.0, text="", remaining_s=None)
     run: Any = SimpleNamespace(
-        id="1", state="finished", ended=True, progress=progress, failures=list, warnings={}, known_trials={}
+        id="1",
+        state="finished",
+        ended=True,
+        progress=progress,
+        failures=list,
+        warnings={},
+        known_trials={"cpu": "all 4 trials are known from 18:31"},
     )
     snapshot = display.Snapshot(run, measured(), 1.0)
     for text in (snapshot._repr_html_(), repr(snapshot)):
@@ -128,6 +134,7 @@ def test_the_table_begins_with_speedups() -> None:
 
         assert re.search(r"speed-up over identity.* \d\.\d+ (± \d|\(\d)", speedups.replace(">", "> "), re.DOTALL)
         assert "openvino" in rates
+        assert "cpu: all 4 trials are known from 18:31" in rates
 
 
 def test_commands_in_a_remark_are_code() -> None:

@@ -14,7 +14,7 @@ from ngbkit.errors import translate_commands
 from ngbkit.notebook import verdict
 from ngbkit.notebook.panels import grid
 from ngbkit.notebook.panels.panel import render_error
-from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_warnings
+from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_known, list_warnings
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -98,7 +98,8 @@ def _render_bars(run: Run) -> str:
         lines.append(escape(translate_commands(str(run.error), "magic")))
     for device in run.sweep.devices:
         lines.append(_render_bar(device, run.progress_of(device), run.ended))
-    return "<br>".join([*lines, *(f"<small>{escape(line)}</small>" for line in list_warnings(run))])
+    remarks = [*list_known(run), *list_warnings(run)]
+    return "<br>".join([*lines, *(f"<small>{escape(line)}</small>" for line in remarks)])
 
 
 def _render_bar(device: str, progress: Progress, ended: bool) -> str:
