@@ -33,6 +33,7 @@ from ngbkit.metrics.draws import UNCHECKED_SD
 from ngbkit.metrics.statistics import estimate_share
 from ngbkit.runs import folders
 from ngbkit.runs.known import Contents
+from ngbkit.sweep.expansion import list_references
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Record, join
 
@@ -76,11 +77,12 @@ def extend(
     world = World.capture(sweep.workloads)
     Contents(folder.name, first, world).add_to_index()
     earlier = Contents("next", sweep, world).find_known("cpu", environment)
-    assert earlier.repeated
+    repeated = list_references(sweep.groups(), earlier.records, earlier.records)
+    assert repeated
     later = measure(sweep, generator, args, first=600_000_000)
     records = dict(earlier.records)
     for trial_id, record in later.items():
-        if trial_id in earlier.repeated:
+        if trial_id in repeated:
             records[trial_id] = join(records[trial_id], record)
         elif trial_id not in records:
             records[trial_id] = record

@@ -22,10 +22,9 @@ from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware.environment import find_differences
-from ngbkit.sweep import records
+from ngbkit.sweep import expansion, records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED, Record
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import cell
 
 # An engine is not started again after so many losses without a new record in between.
@@ -226,18 +225,10 @@ class Dispatch:
         return bool(earlier.records) and {trial.id for trial in self.sweep.trials(label)} <= self._recorded
 
     def _list_beside(self, label: str) -> frozenset[str]:
-        """List the measured references of groups whose other trials are pending: a ratio needs both in one round."""
-        listed: set[str] = set()
-        for group in self.sweep.groups(label) if self.sweep.interleave else ():
-            references = {group.trials[0].id, *([group.anchor.id] if group.anchor is not None else [])}
-            done = {trial.id for trial in group.trials} & (self._recorded | self._skipped)
-            if (
-                group.trials[0].compiler == BASELINE
-                and group.trials[0].id in self._measured
-                and len(done) < len(group.trials)
-            ):
-                listed |= references & self._measured
-        self._beside[label] = frozenset(listed)
+        """List the measured trials that this plan measures once more, beside pending ones."""
+        groups = self.sweep.groups(label) if self.sweep.interleave else ()
+        references = expansion.list_references(groups, self._measured, self._recorded | self._skipped)
+        self._beside[label] = frozenset(references)
         return self._beside[label]
 
     def _warn_of_other_surroundings(self, label: str) -> None:

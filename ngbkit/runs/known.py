@@ -9,7 +9,7 @@ two are measured once more beside them, and have the rounds of both.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,8 +40,6 @@ class KnownTrials:
     ----------
     records
         Their records, by the id of the trial in the new sweep; each has its `origin`.
-    repeated
-        The ids of those that are measured once more, beside trials that are not known.
     facts
         The facts of their networks.
     environment
@@ -51,7 +49,6 @@ class KnownTrials:
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)
-    repeated: frozenset[str] = frozenset()
     facts: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
@@ -90,12 +87,9 @@ class Contents:
         records: dict[str, Record] = {}
         for bundle in self._sweep.bundles(device):
             records |= _take_bundle(bundle, sources, self._sweep)
-        groups = list(self._sweep.groups(device))
-        repeated = {name for group in groups for name in _list_repeated(group, records)}
-        total = [trial.id for group in groups for trial in group.trials]
+        total = [trial.id for trial in self._sweep.trials(device)]
         return KnownTrials(
             records=records,
-            repeated=frozenset(repeated) if self._sweep.interleave else frozenset(),
             facts={key: value for source in reversed(sources) for key, value in source.facts.items()}
             if records
             else {},
@@ -135,6 +129,8 @@ class Contents:
                 sources.append(source)
                 if source.inconclusive:
                     reasons.append(f"{source.inconclusive} trials of run {source.run_id} are not conclusive")
+                if all(trial.id in source.records for trial in self._sweep.trials(device)):
+                    break  # earlier runs have nothing to add
         return sources
 
 
@@ -187,17 +183,6 @@ def _take_columns(group: Group, sources: Sequence[KnownRun]) -> dict[str, Record
 
 def _is_measured(record: Record) -> bool:
     return isinstance(record, Measurement)
-
-
-def _list_repeated(group: Group, records: Mapping[str, Record]) -> Collection[str]:
-    """List the ids of known trials of a group beside which others are to be measured."""
-    baseline = group.trials[0]
-    record = records.get(baseline.id)
-    if record is None or not _is_measured(record) or baseline.compiler != BASELINE:
-        return ()
-    if all(trial.id in records for trial in group.trials):
-        return ()
-    return [baseline.id, *(anchor.id for anchor in (group.anchor,) if anchor is not None)]
 
 
 def _describe(records: Sequence[Record], total: int, reasons: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -48,3 +48,15 @@ def bundle_groups(groups: Iterable[Group], together: bool) -> Iterator[Bundle]:
     for group in groups:
         by_size.setdefault(group.batch_size, []).append(group)
     yield from (Bundle(groups=tuple(groups)) for groups in by_size.values())
+
+
+def list_references(groups: Iterable[Group], measured: Collection[str], done: Collection[str]) -> set[str]:
+    """List the measured baselines and anchors of groups with other trials to do: a ratio needs both in one round."""
+    listed: set[str] = set()
+    for group in groups:
+        baseline = group.trials[0]
+        is_open = any(trial.id not in done for trial in group.trials)
+        if is_open and baseline.compiler == BASELINE and baseline.id in measured:
+            anchors = [group.anchor.id] if group.anchor is not None else []
+            listed |= {name for name in (baseline.id, *anchors) if name in measured}
+    return listed
