@@ -43,7 +43,7 @@ def show_demo(call: Call) -> Answer:
     with pointing_to(run):
         picture = figures.save(figures.overview(data), folder / "demo.html")
     files = f"{file} holds the dataset, {picture} the figure."
-    lines = ["", describe_time(data, time.monotonic() - began), files]
+    lines = [describe_time(data, time.monotonic() - began), files]
     return answer_data(data, args, _FIGURES, *lines, code=find_exit_code(run))
 
 
