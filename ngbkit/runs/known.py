@@ -86,7 +86,9 @@ class Contents:
         sources = self._open_sources(device, environment, reasons)
         records: dict[str, Record] = {}
         for bundle in self._sweep.bundles(device):
-            records |= _take_bundle(bundle, sources, self._sweep)
+            earlier = _take_bundle(bundle, sources, self._sweep)
+            # Where all failed, the user has most likely changed something: the failures are tried again.
+            records |= earlier if any(map(_is_measured, earlier.values())) else {}
         total = [trial.id for trial in self._sweep.trials(device)]
         return KnownTrials(
             records=records,

@@ -276,6 +276,18 @@ def test_a_lasting_failure_is_known() -> None:
     assert [2, 1] == counts
 
 
+def test_a_network_that_failed_everywhere_is_tried_again() -> None:
+    """Nothing is known of a group without a measurement."""
+    sweep = build_sweep(sizes=(1,))
+    measure(sweep)
+    with Journal(folders.get_runs_dir() / "first" / "journal.sqlite") as journal:
+        journal.finish(
+            [Failure(trial_id=trial.id, status="failed", stage="build", error="no") for trial in sweep.trials()]
+        )
+
+    assert {} == find(sweep).records
+
+
 @pytest.mark.parametrize("damage", [b"", b"no database at all", b"SQLite format 3\0 and no more"])
 def test_a_damaged_index_costs_only_time(damage: bytes) -> None:
     """Nothing is known, and the next run is found again."""
