@@ -7,6 +7,7 @@ what was measured of that.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -48,9 +49,11 @@ class Drift:
 def estimate_drifts(node: xr.Dataset) -> dict[str, Drift]:
     """Estimate the drift of each device of a node: by its anchors, and by an assumed value that few hardly move.
 
-    Groups of one node take about as long as each other; those of small blocks are nearer in time, and drift less.
+    Groups of one node take about as long as each other; those of small blocks are nearer in time, and drift less. Runs
+    that were merged are further apart than the groups of one, so that anchors do not reduce what is assumed of them.
     """
     node = expand_labels(node)
+    runs = _count_runs(node)
     parts = _prepare_baseline(node)
     copies = parts["copies_sd"] if "copies_sd" in parts else xr.DataArray(0.0)
     has_anchors = "anchor" in parts and 1 in parts["batch_size"]
@@ -59,9 +62,16 @@ def estimate_drifts(node: xr.Dataset) -> dict[str, Drift]:
         differences = _find_differences(parts.sel(device=label)) if has_anchors else np.array([])
         is_virtual = bool((device.get("conditions") or {}).get("virtual_machine"))
         copies_sd = float(copies.sel(device=label) if "device" in copies.dims else copies)
-        sd = _estimate_sd(differences, copies_sd, HOSTED_APART_SD if is_virtual else APART_SD)
-        drifts[label] = Drift(sd, len(differences))
+        assumed_sd = HOSTED_APART_SD if is_virtual else APART_SD
+        sd = _estimate_sd(differences, copies_sd, assumed_sd)
+        drifts[label] = Drift(max(sd, assumed_sd if runs[label] > 1 else 0.0), len(differences))
     return drifts
+
+
+def _count_runs(node: xr.Dataset) -> Counter[str]:
+    """Count the sweeps of a merged dataset that measured each device."""
+    sweeps = json.loads(node.attrs.get("sweeps") or "[]")
+    return Counter(str(device) for sweep in sweeps for device in sweep["devices"])
 
 
 def estimate_apart_sd(data: Data) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import xarray as xr
@@ -10,13 +10,15 @@ import xarray as xr
 from ngbkit.dataset.merging.attributes import merge_attributes, merge_sweeps
 from ngbkit.dataset.merging.parts import cluster_parts, split_parts
 from ngbkit.dataset.merging.trials import merge_cluster
+from ngbkit.dataset.merging.variants import split_variants
 from ngbkit.dataset.schema import explain_damage
 from ngbkit.dataset.storage import Data
+from ngbkit.workloads.base import FactorValue
 
 
 @explain_damage
-def merge(*data: Data | Iterable[Data]) -> Data:
-    """Merge the datasets of several runs: other devices, networks, compilers, batch sizes, factors.
+def merge(*data: Data | Iterable[Data], variant: Sequence[FactorValue] | None = None) -> Data:
+    """Merge the datasets of several runs: other devices, networks, compilers, batch sizes, factors, variants.
 
     Each trial is copied whole from one dataset, with its samples, rounds, contract and status. A measurement or a
     failure replaces ``pending``; ``predicted`` becomes ``pending``, since the prediction ignored the other datasets. A
@@ -30,6 +32,10 @@ def merge(*data: Data | Iterable[Data]) -> Data:
     ----------
     *data
         Datasets and trees, or lists of them, or selections.
+    variant
+        A label of each dataset, for iterations of one sweep: a dim ``variant`` tells their equal trials apart, as a
+        factor of every network. Each variant has its own baseline. What compares two variants allows for the drift of
+        the machine between their runs (`ngbkit.metrics.drift`).
 
     Returns
     -------
@@ -46,15 +52,18 @@ def merge(*data: Data | Iterable[Data]) -> Data:
     ------
     UsageError
         Two datasets measured one trial; a device's label belongs to two devices, or to one whose libraries have
-        changed; a name belongs to two networks; or an argument is not the dataset of a run.
+        changed; a name belongs to two networks; there are not as many variants as datasets; or an argument is not the
+        dataset of a run.
 
     Examples
     --------
     >>> import ngbkit
     >>> ngbkit.merge(ngbkit.load("laptop.nc"), ngbkit.load("orin.nc")).ngb.speedup()  # doctest: +SKIP
+    >>> ngbkit.merge(it1, it2, variant=["it1", "it2"]).ngb.plot.throughput()  # doctest: +SKIP
     """
     groups = (item if isinstance(item, (list, tuple, Iterator)) else [item] for item in data)
-    parts = split_parts(chain.from_iterable(groups))
+    sources = list(chain.from_iterable(groups))
+    parts = split_parts(sources) if variant is None else split_variants(sources, variant)
     attrs = merge_attributes(parts)
     datasets = {path: merge_cluster(cluster) for path, cluster in cluster_parts(parts).items()}
     attrs |= merge_sweeps(parts, list(datasets.values()))
