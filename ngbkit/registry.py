@@ -78,6 +78,12 @@ def load_all(group: str, names: Iterable[str] | None = None) -> dict[str, Any]:
     return plugins
 
 
+def preload(group: str) -> None:
+    """Import what ngbkit itself adds to `group`, but no plugin of others, which may start threads."""
+    entry_points = _list_entry_points(group).values()
+    load_all(group, [each.name for each in entry_points if each.module.partition(".")[0] == __package__])
+
+
 def refresh() -> None:
     """Discover the plugins again, after a package was installed while Python runs."""
     _scan.cache_clear()

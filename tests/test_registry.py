@@ -54,6 +54,18 @@ def test_every_synonym_is_of_a_compiler() -> None:
     assert not names & set(registry._COMPILER_SYNONYMS)
 
 
+def test_a_preload_leaves_plugins_of_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork server imports what ngbkit itself adds, and nothing else."""
+    loaded: list[str] = []
+    points = [("ours", "ngbkit.compilers.identity:COMPILER"), ("other", "ngbkit_other:COMPILER")]
+    entry_points = {name: EntryPoint(name=name, value=value, group=registry.COMPILERS) for name, value in points}
+    monkeypatch.setattr(registry, "_list_entry_points", lambda _group: entry_points)
+    monkeypatch.setattr(registry, "_load", lambda entry_point: loaded.append(entry_point.name))
+    registry.preload(registry.COMPILERS)
+
+    assert ["ours"] == loaded
+
+
 def test_a_plugin_that_fails_to_import_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """All other plugins are loaded."""
     broken = EntryPoint(name="broken", value="no_such_module:COMPILER", group=registry.COMPILERS)

@@ -14,6 +14,8 @@ from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.device import plan
 from ngbkit.device.groups import bench
+from ngbkit.device.isolation.channel import Message
+from ngbkit.device.isolation.servers import Child
 from ngbkit.device.isolation.settings import MALLOC_THRESHOLDS, SPIN_COUNT
 from ngbkit.errors import FencedError
 from ngbkit.files import Store
@@ -132,6 +134,26 @@ def test_a_record_has_facts_of_the_compiler(mlp: Workload) -> None:
         assert record.facts["called_s"] > record.facts["timed_s"] > 0
         assert record.process_cpu_percent is not None
         assert record.calls_per_sample > 1
+
+
+def test_compilers_explain_their_work_at_once(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each child of a group is asked before the answer of any is awaited."""
+    steps: list[str] = []
+    post, receive = Child.post, Child.receive
+
+    def log_post(child: Child, message: Message) -> None:
+        steps.extend(["ask"] if message["op"] == "explain" else [])
+        post(child, message)
+
+    def log_receive(child: Child, op: str, *arguments: Any) -> Message:
+        steps.extend(["await"] if op == "explain" else [])
+        return receive(child, op, *arguments)
+
+    monkeypatch.setattr(Child, "post", log_post)
+    monkeypatch.setattr(Child, "receive", log_receive)
+    carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
+
+    assert ["ask", "ask", "await", "await"] == steps
 
 
 def test_a_record_is_in_the_journal_before_it_is_published(mlp: Workload) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.process_lifetime import hold_if_ending
 from ngbkit.hardware import resources
 from ngbkit.sweep import records as record_format
-from ngbkit.sweep.records import Measurement, Record
+from ngbkit.sweep.records import Record
 from ngbkit.sweep.trials import Bundle, Group, Trial
 
 # The free memory, as a multiple of the largest worker, that allows another worker beside the others.
@@ -150,25 +150,52 @@ class Bench(Loader):
         if sweep.max_seconds is not None and len(groups) > 1:  # the limit is of a group
             sweep = attrs.evolve(sweep, max_seconds=sweep.max_seconds * len(groups))
 
-        def summarize(worker: Worker) -> Measurement:
-            return worker.summarize(jobs[worker.trial.id].prepared["baseline_rmse"])
+        def get_baseline_rmse(worker: Worker) -> float:
+            return float(jobs[worker.trial.id].prepared["baseline_rmse"])
 
         interleaving = Interleaving(
             sweep=sweep,
             first_round=first_round,
             record_failure=self._finish,
-            finish=lambda finished: self._finish(
-                [worker.finish(jobs[worker.trial.id].prepared["baseline_rmse"]) for worker in finished]
-            ),
+            finish=lambda finished: self._conclude(finished, get_baseline_rmse),
             report=lambda done, total, contended: self._report(
                 "round", text=bundles.describe_round(groups, contended), done=done, total=total, trial_ids=timed
             ),
             look=lambda active: self._report(
                 "interim",
-                records=[record_format.to_json(summarize(worker)) for worker in active if not worker.trial.beside],
+                records=[
+                    record_format.to_json(worker.summarize(get_baseline_rmse(worker)))
+                    for worker in active
+                    if not worker.trial.beside
+                ],
             ),
         )
         interleaving.run(workers)
+
+    def _conclude(self, workers: Sequence[Worker], get_baseline_rmse: Callable[[Worker], float]) -> None:
+        """Record and end workers after their last turns; their compilers explain their work at once, if memory allows.
+
+        That of a GPU is not known, and an explanation may take as much as the worker itself.
+        """
+        concluded: list[Worker] = []
+        records: list[Record] = []
+        for worker in workers:
+            try:
+                worker.conclude()
+                concluded.append(worker)
+            except TrialFailedError as error:
+                records.append(error.failure)
+        total = sum(worker.peak_memory_bytes for worker in concluded)
+        is_roomy = resources.read_available_memory_bytes() >= _HEADROOM * total and self.spec.accelerator == "cpu"
+        for worker in concluded if is_roomy else ():
+            worker.post_explain()
+        for worker in concluded:
+            if not is_roomy:
+                worker.post_explain()
+            records.append(worker.finish(get_baseline_rmse(worker)))
+        self._finish(records)
+        for worker in concluded:
+            worker.end()
 
     def _finish(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and only then report them."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,7 +55,7 @@ class Worker(TurnLog):
     started_at: float = field(default_factory=time.time)
     # The duration of a call after warm-up.
     steady_call_s: float = 0.0
-    # Of the warm child.
+    # Of the child, when it was last asked.
     peak_memory_bytes: int = 0
     # The looks of the stopping rule at this worker.
     looks: int = 0
@@ -65,6 +67,8 @@ class Worker(TurnLog):
     _monitor: InterferenceMonitor = field(init=False)
     _cpu: CpuUse = field(default_factory=CpuUse)
     _warm_up_s: float = 0.0
+    # Of the chip, once all turns are over.
+    _use: Use | None = None
 
     def __post_init__(self) -> None:
         self._monitor = InterferenceMonitor(self.child.pid)
@@ -131,24 +135,28 @@ class Worker(TurnLog):
         reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
         return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
 
-    def finish(self, baseline_rmse: float) -> Measurement | Failure:
-        """End the child; return its measurement, or its failure at the last moment."""
-        try:
-            use = self._read_chip()
-            usage = self._ask({"op": "usage"}, "measure")
-        except TrialFailedError as error:
-            return error.failure
-        explanation = self._explain()
-        self.child.end()
-        return self._build_measurement(baseline_rmse, use, usage["peak_memory_bytes"], explanation)
+    def conclude(self) -> None:
+        """Read what the child and its chip have used, after its last turn."""
+        self._use = self._read_chip()
+        self.peak_memory_bytes = self._ask({"op": "usage"}, "measure")["peak_memory_bytes"]
+
+    def post_explain(self) -> None:
+        """Ask the compiler for facts about its work, which is the child's last task, without waiting for them."""
+        with contextlib.suppress(ChildEndedError):  # `finish` then has no facts
+            self.child.post({"op": "explain"})
+
+    def finish(self, baseline_rmse: float) -> Measurement:
+        """Return the measurement with the facts of the compiler, once the child has sent them; and kill the child."""
+        explanation = self._receive_explanation()
+        self.child.kill()
+        use = self.meter.summarize() if self._use is None else self._use
+        return self._build_measurement(baseline_rmse, use, explanation)
 
     def summarize(self, baseline_rmse: float) -> Measurement:
         """Summarize the samples so far, without a message to the child."""
-        return self._build_measurement(baseline_rmse, self.meter.summarize(), self.peak_memory_bytes, {})
+        return self._build_measurement(baseline_rmse, self.meter.summarize(), {})
 
-    def _build_measurement(
-        self, baseline_rmse: float, use: Use, peak_memory_bytes: int, explanation: Mapping[str, Any]
-    ) -> Measurement:
+    def _build_measurement(self, baseline_rmse: float, use: Use, explanation: Mapping[str, Any]) -> Measurement:
         precision = self._loaded["contract"]["precision"]
         return Measurement(
             trial_id=self.trial.id,
@@ -172,7 +180,7 @@ class Worker(TurnLog):
             steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
-            peak_memory_bytes=peak_memory_bytes,
+            peak_memory_bytes=self.peak_memory_bytes,
             gpu_percent=use.gpu_percent,
             gpu_memory_bytes=use.peak_memory_bytes,
             energy_j=self._compute_energy(use),
@@ -205,10 +213,12 @@ class Worker(TurnLog):
             return None
         return use.energy_j / use.turns_s * float(np.median(self._latency_s))
 
-    def _explain(self) -> Mapping[str, Any]:
-        """Collect the compiler's facts about its work, after all timing."""
+    def _receive_explanation(self) -> Mapping[str, Any]:
+        """Receive the compiler's facts about its work."""
+        if self.child.ended:
+            return {"explain_error": "the child process ended"}
         try:
-            facts: Mapping[str, Any] = self._ask({"op": "explain"}, "measure")["facts"]
+            facts: Mapping[str, Any] = self._await(partial(self.child.receive, "explain"), "measure")["facts"]
         except TrialFailedError as error:
             return {"explain_error": error.failure.error}
         return facts
@@ -222,8 +232,12 @@ class Worker(TurnLog):
         self.child.end()
 
     def _ask(self, message: Message, stage: Stage) -> Message:
+        return self._await(partial(self.child.ask, message), stage)
+
+    def _await(self, answer: Callable[..., Message], stage: Stage) -> Message:
+        """Wait for an answer of the child; TrialFailedError if there is none, or if it is a failure."""
         try:
-            reply = self.child.ask(message, self.timeout_s, self.interrupt, self.report)
+            reply = answer(self.timeout_s, self.interrupt, self.report)
         except (ChildTimeoutError, ChildEndedError) as error:
             raise TrialFailedError(self._build_failure(error, stage)) from error
         if "failure" in reply:

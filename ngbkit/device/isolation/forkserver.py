@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ngbkit import registry
 from ngbkit.device.isolation import child
 from ngbkit.device.isolation.channel import Channel
 from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
@@ -134,6 +135,13 @@ def _start_again(control: socket.socket, modules: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
+def _import_plugins() -> None:
+    """Import what every child would search and import itself, which takes it 0.1 s."""
+    for group in (registry.COMPILERS, registry.WORKLOADS):
+        registry.preload(group)
+    importlib.import_module("numpy.random")
+
+
 def main() -> None:
     """Import the requested modules, report ready, and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
@@ -147,6 +155,7 @@ def main() -> None:
             missing.append(module)  # a child that needs it fails with a message of its own
         if cuda.is_initialised():
             _start_again(control, modules[:number])
+    _import_plugins()
     fcntl.fcntl(control, fcntl.F_SETFL, fcntl.fcntl(control, fcntl.F_GETFL) & ~os.O_ASYNC)
     # A child's collector then visits its own objects only, and copies no page of the modules.
     gc.collect()

@@ -72,13 +72,30 @@ class Child:
         interrupt: int | None = None,
         report: Callable[[Message], None] = _ignore_progress,
     ) -> Message:
-        """Send a message and wait for the answer; `report` receives progress messages, which restart the timeout.
+        """Send a message and wait for the answer: see `post` and `receive`."""
+        self.post(message)
+        return self.receive(message["op"], timeout_s, interrupt, report)
+
+    def post(self, message: Message) -> None:
+        """Send a message without waiting for the answer; ChildEndedError if the child has ended."""
+        try:
+            self.channel.send(message)
+        except ChannelClosedError:
+            raise self._build_ended_error() from None
+
+    def receive(
+        self,
+        op: str,
+        timeout_s: float,
+        interrupt: int | None = None,
+        report: Callable[[Message], None] = _ignore_progress,
+    ) -> Message:
+        """Wait for the answer to a message; `report` receives progress messages, which restart the timeout.
 
         ChildEndedError if the child ends; ChildTimeoutError after killing a child that is silent for `timeout_s`;
         InterruptedError, with the child still at work, if the file descriptor `interrupt` becomes readable.
         """
         try:
-            self.channel.send(message)
             while True:
                 reply = self.channel.receive(timeout_s, interrupt)
                 if "progress" not in reply:
@@ -88,19 +105,22 @@ class Child:
             raise self._build_ended_error() from None
         except TimeoutError:
             self.end()
-            raise ChildTimeoutError(f"no answer to {message['op']!r} within {timeout_s:g} s") from None
+            raise ChildTimeoutError(f"no answer to {op!r} within {timeout_s:g} s") from None
+
+    def kill(self) -> None:
+        """Kill the child and every process that it started, without waiting for their end."""
+        if not self.ended:
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError):
+                    kill(self.pid, signal.SIGKILL)
 
     def end(self) -> Mapping[str, Any]:
         """Kill the child and every process that it started; return its exit code and peak memory."""
         if self.ended:
             return {"exit": None, "peak_memory_bytes": None}
-        self.ended = True
         self.channel.close()
-        for kill in (os.killpg, os.kill):
-            try:
-                kill(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        self.kill()
+        self.ended = True
         return self.server.reap(self.pid)
 
     def read_log_tail(self) -> str:
