@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ngbkit import runs, validation
 from ngbkit.errors import UsageError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import xarray as xr
+    from typing_extensions import Self
 
     from ngbkit.dataset.storage import Data
     from ngbkit.metrics.gates.gate import Gate
@@ -59,6 +60,47 @@ class Sweep(Grid):
         from ngbkit.predictor.forecast import estimate
 
         return estimate(self, predictor, earlier)
+
+    def beside(self, data: Data, label: str = "before") -> Self:
+        """Return this sweep with the networks of an earlier dataset, which take turns with its own in the same rounds.
+
+        They are measured with the compilers, batch sizes and factors of this sweep, so that a comparison with them
+        needs no allowance for the drift of the machine between two runs: ``ds.ngb.compare(label)``.
+
+        Parameters
+        ----------
+        data
+            The dataset of an earlier run, whose attributes describe its networks: a cell by its source, a file by its
+            content in the state folder.
+        label
+            Added to the names of its networks: ``"resnet18 (it2)"``. Networks are matched by name, or else by place.
+
+        Raises
+        ------
+        UsageError
+            The sweep does not interleave; the dataset is of no run or of several; it has no network of that name, and
+            not as many; or a network cannot be built as it was.
+
+        Examples
+        --------
+        >>> from ngbkit import Sweep
+        >>> ds = Sweep("net.onnx").beside(it2, "it2").run()  # doctest: +SKIP
+        >>> ds.ngb.compare("it2")  # doctest: +SKIP
+        """
+        from ngbkit.runs.earlier_networks import list_earlier
+
+        if not self.interleave:
+            raise UsageError(
+                "invalid sweep: got interleave=False beside an earlier run; compilers that are measured one after the "
+                "other take no turns. Leave one of the two out."
+            )
+        earlier = list_earlier(data, label, self.workloads)
+        # The factors that this sweep varies have its values.
+        varied = [
+            replace(each, factors={name: values for name, values in each.factors.items() if name not in self.factors})
+            for each in earlier
+        ]
+        return evolve(self, workloads=(*self.workloads, *varied), together=True)
 
     def start(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.api import Sweep, resume
@@ -58,6 +59,12 @@ BUDGET: tuple[Argument, ...] = (
     ),
 )
 AGAIN = argument("--again", "measure every trial, also those that earlier runs of the device know")
+BESIDE = argument(
+    "--beside RUN",
+    "measure the networks of an earlier run again, in turns with the new ones, and compare both: a file that `run -o` "
+    "wrote, the id of a run, or a variable of a notebook",
+    completes="result",
+)
 ESTIMATE = argument("--estimate", "measure nothing; estimate the duration and the likely results")
 NOTE = argument("--note TEXT", "a note on this run, for the list of runs")
 OPEN = argument("--open ID", "open this run as far as it is measured: its dataset", completes="run")
@@ -93,6 +100,11 @@ def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | Non
 
         devices.check(sweep.devices)
     return sweep
+
+
+def to_label(source: str) -> str:
+    """Return the label of a dataset that a word names: the variable, the file without its ending, or the run."""
+    return PurePath(source).name.removesuffix(".nc")
 
 
 def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from ngbkit import registry
 from ngbkit.commands import gate_report
 from ngbkit.commands.answer import Answer
+from ngbkit.commands.arguments import to_label
 from ngbkit.commands.command import CLIENT_SIDE, JSON, Call, Command, Magic
 from ngbkit.sweep.argument import argument
 
@@ -14,6 +13,7 @@ from ngbkit.sweep.argument import argument
 def compare(call: Call) -> Answer:
     """Compare the two runs of a call, and judge them where --fail-on says so."""
     from ngbkit.figures import comparison as comparisons
+    from ngbkit.metrics.beside import has_side
 
     args, fail_on = call.args, vars(call.args).get("fail_on")
     if "fail_on" in vars(args):
@@ -21,8 +21,11 @@ def compare(call: Call) -> Answer:
     first, second = (call.read(source) for source in (args.first, args.second))
     # A gate is of the speed-ups, which a slower machine does not change.
     metric = args.metric or (None if fail_on is None else "speedup")
-    names = [PurePath(source).name.removesuffix(".nc") for source in (args.first, args.second)]
-    comparison = comparisons.compare(first, second, metric, names=names)
+    names = [to_label(source) for source in (args.first, args.second)]
+    if has_side(second, names[0]):
+        comparison = comparisons.compare_sides(second, names[0], names[1], metric)
+    else:
+        comparison = comparisons.compare(first, second, metric, names=names, beside=args.first)
     chart = comparison.plot() if args.figure is not None else None
     if chart is not None and args.figure:
         from ngbkit import figures
@@ -45,7 +48,8 @@ def compare(call: Call) -> Answer:
 
 DETAILS = """
 A dataset is named by its variable, a file or a run. Networks are matched by their names, and those without a namesake
-by their place. `-o it3` after `-o it2` shows the same below its results.
+by their place. `-o it3` after `-o it2` shows the same below its results. Where `%%ngbench --beside it2 -o it3` measured
+both in turns, that is compared.
 
 ::
 

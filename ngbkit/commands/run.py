@@ -41,6 +41,11 @@ numbers or texts, `--factor variant=plain,residual`.
     models = {"small": small, "large": large}
     input_shape = (64,)
 
+    %%ngbench -c identity,onnxruntime,openvino --beside it2 -o it3
+    import torch
+    model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU())
+    input_shape = (64,)
+
 $name and {name} insert variables, also those of a function; a list of networks is several networks. Without -o
 the dataset is the value of the magic, for a function to assign. Ctrl-C stops the run, and its measurements
 remain.
@@ -52,6 +57,8 @@ def run(call: Call) -> Answer | None:
     """Measure the networks of a call, or estimate the duration and the results."""
     args = call.args
     sweep = arguments.to_sweep(args, call.list_networks(args.workloads))
+    if args.beside:
+        sweep = sweep.beside(call.read(args.beside), arguments.to_label(args.beside))
     if args.estimate:
         return answer_estimate(sweep.estimate(args.predictor, earlier=args.earlier))
     notices = list_notices(sweep, with_time=args.budget is None) if call.report else []
@@ -63,7 +70,7 @@ COMMAND = Command(
     help="Measure networks with several compilers.",
     arguments=(
         *(arguments.WORKLOADS, *arguments.SWEEP, *arguments.BUDGET),
-        *(arguments.AGAIN, arguments.ESTIMATE, arguments.NOTE),
+        *(arguments.AGAIN, arguments.BESIDE, arguments.ESTIMATE, arguments.NOTE),
     ),
     run=run,
     shell=arguments.OUTCOME,

@@ -77,7 +77,8 @@ class ShellCall:
         if self.report and (seconds := describe_seconds(run)):
             print_progress(f"ngbkit: the run took {seconds}.")
         line = f"run {run.id}" + (f", in {self.args.out}" if self.args.out else "")
-        return answer_data(data, self.args, choose_figures(data), line, code=find_exit_code(run))
+        lines = [*describe_beside(data, self.args), line]
+        return answer_data(data, self.args, choose_figures(data), *lines, code=find_exit_code(run))
 
     def warn(self, run: Run) -> None:
         """Name the command that says why trials of a run failed."""
@@ -167,6 +168,16 @@ def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *l
         return Answer(json=to_json_value(rows), code=code)
     parts = [*map(tables.to_text, tables.compact_all(data, figures)), conclude(data).to_text(), "\n".join(lines)]
     return Answer(text="\n\n".join(filter(None, parts)), code=code)
+
+
+def describe_beside(data: Data, args: argparse.Namespace) -> Iterator[str]:
+    """Yield the table of what changed from the networks of --beside to the new ones, if there are any."""
+    if source := vars(args).get("beside"):
+        from ngbkit.commands.arguments import to_label
+        from ngbkit.figures.comparison import compare_sides
+
+        name = to_label(args.out) if args.out else "this run"
+        yield f"{compare_sides(data, to_label(source), name)!r}\n"
 
 
 def print_progress(line: str) -> None:

@@ -16,7 +16,7 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.figures.comparison import ChartedComparison, compare
+from ngbkit.figures.comparison import ChartedComparison, compare, compare_sides
 from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.contracts import UnlikeContractsError
@@ -146,8 +146,14 @@ class Metrics:
         """
         return Table(compact(self._pooled, figure, by=by, select=select))
 
-    def compare(self, other: Data, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
-        """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`."""
+    def compare(self, other: Data | str, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
+        """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`.
+
+        A text is the label of the earlier networks in this run, which `ngbkit.Sweep.beside` measured in turns with the
+        new ones: ``ds.ngb.compare("it2")``.
+        """
+        if isinstance(other, str):
+            return compare_sides(self._pooled, other, names[1] if len(names) > 1 else "this run", metric)
         return compare(self._pooled, schema.require_distinct(schema.require_measured(other)), metric, names=names)
 
     def to_dataframe(self, rows: Rows = "trials") -> pd.DataFrame:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ngbkit.dataset.storage import Data
 from ngbkit.figures.comparison_table import TabulatedComparison
 from ngbkit.metrics import comparison
+from ngbkit.metrics.beside import split_sides
 from ngbkit.metrics.rendering import to_html, to_text
 
 if TYPE_CHECKING:
@@ -75,9 +76,16 @@ class ChartedComparison(TabulatedComparison):
         )
 
 
-def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
+def compare(
+    first: Data, second: Data, metric: str | None = None, *, names: Sequence[str] = (), beside: str = ""
+) -> ChartedComparison:
     """See `ngbkit.metrics.comparison.compare`."""
-    return ChartedComparison(**vars(comparison.compare(first, second, metric, names=names)))
+    return ChartedComparison(**vars(comparison.compare(first, second, metric, names=names, beside=beside)))
+
+
+def compare_sides(data: Data, label: str, name: str = "this run", metric: str | None = None) -> ChartedComparison:
+    """Compare the networks of an earlier run, which have that label, with those measured beside them."""
+    return compare(*split_sides(data, label), metric or "throughput", names=(label, name))
 
 
 def _find_size(change: float) -> float:

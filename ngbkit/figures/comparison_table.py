@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.metrics.comparison import Comparison
+from ngbkit.metrics.comparison import NOT_CONCLUSIVE, Comparison
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.user_text import format_value
@@ -67,6 +67,8 @@ class TabulatedComparison(Comparison):
     def list_notes(self) -> list[str]:
         """List what differs between both runs, and what intervals allow for, in sentences."""
         allowance = f"intervals allow for {100 * self.drift_sd:.0f} % (standard deviation) of drift between both times"
+        if self.runs.beside and (self.verdicts == NOT_CONCLUSIVE).any():
+            allowance += f"; --beside {self.runs.beside} measures both in turns, without it"
         notes = [
             *self.runs.changes,
             *self.left_out,

@@ -34,6 +34,8 @@ class ComparedRuns:
     ----------
     names
         The names of both: of the variables, of the files or of the runs that hold them.
+    is_single
+        Whether both are parts of one run.
     times
         When they began; None where a dataset does not say.
     renamed
@@ -44,19 +46,25 @@ class ComparedRuns:
         The difference of their cells, as ``diff -u`` prints it; empty for the same cell.
     is_changed
         Whether any network of the first run is another one in the second.
+    beside
+        The word of ``--beside`` that measures the networks of the first run again; empty where it is unknown.
     """
 
     names: tuple[str, str]
+    is_single: bool
     times: tuple[datetime | None, datetime | None]
     renamed: Mapping[str, str]
     changes: tuple[str, ...]
     difference: str
     is_changed: bool
+    beside: str
 
     @property
     def title(self) -> str:
         """Both runs in a phrase, the second one first: ``it3 (18:35) against it2 (18:31)``."""
         first, second = self.times
+        if self.is_single and first is not None:
+            return f"{self.names[1]} against {self.names[0]}, in one run ({first:%H:%M})"
         layout = "%d %b %H:%M" if first and second and first.date() != second.date() else "%H:%M"
         if first and second and first != second and f"{first:{layout}}" == f"{second:{layout}}":
             layout = "%H:%M:%S"
@@ -75,13 +83,13 @@ class ComparedRuns:
         return f"{_format_gap(abs(second - first))} apart"
 
 
-def pair_runs(first: Data, second: Data, names: Sequence[str] = ()) -> ComparedRuns:
+def pair_runs(first: Data, second: Data, names: Sequence[str] = (), beside: str = "") -> ComparedRuns:
     """Pair the networks of two runs by name, and the others by their place, and describe what changed in each."""
     networks = [
         dict.fromkeys(map(str, chain.from_iterable(list_labels(node, "workload") for node in nodes(data).values())))
         for data in (first, second)
     ]
-    renamed = _match_by_place(*map(list, networks))
+    renamed = match_by_place(*map(list, networks))
     descriptions = [_read_networks(data) for data in (first, second)]
     pairs = [
         (before, after, descriptions[0][before], descriptions[1][after])
@@ -94,13 +102,16 @@ def pair_runs(first: Data, second: Data, names: Sequence[str] = ()) -> ComparedR
         *(f"{before}: {change}" for before, change in changed if change and before not in renamed),
     ]
     labels = tuple(names) if names else ("before", "after")
+    run_ids = [str(data.attrs.get("run_id", "")) for data in (first, second)]
     return ComparedRuns(
         names=(labels[0], labels[1]),
+        is_single=bool(names) and run_ids[0] == run_ids[1] != "",
         times=(find_time(first), find_time(second)),
         renamed=renamed,
         changes=tuple(changes),
         difference="\n".join(_list_differences(pairs, labels)),
         is_changed=bool(renamed) or any(change not in ("", _SAME_CODE) for _, change in changed),
+        beside=beside or ("" if ", " in run_ids[0] else run_ids[0]),
     )
 
 
@@ -113,7 +124,7 @@ def find_time(data: Data) -> datetime | None:
         return None
 
 
-def _match_by_place(first: Sequence[str], second: Sequence[str]) -> dict[str, str]:
+def match_by_place(first: Sequence[str], second: Sequence[str]) -> dict[str, str]:
     """Match the networks without a namesake by their place, if both runs have as many of them."""
     earlier = [name for name in first if name not in second]
     later = [name for name in second if name not in first]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -14,6 +14,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.gates.gate import describe_lost
@@ -50,6 +51,46 @@ def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
         raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
     values: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return values
+
+
+def compute_changes(
+    joined: pd.DataFrame, keys: list[str], drift_sd: float, paired: Sequence[tuple[float, float]] = ()
+) -> pd.DataFrame:
+    """Compute the change of each trial with its interval, which allows for drift unless its rounds are `paired`."""
+    change = joined["value_second"] / joined["value_first"]
+    widths = [np.log(joined[f"high_{run}"] / joined[f"low_{run}"]) / 2 for run in ("first", "second")]
+    quantile = find_quantile(LEVEL)
+    width = np.sqrt(sum(half**2 for half in widths) + (quantile * drift_sd) ** 2)
+    if paired:
+        ratios, deviations = np.array(paired).T
+        change = change.where(np.isnan(ratios), ratios)
+        width = np.where(np.isnan(ratios), width, quantile * deviations)
+    low, high = change * np.exp(-width), change * np.exp(width)
+    verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
+    names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
+    trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})
+    conclusive = joined["conclusive_first"].astype(bool) & joined["conclusive_second"].astype(bool)
+    rounds = joined[["rounds_first", "rounds_second"]].min(axis=1)
+    columns = {"change": change, "change_low": low, "change_high": high, "conclusive": conclusive, "rounds": rounds}
+    trials = trials.assign(**columns, **{"is": verdicts})
+    numbers = [f"{column}{end}" for column in ("first", "second", "change") for end in ("", "_low", "_high")]
+    changes: pd.DataFrame = trials[[*keys, *numbers, "rounds", "conclusive", "is"]]
+    return changes
+
+
+def find_winners(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Find the fastest compiler of each group in both runs, and whether the first one surely lost its lead."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for labels, group in trials.groupby(keys, sort=False, dropna=False):
+        values = group.set_index("compiler")
+        first, second = str(values["first"].idxmax()), str(values["second"].idxmax())
+        led = bool(values["first_low"][first] > values["first_high"][second])
+        lost = bool(values["second_low"][second] > values["second_high"][first])
+        row = dict(zip(keys, labels if isinstance(labels, tuple) else (labels,), strict=True))
+        rows.append({**row, "first": first, "second": second, "another": first != second and led and lost})
+    return pd.DataFrame(rows)
 
 
 def _count_rounds(node: xr.Dataset) -> xr.DataArray:

@@ -13,14 +13,17 @@ from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.hardware import environment
+from ngbkit.metrics.beside import identify_trial, list_turns
 from ngbkit.metrics.compared_runs import ComparedRuns, compare_environments, list_altered, list_differences, pair_runs
 from ngbkit.metrics.compared_trials import (
     VALUES,
+    compute_changes,
     compute_values,
     describe_left_out,
+    find_winners,
     list_unchecked,
     list_unjudged,
     list_unlike,
@@ -84,7 +87,8 @@ class Comparison:
         Why trials of `trials` were not checked in either run, by their index there.
     drift_sd
         The standard deviation, between two times, of the logarithm of a throughput over itself, which is in the
-        intervals of ``change``; 0 for a ratio of trials that each run measured in the same rounds.
+        intervals of ``change``; 0 for a ratio of trials that each run measured in the same rounds, and for throughputs
+        of trials that took turns.
     left_out
         What no trial of the other run matches, in sentences.
     """
@@ -273,7 +277,9 @@ class Comparison:
     __repr__ = __str__
 
 
-def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequence[str] = ()) -> Comparison:
+def compare(
+    first: Data, second: Data, metric: str | None = None, *, names: Sequence[str] = (), beside: str = ""
+) -> Comparison:
     """Compare two runs of the same sweep, and find the changes beyond uncertainty.
 
     Parameters
@@ -287,6 +293,8 @@ def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequ
         its speed-ups do; the throughput where a network changed, and its baseline with it, or without a baseline.
     names
         The names of the two runs, for titles.
+    beside
+        The word by which ``--beside`` names the first run. Default: its id.
 
     Raises
     ------
@@ -301,9 +309,10 @@ def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequ
     -----
     A change is a ratio of two independent estimates; on a logarithmic scale the half widths of their intervals add in
     quadrature. One in twenty trials changes by chance alone. That of a throughput allows for the drift of the machine
-    between both runs (`ngbkit.metrics.drift`).
+    between both runs (`ngbkit.metrics.drift`), unless the trials took turns in one run: then the ratio is taken round
+    by round.
     """
-    runs = pair_runs(first, second, names)
+    runs = pair_runs(first, second, names, beside)
     record = find_metric(metric or _choose_metric(first, second, runs), load_frame_metrics())
     origins, outcomes = (compute_values(data, record, LEVEL) for data in (first, second))
     outcomes = outcomes.assign(workload=outcomes["workload"].replace({b: a for a, b in runs.renamed.items()}))
@@ -325,7 +334,12 @@ def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequ
         )
     columns = ["workload", *dict.fromkeys([*factors, *others]), *_KEYS]
     drift_sd = 0.0 if record.relative_to else math.hypot(*map(estimate_apart_sd, (first, second)))
-    trials, unchecked = _compute_changes(joined, columns, drift_sd), list_unchecked(joined)
+    turns = {} if record.relative_to else list_turns(first, second, runs.renamed)
+    labels_of_trials = joined[columns].to_dict("records") if turns else []
+    paired = [turns.get(identify_trial(each), (math.nan, math.nan)) for each in labels_of_trials]
+    if paired and not any(math.isnan(ratio) for ratio, _ in paired):
+        drift_sd = 0.0
+    trials, unchecked = compute_changes(joined, columns, drift_sd, paired), list_unchecked(joined)
     incomparable = [*list_differences(first, second, environment.find_hardware_differences), *list_unlike(joined)]
     unlike = [*list_differences(first, second, environment.find_differences), *list_altered(first, second)]
     lost, excess = (list_unmatched(frame, joined, keys) for frame in (earlier, later))
@@ -336,7 +350,7 @@ def compare(first: Data, second: Data, metric: str | None = None, *, names: Sequ
         metric=record.name,
         runs=runs,
         trials=trials,
-        winners=_find_winners(trials[~trials.index.isin(unchecked)], [name for name in columns if name != "compiler"]),
+        winners=find_winners(trials[~trials.index.isin(unchecked)], [name for name in columns if name != "compiler"]),
         environments=compare_environments(first, second),
         unlike=tuple(dict.fromkeys([*incomparable, *unlike])),
         incomparable=tuple(incomparable),
@@ -357,38 +371,6 @@ def _choose_metric(first: Data, second: Data, runs: ComparedRuns) -> str:
         any(BASELINE in list_labels(node, "compiler") for node in nodes(data).values()) for data in (first, second)
     )
     return "speedup" if has_baseline and not runs.is_changed else "throughput"
-
-
-def _compute_changes(joined: pd.DataFrame, keys: list[str], drift_sd: float) -> pd.DataFrame:
-    """Compute the change of each trial with its interval, which allows for drift."""
-    change = joined["value_second"] / joined["value_first"]
-    widths = [np.log(joined[f"high_{run}"] / joined[f"low_{run}"]) / 2 for run in ("first", "second")]
-    width = np.sqrt(sum(half**2 for half in widths) + (find_quantile(LEVEL) * drift_sd) ** 2)
-    low, high = change * np.exp(-width), change * np.exp(width)
-    verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
-    names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
-    trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})
-    conclusive = joined["conclusive_first"].astype(bool) & joined["conclusive_second"].astype(bool)
-    rounds = joined[["rounds_first", "rounds_second"]].min(axis=1)
-    columns = {"change": change, "change_low": low, "change_high": high, "conclusive": conclusive, "rounds": rounds}
-    trials = trials.assign(**columns, **{"is": verdicts})
-    numbers = [f"{column}{end}" for column in ("first", "second", "change") for end in ("", "_low", "_high")]
-    changes: pd.DataFrame = trials[[*keys, *numbers, "rounds", "conclusive", "is"]]
-    return changes
-
-
-def _find_winners(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows: list[dict[str, Any]] = []
-    for labels, group in trials.groupby(keys, sort=False, dropna=False):
-        values = group.set_index("compiler")
-        first, second = str(values["first"].idxmax()), str(values["second"].idxmax())
-        led = bool(values["first_low"][first] > values["first_high"][second])
-        lost = bool(values["second_low"][second] > values["second_high"][first])
-        row = dict(zip(keys, labels if isinstance(labels, tuple) else (labels,), strict=True))
-        rows.append({**row, "first": first, "second": second, "another": first != second and led and lost})
-    return pd.DataFrame(rows)
 
 
 def _name_few(labels: pd.Series[str]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from ngbkit.errors import NgbkitError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -34,11 +37,18 @@ class Changes:
         return f"{self.comparison.title}\n{self.comparison}" if self.comparison.is_long else repr(self.comparison)
 
 
-def bind(shell: InteractiveShell, name: str, data: Data) -> Changes | None:
+def bind(shell: InteractiveShell, name: str, data: Data, beside: str = "") -> Changes | None:
     """Remember a dataset that the notebook binds, and compare it with the latest one that has a trial in common.
 
-    None if there is no such dataset, or if both have the same measurements.
+    None if there is no such dataset, or if both have the same measurements. With a label of earlier networks that were
+    measured `beside` the new ones, these are compared, and are no part of what is remembered.
     """
+    if beside:
+        from ngbkit.metrics.beside import split_sides
+
+        if name:
+            bind(shell, name, split_sides(data, beside)[1])
+        return _compare_sides(data, beside, name)
     earlier = _bound.setdefault(shell, {})
     previous = list(reversed(earlier.items()))
     earlier.pop(name, None)
@@ -65,10 +75,21 @@ def _compare(first: Data, second: Data, before: str, after: str) -> Changes | No
         ]
         if not names[0] & names[1]:
             return None
-        comparison = compare(first, second, names=(before, after if after != before else f"the new {after}"))
+        # The name of an earlier dataset that the new one replaced leads to the new one.
+        again = {"beside": before} if after != before else {}
+        comparison = compare(first, second, names=(before, after if after != before else f"the new {after}"), **again)
         return Changes(comparison) if comparison.is_remeasured else None
     except Exception:  # noqa: BLE001  what is below a result must not fail it
         return None
+
+
+def _compare_sides(data: Data, beside: str, name: str) -> Changes | None:
+    """Compare what took turns, unless nothing of it was measured."""
+    from ngbkit.figures.comparison import compare_sides
+
+    with suppress(NgbkitError):
+        return Changes(compare_sides(data, beside, *filter(None, [name])))
+    return None
 
 
 def _count_trials(data: Data) -> int:

@@ -14,7 +14,7 @@ from IPython.display import display
 
 from ngbkit import files
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.arguments import OUT
+from ngbkit.commands.arguments import OUT, to_label
 from ngbkit.commands.command import Command, Magic, load_magics
 from ngbkit.commands.parser import add_arguments, build_parser, find_repeatable, parse
 from ngbkit.commands.shell import read_stored
@@ -169,7 +169,8 @@ class Notebook:
         is_value = not out and run.state == "finished" and explain_failure(run) is None
         # The display of a dataset has the same tables.
         self.display.show_results(run, data, with_tables=not is_value)
-        if out and (changes := bound_datasets.bind(self.shell, out, data)) is not None:
+        beside = to_label(vars(self.args).get("beside") or "")
+        if (out or beside) and (changes := bound_datasets.bind(self.shell, out or "", data, beside)) is not None:
             display(changes)  # type: ignore[no-untyped-call]  # IPython's own
         raise_failure(run)
         return Answer(value=data) if is_value else None

@@ -55,6 +55,16 @@ def list_runs(digest: str, device: str) -> list[MeasuredContent]:
         return []
 
 
+def has_run(digest: str, run_id: str) -> bool:
+    """Return whether a run measured a content."""
+    query = "SELECT 1 FROM contents WHERE digest = ? AND run_id = ? LIMIT 1"
+    try:
+        with _open() as connection:
+            return connection.execute(query, (digest, run_id)).fetchone() is not None
+    except (OSError, sqlite3.Error):
+        return False
+
+
 @contextmanager
 def _open() -> Iterator[sqlite3.Connection]:
     path = get_runs_dir() / _NAME

@@ -36,6 +36,21 @@ def test_the_same_or_a_damaged_dataset_shows_nothing() -> None:
     assert bind(shell, "it4", data.drop_vars(["latency", "round"])) is None
 
 
+def test_networks_beside_are_compared_and_not_remembered() -> None:
+    """Earlier networks are compared with those beside them, and the next dataset with the new ones alone."""
+    shell = InteractiveShell()
+    changes = bind(shell, "it3", measured(network("net"), network("net (it2)")), "it2")
+    later = measured(network("net"))
+    later["latency"].loc[{"compiler": "openvino"}] *= 3
+    following = bind(shell, "it4", later)
+
+    assert changes is not None
+    assert changes.comparison.runs.names == ("it2", "it3")
+    assert following is not None
+    assert ("it3", 0) == (following.comparison.runs.beside, following.comparison.missing)
+    assert bind(InteractiveShell(), "", measured(network("net"), network("net (it2)")), "it2") is not None
+
+
 def test_tab_offers_datasets_to_compare() -> None:
     """Tab completes a variable with a dataset, and no other variable."""
     names = {"it2": measured(network("a")), "item": 1}

@@ -1,0 +1,84 @@
+"""The networks of an earlier dataset, as they were, to be measured again beside new ones."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ngbkit import options
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.storage import Data
+from ngbkit.device.world import World
+from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.files import Store
+from ngbkit.metrics.beside import label_network
+from ngbkit.metrics.compared_runs import match_by_place
+from ngbkit.runs import content_index
+from ngbkit.workloads.base import Workload
+from ngbkit.workloads.content import hash_content
+
+
+def list_earlier(data: Data, label: str, workloads: Sequence[Workload]) -> list[Workload]:
+    """List the networks of a dataset that the new `workloads` replace, by name or else by place, with its label.
+
+    UsageError: the dataset is of several runs or of none, it has no such network, or one cannot be built as it was.
+    """
+    run_id = str(data.attrs.get("run_id", ""))
+    if not data.attrs.get("sweep") or ", " in run_id:
+        kind = "a merged dataset" if data.attrs.get("sweep") else "a dataset without its sweep"
+        raise UsageError(f"invalid dataset beside: got {kind}; expected that of one run, which has its networks.")
+    earlier = _select(_read_networks(data), workloads, label)
+    files = {each.spec["filename"]: each.path for each in workloads if each.path and "filename" in each.spec}
+    # A dataset has no paths: a file that both name has its modules where they are now.
+    located = [replace(each, path=files.get(each.spec.get("filename", ""), "")) for each in earlier]
+    for workload in located:
+        _check(workload, run_id, label)
+    return [replace(workload, name=label_network(workload.name, label)) for workload in located]
+
+
+def _read_networks(data: Data) -> list[Workload]:
+    """Read the networks of a dataset, those that it measured again of a still earlier one left out."""
+    names = {str(name) for node in nodes(data).values() for name in list_labels(node, "workload")}
+    locate = _open_store().locate
+    described = [Workload.from_json(each, locate=locate) for each in json.loads(data.attrs["sweep"])["workloads"]]
+    networks = [workload for workload in described if workload.name in names]
+    return [each for each in networks if not any(each.name.startswith(label_network(name, "")[:-1]) for name in names)]
+
+
+def _select(earlier: Sequence[Workload], workloads: Sequence[Workload], label: str) -> list[Workload]:
+    before, after = ([workload.name for workload in each] for each in (earlier, workloads))
+    matched = {*before} & {*after} | match_by_place(before, after).keys()
+    if not matched:
+        raise UsageError(
+            f"invalid networks beside {label}: got {', '.join(after)}, where {label} has {', '.join(before)}; expected "
+            "the same names, or as many networks. Name the new ones as the earlier ones are: --name."
+        )
+    return [workload for workload in earlier if workload.name in matched]
+
+
+def _check(workload: Workload, run_id: str, label: str) -> None:
+    """Refuse a network that can no longer be built as it was, and warn of one of which that is unknown."""
+    store = _open_store()
+    if any(not store.contains(digest) for digest in workload.artifacts):
+        raise UsageError(
+            f"{workload.name} of {label} cannot be measured again: its files are no longer in the state folder of this "
+            "machine. Name its file beside the new one, with --together."
+        )
+    world = World.capture()
+    content = hash_content(workload, [*world.list_additions(), world.folder])
+    if content.is_local and not content_index.has_run(content.digest, run_id):
+        raise UsageError(
+            f"{workload.name} of {label} cannot be measured again: the modules that it imports have changed since, or "
+            "are not those of this machine. Put both versions into one cell, as models, with --together."
+        )
+    if content.reason:
+        warnings.warn(
+            f"{workload.name} of {label} may not be as it was: {content.reason}.", NgbkitWarning, stacklevel=4
+        )
+
+
+def _open_store() -> Store:
+    return Store(options.get_state_dir() / options.LAYOUT.artifacts)
