@@ -73,9 +73,22 @@ def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
     return median(grid).reshape(*lead, total)
 
 
+def list_rounds(rounds: ArrayLike) -> NDArray[np.intp]:
+    """The number of the round of each column of `round_medians`."""
+    numbers = np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp)
+    if _are_columns(numbers):
+        return np.arange(numbers.max() + 1)
+    occurring = np.unique(numbers)
+    return np.asarray(occurring[occurring >= 0])
+
+
+def _are_columns(numbers: NDArray[np.intp]) -> bool:
+    """Return whether round numbers are column numbers: the rounds of a second session start at a million."""
+    return bool(numbers.size and numbers.max() < 2 * numbers.shape[-1])
+
+
 def _number_columns(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Convert round numbers to column numbers: the rounds of a second session start at a million."""
-    if numbers.size and numbers.max() < 2 * numbers.shape[-1]:
+    if _are_columns(numbers):
         return numbers
     occurring, columns = np.unique(numbers, return_inverse=True)
     return columns.reshape(numbers.shape) - np.count_nonzero(occurring < 0)

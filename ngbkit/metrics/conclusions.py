@@ -19,7 +19,8 @@ from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import RankingCandidate
-from ngbkit.metrics.rankings.networks import Contest, NetworkComparison, list_contests
+from ngbkit.metrics.rankings.contests import Contest, list_contests
+from ngbkit.metrics.rankings.networks import NetworkComparison
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked

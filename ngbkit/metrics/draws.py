@@ -57,18 +57,20 @@ class Sampler:
 
     level: float  # of the interval to compute: a trial with too few rounds for it has no replicates
     generator: np.random.Generator
+    is_shared: bool = False  # whether rows of as many rounds have the same variates
 
     def draw_medians(self, values: xr.DataArray) -> xr.DataArray:
         """Replicates of the median over ``rounds``, along ``draw``."""
         replicates: xr.DataArray = xr.apply_ufunc(
-            self._draw_medians, values, input_core_dims=[["rounds"]], output_core_dims=[["draw"]]
+            self.resample, values, input_core_dims=[["rounds"]], output_core_dims=[["draw"]]
         )
         return replicates
 
-    def _draw_medians(self, values: np.ndarray) -> np.ndarray:
+    def resample(self, values: np.ndarray) -> np.ndarray:
+        """Resample the medians of ``(..., rounds)``, NaN-padded, into replicates, ``(..., draws)``."""
         counts = np.count_nonzero(~np.isnan(values), axis=-1)
         usable = np.where(intervals.has_enough_rounds(counts, self.level)[..., None], values, np.nan)
-        draws = np.moveaxis(intervals.resample_medians(usable, DRAWS, self.generator), 0, -1)
+        draws = np.moveaxis(intervals.resample_medians(usable, DRAWS, self.generator, is_shared=self.is_shared), 0, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = intervals.estimate_inflation(np.log(usable))[..., None]
         if (factors == 1).all():

@@ -49,20 +49,23 @@ _BLOCK = 64
 _GRID = 1 << 14
 
 
-def resample_medians(values: ArrayLike, draws: int, generator: np.random.Generator) -> Floats:
+def resample_medians(
+    values: ArrayLike, draws: int, generator: np.random.Generator, *, is_shared: bool = False
+) -> Floats:
     """Resample the medians of ``(..., rounds)``, NaN-padded, into ``(draws, ...)`` bootstrap replicates.
 
-    A row without values is NaN; a row with a single value has that value in every replicate.
+    A row without values is NaN; a row with a single value has that value in every replicate. Rows of as many rounds
+    have the same variates if these are shared: for rows that are never divided by one another.
     """
     ordered, count, lead = _sort_rows(values)
     replicates = np.full((len(ordered), draws), np.nan)
     for rounds in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == rounds)
-        positions, starts = _draw_positions(rounds, len(rows), draws, generator)
+        positions, starts = _draw_positions(rounds, 1 if is_shared else len(rows), draws, generator)
         lower, share = _locate(positions, rounds)
         below, shares = sliding_window_view(lower, draws), sliding_window_view(share, draws)
         for block in (slice(row, row + _BLOCK) for row in range(0, len(rows), _BLOCK)):
-            first = starts[block]
+            first = starts if is_shared else starts[block]
             replicates[rows[block]] = _interpolate(ordered[rows[block], :rounds], below[first], shares[first])
     return np.moveaxis(replicates.reshape(*lead, draws), -1, 0)
 

@@ -8,8 +8,10 @@ measured minutes apart, and have an allowance for what a machine does meanwhile.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +34,7 @@ Rounds = Mapping[int, float]
 """The median latency of each round, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RankingCandidate:
     """One column of a network at one batch size on one device."""
 
@@ -56,10 +58,15 @@ class RankingCandidate:
         """Return whether its outputs were compared."""
         return not self.reason
 
-    @property
+    @cached_property
     def network(self) -> str:
         """The name of the network with the values of its factors."""
         return format_network(self.workload, self.factors)
+
+    @cached_property
+    def time(self) -> str | float:
+        """What was measured at the same time: a bundle, or the group alone."""
+        return self.network if math.isnan(self.bundle) else self.bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,14 +76,26 @@ class Lead:
     log_ratio: float
     compared: Compared
     rounds: int
-    draws: np.ndarray  # of the rounds alone
+    rounds_sd: float  # that the rounds show
     process_sd: float
     between_sd: float  # of measurements at different times
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A candidate beside the one that it is compared with: ratios of shared rounds, or a part of each of the two."""
+
+    candidate: RankingCandidate
+    reference: RankingCandidate
+    compared: Compared
+    parts: Sequence[Sequence[float]]
+    between_sd: float
+
     @property
-    def rounds_sd(self) -> float:
-        """The standard deviation that the rounds show."""
-        return float(np.std(self.draws))
+    def likeness(self) -> tuple[Any, ...]:
+        """All that decides which replicates a pair needs: pairs of one likeness are alike."""
+        stopped = self.candidate.stopped or self.reference.stopped
+        return self.compared, *map(len, self.parts), self.candidate.time == self.reference.time, stopped
 
 
 Cell = tuple[str, int]
@@ -93,23 +112,53 @@ def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> d
     return cells
 
 
+def pair(candidate: RankingCandidate, reference: RankingCandidate) -> Pair:
+    """Pair the rounds of two candidates as closely as they were measured."""
+    compared: Compared = "side by side"
+    parts, between_sd = [], 0.0
+    if candidate.time == reference.time and (paired := _divide(reference.rounds, candidate.rounds)):
+        parts = [paired]
+    for number in () if parts else candidate.ties.keys() & reference.ties.keys():
+        anchored = [_divide(each.ties[number], each.rounds) for each in (candidate, reference)]
+        if all(anchored):
+            compared, parts, between_sd = "normalised by anchors", anchored, candidate.copies_sd
+            break
+    if not parts:
+        compared, between_sd = "minutes apart", math.hypot(candidate.drift_sd, reference.drift_sd)
+        parts = [[1 / value for value in each.rounds.values()] for each in (candidate, reference)]
+    return Pair(candidate=candidate, reference=reference, compared=compared, parts=parts, between_sd=between_sd)
+
+
 def compute_lead(candidate: RankingCandidate, reference: RankingCandidate, sampler: Sampler) -> Lead:
     """Compute how much faster a candidate is than another, by rounds that both share where there are any."""
-    process_sd = math.hypot(candidate.process_sd, reference.process_sd)
-    if _get_time(candidate) == _get_time(reference):
-        paired = _pair(reference.rounds, candidate.rounds)
-        if len(paired):
-            return _build_lead("side by side", [paired], sampler, process_sd, 0.0)
-    for number in candidate.ties.keys() & reference.ties.keys():
-        parts = [_pair(each.ties[number], each.rounds) for each in (candidate, reference)]
-        if all(map(len, parts)):
-            return _build_lead("normalised by anchors", parts, sampler, process_sd, candidate.copies_sd)
-    parts = [1 / np.array(list(each.rounds.values())) for each in (candidate, reference)]
-    drift_sd = math.hypot(candidate.drift_sd, reference.drift_sd)
-    lead = _build_lead("minutes apart", parts, sampler, process_sd, drift_sd)
-    # Around another centre: a throughput is of samples, and not of the medians of rounds.
-    log_ratio = math.log(candidate.throughput / reference.throughput)
-    return replace(lead, log_ratio=log_ratio, draws=lead.draws - lead.log_ratio + log_ratio)
+    return compute_leads([pair(candidate, reference)], sampler)[0][0]
+
+
+def compute_leads(pairs: Sequence[Pair], sampler: Sampler) -> tuple[list[Lead], np.ndarray]:
+    """Compute the leads of pairs that are alike, and the replicates of their logarithms, ``(pairs, draws)``.
+
+    The replicates are of the rounds alone.
+    """
+    parts = [np.array([each.parts[place] for each in pairs]) for place in range(len(pairs[0].parts))]
+    first, *second = [np.log(arrays.median(part)) for part in parts]
+    above, *below = [np.log(sampler.resample(part)) for part in parts]
+    ratios, draws = first - sum(second), above - sum(below)
+    if pairs[0].compared == "minutes apart":
+        # Around another centre: a throughput is of samples, and not of the medians of rounds.
+        centers = np.log([each.candidate.throughput / each.reference.throughput for each in pairs])
+        ratios, draws = centers, draws - ratios[:, None] + centers[:, None]
+    leads = [
+        Lead(
+            log_ratio=log_ratio,
+            compared=each.compared,
+            rounds=min(map(len, each.parts)),
+            rounds_sd=rounds_sd,
+            process_sd=math.hypot(each.candidate.process_sd, each.reference.process_sd),
+            between_sd=each.between_sd,
+        )
+        for log_ratio, rounds_sd, each in zip(ratios.tolist(), draws.std(axis=-1).tolist(), pairs, strict=True)
+    ]
+    return leads, draws
 
 
 def find_fastest(columns: Sequence[RankingCandidate]) -> RankingCandidate:
@@ -121,61 +170,56 @@ def find_fastest(columns: Sequence[RankingCandidate]) -> RankingCandidate:
     reference = next((column for column in columns if column.compiler == BASELINE), columns[0])
 
     def estimate_gain(column: RankingCandidate) -> float:
-        paired = _pair(reference.rounds, column.rounds) if _get_time(column) == _get_time(reference) else np.array([])
-        return float(arrays.median(paired)) if len(paired) else column.throughput / reference.throughput
+        paired = _divide(reference.rounds, column.rounds) if column.time == reference.time else []
+        return statistics.median(paired) if paired else column.throughput / reference.throughput
 
     return max([column for column in columns if column.checked] or columns, key=estimate_gain)
 
 
 def add_noise(
-    leads: Sequence[Lead], candidates: Sequence[RankingCandidate], reference: RankingCandidate, sampler: Sampler
-) -> Any:
+    leads: Sequence[Lead],
+    draws: Sequence[np.ndarray],
+    candidates: Sequence[RankingCandidate],
+    reference: RankingCandidate,
+    sampler: Sampler,
+) -> np.ndarray:
     """Draw the logarithms of throughputs over that of the reference, ``(candidates, draws)``, with all that varies.
 
     What happens to the process of the reference, or while it was measured, happens to all ratios over it.
     """
     normal = sampler.generator.standard_normal
-    of_reference, of_bundles = normal(DRAWS), {_get_time(reference): normal(DRAWS)}
+    of_reference, of_bundles = normal(DRAWS), {reference.time: normal(DRAWS)}
     rows = []
-    for lead, candidate in zip(leads, candidates, strict=True):
+    for lead, row, candidate in zip(leads, draws, candidates, strict=True):
         if candidate is reference:
             rows.append(np.zeros(DRAWS))
             continue
-        time = _get_time(candidate)
+        time = candidate.time
         if time not in of_bundles:
             of_bundles[time] = normal(DRAWS)
-        between = of_bundles[time] - of_bundles[_get_time(reference)] if lead.between_sd else np.zeros(DRAWS)
+        between = of_bundles[time] - of_bundles[reference.time] if lead.between_sd else np.zeros(DRAWS)
         process = candidate.process_sd * normal(DRAWS) - reference.process_sd * of_reference
-        rows.append(lead.draws + process + lead.between_sd / math.sqrt(2) * between)
+        rows.append(row + process + lead.between_sd / math.sqrt(2) * between)
     return np.array(rows)
 
 
-def _get_time(candidate: RankingCandidate) -> Any:
-    """Identify what was measured at the same time: a bundle, or the group alone."""
-    return candidate.network if math.isnan(candidate.bundle) else candidate.bundle
+def add_pair_noise(draws: np.ndarray, pairs: Sequence[Pair], sampler: Sampler) -> np.ndarray:
+    """As `add_noise` of pairs that are alike, each by itself, with the same variates."""
+    normal = sampler.generator.standard_normal
+    of_reference, time_of_reference = normal(DRAWS), normal(DRAWS)
+    first, second = pairs[0].candidate, pairs[0].reference
+    between = normal(DRAWS) - time_of_reference if first.time != second.time else np.zeros(DRAWS)
+    of_candidate = normal(DRAWS)
+    noise = np.outer([each.candidate.process_sd for each in pairs], of_candidate) + draws
+    noise -= np.outer([each.reference.process_sd for each in pairs], of_reference)
+    if any(each.between_sd for each in pairs):
+        noise += np.outer([each.between_sd / math.sqrt(2) for each in pairs], between)
+    return noise
 
 
-def _pair(above: Rounds, below: Rounds) -> np.ndarray:
+def _divide(above: Rounds, below: Rounds) -> list[float]:
     """The ratios of the rounds that both have."""
-    return np.array([above[number] / below[number] for number in above if number in below])
-
-
-def _build_lead(
-    compared: Compared, parts: list[np.ndarray], sampler: Sampler, process_sd: float, between_sd: float
-) -> Lead:
-    """The lead of the first part over the second, or of the only part over 1."""
-    centers = [float(arrays.median(part)) for part in parts]
-    draws = [sampler.draw_medians(xr.DataArray(part, dims="rounds")).values for part in parts]
-    above, *below = [np.log(values) for values in draws]
-    first, *second = [math.log(center) for center in centers]
-    return Lead(
-        log_ratio=first - sum(second),
-        compared=compared,
-        rounds=min(map(len, parts)),
-        draws=above - sum(below),
-        process_sd=process_sd,
-        between_sd=between_sd,
-    )
+    return [above[number] / below[number] for number in above if number in below]
 
 
 def _iterate_candidates(
@@ -190,7 +234,9 @@ def _iterate_candidates(
     rates = parts["throughput"].transpose(*dims)
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
     properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "conclusive", "stopped")}
-    latency, rounds = (node[name].transpose(*dims, "repeat").values for name in ("latency", "round"))
+    medians = parts["medians"].transpose(*dims, "rounds").values
+    numbers = arrays.list_rounds(node["round"].values).tolist()
+    samples = np.isfinite(node["latency"]).sum("repeat").transpose(*dims).values
     unchecked = contention.find_unchecked(node)
     reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
     ties = _collect_ties(node, dims[:-1])
@@ -206,7 +252,7 @@ def _iterate_candidates(
                 factors={name: place[name] for name in factors},
                 compiler=str(place["compiler"]),
                 throughput=float(rates.values[index]),
-                rounds=_compute_medians(latency[index], rounds[index]),
+                rounds=_number(medians[index], numbers),
                 bundle=bundle,
                 ties=ties.get((*cell, bundle), {}),
                 process_sd=float(properties["process_sd"][index]),
@@ -215,7 +261,7 @@ def _iterate_candidates(
                 conclusive=bool(properties["conclusive"][index]),
                 reason=str(reasons[index]),
                 stopped=bool(properties["stopped"][index]),
-                samples=int(np.count_nonzero(np.isfinite(latency[index]))),
+                samples=int(samples[index]),
             ),
         )
 
@@ -235,19 +281,15 @@ def _collect_ties(node: xr.Dataset, dims: Sequence[str]) -> dict[tuple[Any, ...]
         name: node[name].isel(compiler=0, drop=True) if "compiler" in node[name].dims else node[name] for name in names
     }
     latency, rounds = (values[name].transpose(*dims, "repeat").values for name in names[:2])
-    bundles, numbers = (values[name].transpose(*dims).values for name in names[2:])
+    medians, numbers = arrays.round_medians(latency, rounds), arrays.list_rounds(rounds).tolist()
+    bundles, repeated = (values[name].transpose(*dims).values for name in names[2:])
     devices, sizes = node["device"].values.tolist(), node["batch_size"].values.tolist()
-    for index in zip(*np.nonzero(np.isfinite(numbers)), strict=True):
+    for index in zip(*np.nonzero(np.isfinite(repeated)), strict=True):
         cell = (str(devices[index[0]]), int(sizes[index[1]]), float(bundles[index]))
-        ties.setdefault(cell, {})[float(numbers[index])] = _compute_medians(latency[index], rounds[index])
+        ties.setdefault(cell, {})[float(repeated[index])] = _number(medians[index], numbers)
     return ties
 
 
-def _compute_medians(latency: np.ndarray, rounds: np.ndarray) -> Rounds:
-    """The median latency of each round of one trial."""
-    present = (rounds >= 0) & np.isfinite(latency)
-    order = np.argsort(rounds[present], kind="stable")
-    samples, numbers = latency[present][order], rounds[present][order]
-    distinct, starts = np.unique(numbers, return_index=True)
-    parts = np.split(samples, starts[1:])
-    return {number: float(np.median(part)) for number, part in zip(distinct.tolist(), parts, strict=False)}
+def _number(medians: np.ndarray, numbers: Sequence[int]) -> Rounds:
+    """The medians of one trial by the number of their round."""
+    return {number: value for number, value in zip(numbers, medians.tolist(), strict=True) if value == value}

@@ -21,11 +21,14 @@ from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import (
     Cell,
     Lead,
+    Pair,
     RankingCandidate,
     add_noise,
-    compute_lead,
+    add_pair_noise,
+    compute_leads,
     find_fastest,
     list_candidates,
+    pair,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def compare_networks(
     sampler = Sampler(level=ci, generator=np.random.default_rng(SEED))
     rows = [
         {"device": cell[0], "batch_size": cell[1], **_compare(first, second, sampler).to_row()}
-        for cell, candidates in _list_cells(data, "compare_networks", compiler, unlike, untuned).items()
+        for cell, candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
         for first, second in combinations(_select_best(candidates), 2)
     ]
     names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
@@ -123,7 +126,7 @@ def network_ranking(
     validation.check("ci", validation.Probability, ci)
     validation.check("by", By, by)
     rows: list[dict[str, Any]] = []
-    for (device, batch_size), candidates in _list_cells(data, "network_ranking", None, unlike, untuned).items():
+    for (device, batch_size), candidates in list_cells(data, "network_ranking", None, unlike, untuned).items():
         compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
         for compiler in compilers:
             members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
@@ -192,81 +195,13 @@ class NetworkComparison:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contest:
-    """Columns of one device and batch size of which one is the fastest: a network's compilers, or several networks."""
-
-    device: str
-    batch_size: int
-    subject: Literal["compiler", "network"]
-    first: RankingCandidate  # the one of the highest speed that was checked, unless none was
-    comparisons: Sequence[NetworkComparison]  # of the first with each of the others, the closest first
-
-    @property
-    def rivals(self) -> list[NetworkComparison]:
-        """The comparisons that leave open which column is the fastest."""
-        rivals = [
-            comparison
-            for place, comparison in enumerate(self.comparisons)
-            if _leaves_open(comparison, is_closest=place == 0)
-        ]
-        doubt = sum(1 - comparison.probability for comparison in self.comparisons)
-        return rivals or ([] if doubt <= 1 - LEVEL else list(self.comparisons[:1]))
-
-    @property
-    def conclusive(self) -> bool:
-        """Return whether the first is surely the fastest."""
-        return self.first.checked and not self.rivals
-
-
-def list_contests(data: Data) -> list[Contest]:
-    """List the contests of a dataset, of compilers and then of networks; none without rounds.
-
-    Networks with factors do not compete: that a deeper network is slower is no result.
-    """
-    try:
-        cells = _list_cells(data, "compare_networks", None, "mask", untuned=False)
-    except MetricError:
-        return []
-    compilers, networks = [], []
-    for cell, candidates in cells.items():
-        columns: dict[str, list[RankingCandidate]] = {}
-        for candidate in candidates:
-            columns.setdefault(candidate.network, []).append(candidate)
-        compilers += [
-            _build_contest(cell, "compiler", find_fastest(members), members)
-            for members in columns.values()
-            if len(members) > 1
-        ]
-        best = [candidate for candidate in _select_best(candidates) if not candidate.factors]
-        if len(best) > 1:
-            first = next((candidate for candidate in best if candidate.checked), best[0])
-            networks.append(_build_contest(cell, "network", first, best))
-    return [*compilers, *networks]
-
-
-def _build_contest(
-    cell: Cell, subject: Literal["compiler", "network"], first: RankingCandidate, members: Sequence[RankingCandidate]
-) -> Contest:
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    comparisons = [_compare(first, member, sampler) for member in members if member is not first]
-    comparisons.sort(key=lambda comparison: (not comparison.second.checked, float(comparison.estimate)))
-    return Contest(device=cell[0], batch_size=cell[1], subject=subject, first=first, comparisons=comparisons)
-
-
-def _leaves_open(comparison: NetworkComparison, *, is_closest: bool) -> bool:
-    """Return whether a rival may be faster; the closest must be measured in enough uncontended rounds as well."""
-    is_slower = comparison.estimate.low > 1 and comparison.probability >= LEVEL
-    return not is_slower or (is_closest and comparison.second.checked and not comparison.conclusive)
-
-
 def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
     """Compare every pair of networks, each with its best compiler; and of each network that with every other.
 
     What was not checked is left out: no number of rounds settles it.
     """
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    for cell, candidates in _list_cells(data, "compare_networks", None, "mask", untuned=False).items():
+    for cell, candidates in list_cells(data, "compare_networks", None, "mask", untuned=False).items():
         checked = [candidate for candidate in candidates if candidate.checked]
         best = _select_best(checked)
         for first, second in combinations(best, 2):
@@ -277,7 +212,7 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
                     yield cell, _compare(first, second, sampler)
 
 
-def _list_cells(
+def list_cells(
     data: Data, metric: str, compiler: str | None, unlike: Unlike, untuned: bool
 ) -> dict[Cell, list[RankingCandidate]]:
     cells = list_candidates(data, metric, unlike, untuned)
@@ -306,26 +241,39 @@ def _select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidat
 
 
 def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> NetworkComparison:
-    lead = compute_lead(first, second, sampler)
-    draws = add_noise([lead], [first], second, sampler)[0]
-    unknown = bool(np.isnan(draws).any())
-    return NetworkComparison(
-        first=first,
-        second=second,
-        lead=lead,
-        estimate=_build_estimate(lead, draws, (first, second), sampler.level),
-        probability=math.nan if unknown else float(np.mean(draws > 0)),
-        level=sampler.level,
-    )
+    return compare_alike([pair(first, second)], sampler)[0]
 
 
-def _build_estimate(lead: Lead, draws: np.ndarray, pair: Sequence[RankingCandidate], level: float) -> Estimate:
-    stopped = any(candidate.stopped for candidate in pair)
+def compare_alike(pairs: Sequence[Pair], sampler: Sampler) -> list[NetworkComparison]:
+    """Compare the candidates of pairs that are alike."""
+    leads, draws = compute_leads(pairs, sampler)
+    draws = add_pair_noise(draws, pairs, sampler)
+    probabilities = np.where(np.isnan(draws).any(axis=-1), math.nan, (draws > 0).mean(axis=-1)).tolist()
+    estimates = _build_estimates(leads, draws, pairs, sampler.level)
+    return [
+        NetworkComparison(
+            first=each.candidate,
+            second=each.reference,
+            lead=lead,
+            estimate=estimate,
+            probability=probability,
+            level=sampler.level,
+        )
+        for each, lead, estimate, probability in zip(pairs, leads, estimates, probabilities, strict=True)
+    ]
+
+
+def _build_estimates(leads: Sequence[Lead], draws: np.ndarray, pairs: Sequence[Pair], level: float) -> list[Estimate]:
+    """Build the estimates of leads from their replicates, ``(leads, draws)``; a rule stopped all or none."""
+    stopped = pairs[0].candidate.stopped or pairs[0].reference.stopped
     adjusted = float(intervals.adjust_level(level, 1 if stopped else 0))
-    low, high = intervals.compute_interval(np.exp(draws), adjusted)
-    return Estimate(
-        math.exp(lead.log_ratio), float(low), float(high), conclusive=all(candidate.conclusive for candidate in pair)
-    )
+    bounds = (bound.tolist() for bound in intervals.compute_interval(np.exp(draws).T, adjusted))
+    return [
+        Estimate(
+            math.exp(lead.log_ratio), low, high, conclusive=each.candidate.conclusive and each.reference.conclusive
+        )
+        for lead, low, high, each in zip(leads, *bounds, pairs, strict=True)
+    ]
 
 
 def _rank(candidates: Sequence[RankingCandidate], sampler: Sampler) -> Iterator[dict[str, Any]]:
@@ -333,15 +281,17 @@ def _rank(candidates: Sequence[RankingCandidate], sampler: Sampler) -> Iterator[
     if not candidates:
         return
     reference = candidates[0]
-    leads = [compute_lead(candidate, reference, sampler) for candidate in candidates]
-    draws = add_noise(leads, candidates, reference, sampler)
+    pairs = [pair(candidate, reference) for candidate in candidates]
+    computed = [compute_leads([each], sampler) for each in pairs]
+    leads = [lead for (lead,), _ in computed]
+    draws = add_noise(leads, [row for _, (row,) in computed], candidates, reference, sampler)
     unknown = bool(np.isnan(draws).any())
     shares = np.bincount(draws.argmax(axis=0), minlength=len(candidates)) / draws.shape[1]
     speeds = [0.0, *(lead.log_ratio for lead in leads[1:])]
     order = np.lexsort((np.negative(speeds),) if unknown else (np.negative(speeds), -shares))
     for rank, index in enumerate(order.tolist(), start=1):
         candidate, is_reference = candidates[index], candidates[index] is reference
-        estimate = _build_estimate(leads[index], draws[index], (candidate, reference), sampler.level)
+        (estimate,) = _build_estimates([leads[index]], draws[[index]], [pairs[index]], sampler.level)
         yield {
             "rank": rank,
             "network": candidate.network,

@@ -24,7 +24,8 @@ from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead
-from ngbkit.metrics.rankings.networks import NetworkComparison, _compare, list_contests
+from ngbkit.metrics.rankings.contests import list_contests
+from ngbkit.metrics.rankings.networks import NetworkComparison, _compare
 
 ROUNDS = 40
 
@@ -249,7 +250,7 @@ def build_comparison(
         log_ratio=log_ratio,
         compared="minutes apart" if between_sd else "side by side",
         rounds=40,
-        draws=np.array([log_ratio - rounds_sd, log_ratio + rounds_sd]),
+        rounds_sd=rounds_sd,
         process_sd=process_sd,
         between_sd=between_sd,
     )
