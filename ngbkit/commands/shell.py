@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ngbkit.runs import Run
     from ngbkit.workloads.base import Workload
 
+MOST_ROWS = 100
+"""The rows of a table of results."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShellCall:
@@ -166,7 +169,10 @@ def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *l
     if args.json:
         rows = tables.build_trial_table(data).to_dict(orient="records")
         return Answer(json=to_json_value(rows), code=code)
-    parts = [*map(tables.to_text, tables.compact_all(data, figures)), conclude(data).to_text(), "\n".join(lines)]
+    frames = tables.compact_all(data, figures, None if getattr(args, "all", False) else MOST_ROWS)
+    if any(frame.attrs["left_out"] for frame in frames):
+        lines = (*lines, f"All rows: `ngbkit show {data.attrs.get('run_id') or 'FILE'} --all`.")
+    parts = [*map(tables.to_text, frames), conclude(data).to_text(), "\n".join(lines)]
     return Answer(text="\n\n".join(filter(None, parts)), code=code)
 
 

@@ -27,6 +27,7 @@ COMMAND = Command(
             f"{_METRICS}, latency, or a variable such as compile_time (default: speedup, then throughput)",
             completes="figure",
         ),
+        argument("--all", "print all rows of a long table"),
     ),
     run=show,
     needs=CLIENT_SIDE,

@@ -16,7 +16,7 @@ each ratio has an allowance: what the history and the self-check of the device m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,7 +117,7 @@ def estimate(
     low, high = (xr.full_like(point, np.nan, dtype=float) for _ in range(2))
     sampler = Sampler(level=ci, generator=np.random.default_rng(SEED))
     unsplit = {"compiler", "batch_size", "rounds", along}
-    for part in split(data, [str(dim) for dim in data["medians"].dims if dim not in unsplit]):
+    for part in split(data["medians"].sizes, unsplit):
         cells = {dim: span for dim, span in part.items() if dim in point.dims}
         bounds = _compute_bounds(metric, data.isel(part), point.isel(cells), sampler)
         low[cells], high[cells] = (bound.transpose(*point.dims).values for bound in bounds)
@@ -132,11 +132,10 @@ def estimate(
     return xr.Dataset(variables, attrs={"ci": ci})
 
 
-def split(data: xr.Dataset, dims: list[str]) -> Iterator[dict[str, slice]]:
-    """Split the data along `dims` into parts of few trials, so that their replicates fit into memory."""
-    sizes = data["medians"].sizes
-    rest = math.prod(size for dim, size in sizes.items() if dim not in {*dims, "rounds"})
-    yield from _halve({dim: slice(0, sizes[dim]) for dim in dims}, rest)
+def split(sizes: Mapping[Hashable, int], unsplit: Collection[str]) -> Iterator[dict[str, slice]]:
+    """Split data of such dims into parts of few trials, so that their replicates fit into memory."""
+    dims = {str(dim): slice(0, size) for dim, size in sizes.items() if dim not in unsplit}
+    yield from _halve(dims, math.prod(size for dim, size in sizes.items() if dim not in {*dims, "rounds"}))
 
 
 def _halve(part: dict[str, slice], rest: int) -> Iterator[dict[str, slice]]:

@@ -20,6 +20,7 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, means
 from ngbkit.metrics.conclusions import describe_contention
+from ngbkit.metrics.draws import split
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
@@ -77,15 +78,21 @@ def build_trial_table(data: Data) -> pd.DataFrame:
 
 
 def compact(
-    data: Data, figure: str = "throughput", *, by: Groups | None = None, select: Select | None = None
+    data: Data,
+    figure: str = "throughput",
+    *,
+    by: Groups | None = None,
+    select: Select | None = None,
+    most: int | None = None,
 ) -> pd.DataFrame:
     """One row per workload, its factors and batch size; one column per compiler.
 
     A cell is a number, the status of a trial without one, or empty where no trial was requested. A metric of a dataset
     with rounds is an `Estimate`, a number with its 95 % interval. With several devices, the rows are per device too.
-    ``attrs["title"]`` names the numbers and their unit; ``attrs["notes"]`` says, one per line, what disturbed the run,
-    what the marks of numbers mean, which trials were not checked and why, what they are normalised to or how far groups
-    differ by their times, and which columns are not compared since they were timed under another contract.
+    ``attrs["title"]`` names the numbers and their unit; ``attrs["left_out"]`` counts the rows beyond `most`;
+    ``attrs["notes"]`` says, one per line, what disturbed the run, what the marks of numbers mean, which trials were not
+    checked and why, what they are normalised to or how far groups differ by their times, and which columns are not
+    compared since they were timed under another contract.
 
     Parameters
     ----------
@@ -97,6 +104,8 @@ def compact(
         The group of each network, as for `ngbkit.metrics.mean`: rows are then groups, with their geometric means.
     select
         By dim, the label or the labels to show. Their reference need not be among them.
+    most
+        The number of rows; a note has the number of those left out, whose intervals are not computed. Default: all.
 
     Raises
     ------
@@ -112,7 +121,9 @@ def compact(
     if figure not in (names := list_figures()):
         raise UnknownNameError("figure", figure, names)
     metric, _ = _load_figures().get(figure, (None, {}))
-    parts = _compute_nodes(data, figure, by)
+    datasets = list(nodes(data).values())
+    is_whole = most is None or by is not None or bool(select) or (metric is not None and metric.over)
+    parts = _compute_nodes(datasets if is_whole else _take_first(datasets, most or 0), figure, by)
     trials = pd.concat([_compact_node(node, cells) for node, cells in parts], ignore_index=True)
     labels = [name for name in ("workload", *list_factors(data), "device", "batch_size") if name in trials]
     trials, compilers = _select(trials, labels, select or {})
@@ -121,9 +132,11 @@ def compact(
     table = trials.reindex(columns=[*keys, *compilers])
     for name in {*list_factors(data)} & {*keys}:
         table[name] = table[name].where(table[name].notna(), "")  # for a network that does not take it
-    table = table.set_index(keys)
+    table = table.set_index(keys).head(len(table) if most is None else most)
+    table.attrs["left_out"] = (len(trials) if is_whole else sum(map(_count_rows, datasets))) - len(table)
     table.attrs["title"] = _build_title(figure, parts[0][1])
     table.attrs["notes"] = [
+        *([f"… and {table.attrs['left_out']:,} more rows"] if table.attrs["left_out"] else []),
         *filter(None, [describe_contention(data)]),
         *_explain_marks(data, table),
         *describe_unchecked(data, select),
@@ -134,9 +147,9 @@ def compact(
     return table
 
 
-def compact_all(data: Data, figures: Sequence[str]) -> list[pd.DataFrame]:
+def compact_all(data: Data, figures: Sequence[str], most: int | None = None) -> list[pd.DataFrame]:
     """Build the tables of several figures, displayed one below the other: the last has the notes that they share."""
-    frames = [compact(data, figure) for figure in figures]
+    frames = [compact(data, figure, most=most) for figure in figures]
     for number, frame in enumerate(frames, start=1):
         below = {note for later in frames[number:] for note in later.attrs["notes"]}
         frame.attrs["notes"] = [note for note in frame.attrs["notes"] if note not in below]
@@ -184,11 +197,34 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
     return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
 
 
-def _compute_nodes(data: Data, figure: str, by: Groups | None) -> list[tuple[xr.Dataset, xr.DataArray]]:
+def _take_first(datasets: Sequence[xr.Dataset], most: int) -> list[xr.Dataset]:
+    """The first nodes with that many rows; of a large one the networks whose replicates are drawn first."""
+    parts: list[xr.Dataset] = []
+    for node in datasets:
+        sizes = node["status"].sizes
+        spans = next(split(sizes, ("compiler", "batch_size")))
+        count = spans.get("workload", slice(0, 1)).stop
+        is_cut = 1 <= count < sizes.get("workload", 1)
+        if is_cut and all(span.stop == sizes[dim] for dim, span in spans.items() if dim != "workload"):
+            return [*parts, node.isel(workload=slice(count))]
+        parts.append(node)
+        if sum(map(_count_rows, parts)) >= most:
+            break
+    return parts
+
+
+def _count_rows(node: xr.Dataset) -> int:
+    is_requested = node["status"] != ""
+    return int((is_requested.any("compiler") if "compiler" in is_requested.dims else is_requested).sum())
+
+
+def _compute_nodes(
+    datasets: Sequence[xr.Dataset], figure: str, by: Groups | None
+) -> list[tuple[xr.Dataset, xr.DataArray]]:
     """Each node that has the reference of a figure, with its cells."""
     parts: list[tuple[xr.Dataset, xr.DataArray]] = []
     problems: list[MetricError] = []
-    for node in nodes(data).values():
+    for node in datasets:
         try:
             parts.append((node, _compute_figure(node, figure, by)))
         except MetricError as error:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 # Every dataset that ngbkit assembles or merges has this attribute, and so have selections from it.
 _ATTRIBUTE = "ngbkit_version"
-# Intervals of more trials take seconds, which a display must not.
-_MOST_TRIALS = 1000
 _MOST_ROWS = 40
 
 
@@ -58,31 +56,20 @@ def _to_xarray_html(data: Data) -> str:
 
 def _build_tables(data: Data) -> list[pd.DataFrame] | None:
     """Build the tables of a dataset; None if it is not ngbkit's, or lacks what they need."""
-    if _ATTRIBUTE not in data.attrs or not 0 < _count_trials(data) <= _MOST_TRIALS:
+    if _ATTRIBUTE not in data.attrs or not _count_trials(data):
         return None
     from ngbkit.metrics import tables
 
     try:
-        frames = tables.compact_all(data, choose_figures(data))
+        return tables.compact_all(data, choose_figures(data), _MOST_ROWS)
     except Exception:  # noqa: BLE001  users select and compute as they like: a display never raises
         return None
-    return [_shorten(frame) for frame in frames]
 
 
 def _count_trials(data: Data) -> int:
     from ngbkit.dataset.assembly import nodes
 
     return sum(node["status"].size for node in nodes(data).values() if "status" in node)
-
-
-def _shorten(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the first rows of a table, with a note on the number of the others."""
-    if len(frame) <= _MOST_ROWS:
-        return frame
-    shortened = frame.head(_MOST_ROWS)
-    shortened.attrs = dict(frame.attrs)
-    shortened.attrs["notes"] = [f"… and {len(frame) - _MOST_ROWS} more rows", *frame.attrs["notes"]]
-    return shortened
 
 
 def _summarize(data: Data) -> str:

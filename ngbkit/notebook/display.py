@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import streams
-from ngbkit.commands.shell import choose_figures, point_to_failures
+from ngbkit.commands.shell import MOST_ROWS, choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
 from ngbkit.notebook import verdict
 from ngbkit.notebook.live_table import LiveTable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
+    from ngbkit.metrics.conclusions import Conclusions
     from ngbkit.runs import Run
 
 _RUN = "ngbkit.runs.run.Run"
@@ -44,7 +46,7 @@ def unregister(shell: InteractiveShell) -> None:
     formatters.ipython_display_formatter.pop(_RUN, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """A run at one moment: a bar and a line while it measures, and its table after that."""
 
@@ -63,32 +65,36 @@ class Snapshot:
             stale = f"{time.strftime('%H:%M:%S')}. If this bar does not move, its kernel has ended: {_REMEDY}."
             notes = verdict.join_lines([*self.notices, *list_known(self.run), *list_warnings(self.run), stale])
             return f"{bar} {line}<br><small>{notes}</small>{self.table}"
-        from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_html
 
-        tables = "".join(map(to_html, self._build_tables()))
+        tables = "".join(map(to_html, self._tables))
         remarks = verdict.join_lines([*list_known(self.run), *point_to_failures(self.run)])
         origin = "<br>".join(filter(None, [line, remarks]))
-        return f"{tables}{verdict.to_html(conclude(self.data), list_warnings(self.run))}<p><small>{origin}</small></p>"
+        return f"{tables}{verdict.to_html(self._conclusions, list_warnings(self.run))}<p><small>{origin}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
             return "\n".join([self._describe(), *self.notices, *list_known(self.run), *list_warnings(self.run)])
-        from ngbkit.metrics.conclusions import conclude
         from ngbkit.metrics.tables import to_text
 
-        conclusions = translate_commands(conclude(self.data).to_text(), "magic")
+        conclusions = translate_commands(self._conclusions.to_text(), "magic")
         remarks = [translate_commands(line, "magic") for line in (*list_known(self.run), *point_to_failures(self.run))]
-        return "\n".join(
-            [*map(to_text, self._build_tables()), *filter(None, [conclusions]), "", self._describe(), *remarks]
-        )
+        return "\n".join([*map(to_text, self._tables), *filter(None, [conclusions]), "", self._describe(), *remarks])
 
-    def _build_tables(self) -> list[pd.DataFrame]:
+    # A front end gets the result as text and as HTML.
+    @cached_property
+    def _conclusions(self) -> Conclusions:
+        from ngbkit.metrics.conclusions import Conclusions, conclude
+
+        return Conclusions(verdict=(), details=()) if self.data is None else conclude(self.data)
+
+    @cached_property
+    def _tables(self) -> list[pd.DataFrame]:
         from ngbkit.metrics.tables import compact_all
 
         if self.data is None or not self.with_tables:
             return []
-        return compact_all(self.data, choose_figures(self.data))
+        return compact_all(self.data, choose_figures(self.data), MOST_ROWS)
 
     def _describe(self) -> str:
         line = describe(self.run)

@@ -370,3 +370,15 @@ def test_a_table_displays_itself():
 
     assert (tables.to_html(frame), tables.to_text(frame)) == (table._repr_html_(), repr(table))
     assert table.frame is frame
+
+
+def test_the_first_rows_are_those_of_the_whole_table() -> None:
+    """A table of the first rows has the intervals of the whole one, and counts the other rows."""
+    networks = [network(f"net{index}") for index in range(400)]
+    data = synthetic.make_dataset(Sweep(networks, ["identity", "openvino"], [1, 4], repeats=10))
+    table, first = tables.compact(data, "speedup"), tables.compact(data, "speedup", most=3)
+    ends = [[(cell.low, cell.high) for cell in rows["openvino"]] for rows in (table.head(3), first)]
+
+    assert 797 == first.attrs["left_out"]
+    assert "… and 797 more rows" == first.attrs["notes"][0]
+    assert ends[0] == ends[1]

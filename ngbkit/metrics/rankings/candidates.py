@@ -65,7 +65,7 @@ class RankingCandidate:
 
     @cached_property
     def time(self) -> str | float:
-        """What was measured at the same time: a bundle, or the group alone."""
+        """The bundle in which it took turns, or its network where only its group did."""
         return self.network if math.isnan(self.bundle) else self.bundle
 
 
@@ -82,7 +82,7 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pair:
+class ColumnPair:
     """A candidate beside the one that it is compared with: ratios of shared rounds, or a part of each of the two."""
 
     candidate: RankingCandidate
@@ -112,7 +112,7 @@ def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> d
     return cells
 
 
-def pair(candidate: RankingCandidate, reference: RankingCandidate) -> Pair:
+def pair(candidate: RankingCandidate, reference: RankingCandidate) -> ColumnPair:
     """Pair the rounds of two candidates as closely as they were measured."""
     compared: Compared = "side by side"
     parts, between_sd = [], 0.0
@@ -126,7 +126,7 @@ def pair(candidate: RankingCandidate, reference: RankingCandidate) -> Pair:
     if not parts:
         compared, between_sd = "minutes apart", math.hypot(candidate.drift_sd, reference.drift_sd)
         parts = [[1 / value for value in each.rounds.values()] for each in (candidate, reference)]
-    return Pair(candidate=candidate, reference=reference, compared=compared, parts=parts, between_sd=between_sd)
+    return ColumnPair(candidate=candidate, reference=reference, compared=compared, parts=parts, between_sd=between_sd)
 
 
 def compute_lead(candidate: RankingCandidate, reference: RankingCandidate, sampler: Sampler) -> Lead:
@@ -134,7 +134,7 @@ def compute_lead(candidate: RankingCandidate, reference: RankingCandidate, sampl
     return compute_leads([pair(candidate, reference)], sampler)[0][0]
 
 
-def compute_leads(pairs: Sequence[Pair], sampler: Sampler) -> tuple[list[Lead], np.ndarray]:
+def compute_leads(pairs: Sequence[ColumnPair], sampler: Sampler) -> tuple[list[Lead], np.ndarray]:
     """Compute the leads of pairs that are alike, and the replicates of their logarithms, ``(pairs, draws)``.
 
     The replicates are of the rounds alone.
@@ -203,7 +203,7 @@ def add_noise(
     return np.array(rows)
 
 
-def add_pair_noise(draws: np.ndarray, pairs: Sequence[Pair], sampler: Sampler) -> np.ndarray:
+def add_pair_noise(draws: np.ndarray, pairs: Sequence[ColumnPair], sampler: Sampler) -> np.ndarray:
     """As `add_noise` of pairs that are alike, each by itself, with the same variates."""
     normal = sampler.generator.standard_normal
     of_reference, time_of_reference = normal(DRAWS), normal(DRAWS)

@@ -12,7 +12,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import SEED, Sampler
-from ngbkit.metrics.rankings.candidates import Cell, Pair, RankingCandidate, find_fastest, pair
+from ngbkit.metrics.rankings.candidates import Cell, ColumnPair, RankingCandidate, find_fastest, pair
 from ngbkit.metrics.rankings.networks import NetworkComparison, compare_alike, list_cells
 
 # Contests that are computed at once: few enough for the cache of a core.
@@ -62,7 +62,7 @@ def list_contests(data: Data) -> list[Contest]:
             columns.setdefault(candidate.network, []).append(candidate)
         fastest = {network: find_fastest(members) for network, members in columns.items()}
         compilers += [
-            _build_entry(cell, "compiler", fastest[network], members)
+            _pair_columns(cell, "compiler", fastest[network], members)
             for network, members in columns.items()
             if len(members) > 1
         ]
@@ -70,45 +70,49 @@ def list_contests(data: Data) -> list[Contest]:
         best.sort(key=lambda candidate: -candidate.throughput)
         if len(best) > 1:
             first = next((candidate for candidate in best if candidate.checked), best[0])
-            networks.append(_build_entry(cell, "network", first, best))
+            networks.append(_pair_columns(cell, "network", first, best))
     return _build_contests([*compilers, *networks])
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _PairedContest:
     """A contest before its columns are compared."""
 
     cell: Cell
     subject: Literal["compiler", "network"]
     first: RankingCandidate
-    pairs: Sequence[Pair]  # of the first with each of the others
+    pairs: Sequence[ColumnPair]  # of the first with each of the others
 
 
-def _build_entry(
+def _pair_columns(
     cell: Cell, subject: Literal["compiler", "network"], first: RankingCandidate, members: Sequence[RankingCandidate]
-) -> _Entry:
-    return _Entry(cell, subject, first, [pair(first, member) for member in members if member is not first])
+) -> _PairedContest:
+    return _PairedContest(cell, subject, first, [pair(first, member) for member in members if member is not first])
 
 
-def _build_contests(entries: Sequence[_Entry]) -> list[Contest]:
+def _build_contests(paired: Sequence[_PairedContest]) -> list[Contest]:
     """Compare the columns of each contest with replicates of its own: contests that are alike have the same ones."""
-    classes: dict[tuple[Any, ...], list[_Entry]] = {}
-    for entry in entries:
-        classes.setdefault(tuple(each.likeness for each in entry.pairs), []).append(entry)
+    classes: dict[tuple[Any, ...], list[_PairedContest]] = {}
+    for contest in paired:
+        classes.setdefault(tuple(each.likeness for each in contest.pairs), []).append(contest)
     contests = {}
     for group in classes.values():
         for block in (group[start : start + _BLOCK] for start in range(0, len(group), _BLOCK)):
             sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED), is_shared=True)
-            columns = [compare_alike(pairs, sampler) for pairs in zip(*(entry.pairs for entry in block), strict=True)]
-            for entry, comparisons in zip(block, zip(*columns, strict=True), strict=True):
-                contests[id(entry)] = _build_contest(entry, comparisons)
-    return [contests[id(entry)] for entry in entries]
+            columns = [
+                compare_alike(pairs, sampler) for pairs in zip(*(contest.pairs for contest in block), strict=True)
+            ]
+            for contest, comparisons in zip(block, zip(*columns, strict=True), strict=True):
+                contests[id(contest)] = _build_contest(contest, comparisons)
+    return [contests[id(contest)] for contest in paired]
 
 
-def _build_contest(entry: _Entry, comparisons: Sequence[NetworkComparison]) -> Contest:
+def _build_contest(contest: _PairedContest, comparisons: Sequence[NetworkComparison]) -> Contest:
     ordered = sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate)))
-    device, batch_size = entry.cell
-    return Contest(device=device, batch_size=batch_size, subject=entry.subject, first=entry.first, comparisons=ordered)
+    device, batch_size = contest.cell
+    return Contest(
+        device=device, batch_size=batch_size, subject=contest.subject, first=contest.first, comparisons=ordered
+    )
 
 
 def _leaves_open(comparison: NetworkComparison, *, is_closest: bool) -> bool:

@@ -20,8 +20,8 @@ from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import (
     Cell,
+    ColumnPair,
     Lead,
-    Pair,
     RankingCandidate,
     add_noise,
     add_pair_noise,
@@ -244,7 +244,7 @@ def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler
     return compare_alike([pair(first, second)], sampler)[0]
 
 
-def compare_alike(pairs: Sequence[Pair], sampler: Sampler) -> list[NetworkComparison]:
+def compare_alike(pairs: Sequence[ColumnPair], sampler: Sampler) -> list[NetworkComparison]:
     """Compare the candidates of pairs that are alike."""
     leads, draws = compute_leads(pairs, sampler)
     draws = add_pair_noise(draws, pairs, sampler)
@@ -263,7 +263,9 @@ def compare_alike(pairs: Sequence[Pair], sampler: Sampler) -> list[NetworkCompar
     ]
 
 
-def _build_estimates(leads: Sequence[Lead], draws: np.ndarray, pairs: Sequence[Pair], level: float) -> list[Estimate]:
+def _build_estimates(
+    leads: Sequence[Lead], draws: np.ndarray, pairs: Sequence[ColumnPair], level: float
+) -> list[Estimate]:
     """Build the estimates of leads from their replicates, ``(leads, draws)``; a rule stopped all or none."""
     stopped = pairs[0].candidate.stopped or pairs[0].reference.stopped
     adjusted = float(intervals.adjust_level(level, 1 if stopped else 0))
