@@ -210,7 +210,7 @@ def add_pair_noise(draws: np.ndarray, pairs: Sequence[ColumnPair], sampler: Samp
     first, second = pairs[0].candidate, pairs[0].reference
     between = normal(DRAWS) - time_of_reference if first.time != second.time else np.zeros(DRAWS)
     of_candidate = normal(DRAWS)
-    noise = np.outer([each.candidate.process_sd for each in pairs], of_candidate) + draws
+    noise: np.ndarray = np.outer([each.candidate.process_sd for each in pairs], of_candidate) + draws
     noise -= np.outer([each.reference.process_sd for each in pairs], of_reference)
     if any(each.between_sd for each in pairs):
         noise += np.outer([each.between_sd / math.sqrt(2) for each in pairs], between)
@@ -236,7 +236,7 @@ def _iterate_candidates(
     properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "conclusive", "stopped")}
     medians = parts["medians"].transpose(*dims, "rounds").values
     numbers = arrays.list_rounds(node["round"].values).tolist()
-    samples = np.isfinite(node["latency"]).sum("repeat").transpose(*dims).values
+    samples = node["latency"].notnull().sum("repeat").transpose(*dims).values
     unchecked = contention.find_unchecked(node)
     reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
     ties = _collect_ties(node, dims[:-1])
