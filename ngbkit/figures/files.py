@@ -10,13 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
-from ngbkit.figures import layout, pictures
+from ngbkit.figures import layout, pictures, theme
 from ngbkit.figures.composition import build_spec
 
 if TYPE_CHECKING:
     import altair as alt
 
 SUFFIXES = (".html", *pictures.KINDS)
+
+# Vega's dark theme has the background of the page.
+_DRAWING = """\
+const spec = {spec};
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+function draw() {{
+  const options = {{ renderer: "svg", ...(system.matches && {{ theme: "dark" }}) }};
+  window.vegaEmbed("#figure", spec, options).catch(console.error);
+}}
+draw();
+system.addEventListener("change", draw);
+"""
 
 
 def save(
@@ -82,9 +94,10 @@ def _render_page(spec: dict[str, Any], scripts: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(pictures.get_title(spec))}</title>\n"
         "<style>body { margin: 1.5rem; background: white; }\n"
+        f"@media (prefers-color-scheme: dark) {{ body {{ background: {theme.DARK}; }} }}\n"
         "#figure, #figure .chart-wrapper { width: 100%; }\n"
         "#figure svg.marks { max-width: 100%; height: auto; }</style>\n</head>\n<body>\n"
         f'<div id="figure"></div>\n<script>{scripts}</script>\n'
-        f'<script>window.vegaEmbed("#figure", {text}, {{renderer: "svg"}}).catch(console.error);</script>\n'
+        f"<script>{_DRAWING.format(spec=text)}</script>\n"
         "</body>\n</html>\n"
     )

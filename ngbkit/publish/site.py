@@ -22,13 +22,22 @@ from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads.subprocesses import build_arguments
 
 _SCRIPT = """\
-// Draws the charts from their specifications in the page; without scripts the page shows pictures.
-for (const figure of document.querySelectorAll("figure.ngb-figure")) {
+// Draws the charts from their specifications in the colours of the page; without scripts the page shows pictures.
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+const figures = Array.from(document.querySelectorAll("figure.ngb-figure"), (figure) => {
   const alive = document.createElement("div");
   const picture = figure.querySelector(".ngb-picture");
   picture.before(alive);
   const spec = JSON.parse(figure.querySelector(".ngb-spec").textContent);
-  window.vegaEmbed(alive, spec, { actions: false, renderer: "svg" }).then(
+  return { figure, alive, picture, spec };
+});
+
+function draw({ figure, alive, picture, spec }) {
+  const chosen = document.body.dataset.theme;
+  const dark = chosen === "dark" || (chosen !== "light" && system.matches);
+  const config = { background: getComputedStyle(document.body).backgroundColor };
+  const options = { actions: false, renderer: "svg", config, ...(dark && { theme: "dark" }) };
+  window.vegaEmbed(alive, spec, options).then(
     () => {
       picture.hidden = true;
       figure.classList.add("ngb-alive");
@@ -39,6 +48,11 @@ for (const figure of document.querySelectorAll("figure.ngb-figure")) {
     (error) => { alive.remove(); console.error(figure.id, error); },
   );
 }
+
+const drawAll = () => figures.forEach(draw);
+drawAll();
+system.addEventListener("change", drawAll);
+new MutationObserver(drawAll).observe(document.body, { attributeFilter: ["data-theme"] });
 """
 
 _STYLE = """\
@@ -47,7 +61,8 @@ _STYLE = """\
 .content { flex: 1 1 0; max-width: 72rem; width: auto; padding: 0 2rem; }
 .toc-drawer { display: none; }
 figure.ngb-figure { margin: 1rem 0; overflow-x: auto; }
-figure.ngb-figure svg, figure.ngb-figure img { max-width: 100%; height: auto; background: white; }
+figure.ngb-figure svg, figure.ngb-figure img { max-width: 100%; height: auto; }
+.ngb-picture :is(svg, img) { background: white; }
 figure.ngb-figure.ngb-alive svg { max-width: none; }
 figure.ngb-figure figcaption { font-size: 85%; color: var(--color-foreground-muted); text-align: left; }
 figure.ngb-figure figcaption table { border-collapse: collapse; margin: 0.5rem 0; }

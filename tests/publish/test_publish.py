@@ -37,6 +37,10 @@ from ngbkit.publish.pages import render_figure
 from ngbkit.runs import recordings
 from ngbkit.runs.selfcheck import store
 
+_GROUND = "getComputedStyle(document.body).backgroundColor"
+_HAS_GROUND = f"[...document.querySelectorAll('figure.ngb-alive svg.marks')].filter(figure => \
+figure.style.backgroundColor === {_GROUND}).length === 2"
+
 
 class Page(HTMLParser):
     """The links and the elements of a page."""
@@ -156,6 +160,27 @@ def test_figures_in_a_browser(browser: Browser, served: str, scripts: bool) -> N
 
     assert [] == [url for url in requested if not url.startswith(served)]
     assert [] == problems
+
+
+def test_figures_have_the_ground_of_the_page(browser: Browser, served: str) -> None:
+    """The figures of a page follow the colour scheme of the system, and the switch of the page."""
+    page = browser.new_page(color_scheme="dark")
+    page.set_default_timeout(limit_ms())
+    grounds = []
+    try:
+        page.goto(f"{served}01-first.html")
+        for scheme in ("dark", "light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function(_HAS_GROUND)
+            grounds.append(page.evaluate(_GROUND))
+        page.evaluate("document.body.dataset.theme = 'light'")
+        page.wait_for_function(_HAS_GROUND)
+        grounds.append(page.evaluate(_GROUND))
+    finally:
+        page.close()
+
+    assert "rgb(255, 255, 255)" == grounds[1] == grounds[3]
+    assert grounds[0] == grounds[2] != grounds[1]
 
 
 def test_a_measuring_cell_is_displayed_and_not_executed(site: Path) -> None:

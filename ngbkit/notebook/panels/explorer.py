@@ -13,12 +13,11 @@ import ipywidgets as widgets
 from ngbkit import figures, tabular
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.storage import Data
-from ngbkit.figures import renderer
 from ngbkit.figures.plots import Plots
 from ngbkit.metrics.tables import build_trial_table
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.copying import CopyButton
-from ngbkit.notebook.panels.panel import Panel
+from ngbkit.notebook.panels.panel import Panel, build_outputs
 from ngbkit.notebook.panels.picking import EMBED, PICKS, Picker
 from ngbkit.sweep.trials import BASELINE
 
@@ -110,13 +109,13 @@ class ExplorerPanel(Panel):
         self.copy.text, self.code.value = code, f"<code>{escape(code)}</code>"
         self._list_trials()
         try:
-            bundle = renderer.to_mimebundle(self._draw_chart().to_dict())
+            outputs = build_outputs(self._draw_chart().to_dict(), EMBED)
         except Exception as error:  # noqa: BLE001  no older figure stays above the controls of this one
             self.chart.outputs = ()
             self._report_error(error)
             return
         self._report("")
-        self.chart.outputs = ({"output_type": "display_data", "data": bundle, "metadata": {renderer.MIME: EMBED}},)
+        self.chart.outputs = outputs
 
     def pick(self, row: Mapping[str, Any]) -> None:
         """Show the trial of a mark, which the figure draws from this row, if there is one."""

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from ngbkit.errors import translate_commands
 from ngbkit.notebook import verdict
 from ngbkit.notebook.panels import grid
-from ngbkit.notebook.panels.panel import render_error
+from ngbkit.notebook.panels.panel import build_outputs, render_error
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_known, list_warnings
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
 
     def __init__(self) -> None:
         self._run: Run | None = None
-        self.bars, self.trials, self.chart = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        super().__init__([self.bars, self.trials, self.chart])
+        self.bars, self.trials, self.verdict = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.chart = widgets.Output()
+        super().__init__([self.bars, self.trials, self.verdict, self.chart])
 
     def follow(self, run: Run, on_end: Callable[[Run], None]) -> None:
         """Display a run until it has ended, and then call `on_end`; no longer update the run displayed before."""
-        self.chart.value = ""
+        self.verdict.value, self.chart.outputs = "", ()
         self._run = run
         threading.Thread(target=self._draw, args=(run, on_end), name=f"ngbkit-panel-{run.id}", daemon=True).start()
 
@@ -51,7 +52,8 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
     def _update(self, run: Run) -> None:
         """Update each part until the run has ended or another is displayed; one that fails shows its error."""
         cells = grid.group_trials(run.sweep)
-        table_done, chart_done, pause_s = -1, -1, 0.0  # trials that the table and the chart show
+        table_done, pause_s = -1, 0.0  # the number of trials in the table
+        state_drawn = (0, False)  # of the chart, which has the conclusions of a run that has ended
         chart_s = time.monotonic()
         while self._run is run:
             ended = run.ended
@@ -60,10 +62,10 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
             if done != table_done:
                 table_done = done
                 _show(self.trials, lambda: grid.to_html(cells, run.statuses))
-            if done != chart_done and done and (ended or time.monotonic() - chart_s >= pause_s):
+            if done and (done, ended) != state_drawn and (ended or time.monotonic() - chart_s >= pause_s):
                 start_s = time.monotonic()
-                chart_done = done
-                _show(self.chart, lambda: _render_chart(run))
+                state_drawn = (done, ended)
+                _show(self.verdict, lambda: self._draw_results(run))
                 chart_s = time.monotonic()
                 pause_s = max(_CHART_EVERY_S, (chart_s - start_s) / _SHARE)
             if ended:
@@ -71,25 +73,26 @@ class Live(widgets.VBox):  # type: ignore[misc, unused-ignore]
             run.wait_for_change(_REFRESH_S)
             run.wait(PAUSE_S)
 
+    def _draw_results(self, run: Run) -> str:
+        """Draw the results so far, and render the conclusions of a run that has ended."""
+        from ngbkit import figures
+        from ngbkit.metrics.conclusions import conclude
+
+        data = run.dataset()
+        conclusions = verdict.to_html(conclude(data)) if run.ended else ""
+        try:
+            self.chart.outputs = build_outputs(figures.overview(data).to_dict())
+        except Exception as error:  # noqa: BLE001  the conclusions need no figure
+            self.chart.outputs = ()
+            return f"{conclusions}<small>{render_error(error)}</small>"
+        return conclusions
+
 
 def _show(output: widgets.HTML, render: Callable[[], str]) -> None:
     try:
         output.value = render()
     except Exception as error:  # noqa: BLE001  the run goes on, and so do the other parts
         output.value = render_error(error)
-
-
-def _render_chart(run: Run) -> str:
-    from ngbkit import figures
-    from ngbkit.figures import renderer
-    from ngbkit.metrics.conclusions import conclude
-
-    data = run.dataset()
-    try:
-        html = renderer.to_html(figures.overview(data).to_dict())
-    except Exception as error:  # noqa: BLE001  the conclusions need no figure
-        html = f"<small>{render_error(error)}</small>"
-    return (verdict.to_html(conclude(data)) if run.ended else "") + html
 
 
 def _render_bars(run: Run) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -55,6 +56,14 @@ def render_error(error: Exception) -> str:
         f"{_render_status(f'unexpected error: {type(error).__name__}: {error}')}"
         f"<details><summary><small>traceback, for a report</small></summary><pre>{lines}</pre></details>"
     )
+
+
+def build_outputs(spec: dict[str, Any], embedding: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], ...]:
+    """Build the outputs of a widget that shows a figure, in the colours of the page, with options of its embedding."""
+    from ngbkit.figures import renderer
+
+    data, metadata = renderer.to_mimebundle(spec), {renderer.MIME: dict(embedding or {})}
+    return ({"output_type": "display_data", "data": data, "metadata": metadata},)
 
 
 def _render_status(text: str) -> str:

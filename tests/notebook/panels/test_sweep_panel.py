@@ -11,6 +11,7 @@ from patience import wait_until
 
 from ngbkit import figures, runs
 from ngbkit.api import Sweep
+from ngbkit.figures import renderer
 from ngbkit.notebook.panels import SweepPanel, grid, live, sweep
 from ngbkit.notebook.panels.form import PLACEHOLDER_LENGTH, Form
 
@@ -87,7 +88,7 @@ def test_unavailable_compilers_are_disabled_with_their_reason(panel: SweepPanel)
 
 
 def test_a_run_is_displayed_and_binds_its_dataset(panel: SweepPanel, shell: InteractiveShell) -> None:
-    """Bars, signs and a chart fill in; at the end the variable is bound."""
+    """Bars, signs and a chart fill in; at the end the panel shows the verdict, and the variable is bound."""
     panel.run.click()
     assert panel.run.disabled
     assert not panel.stop.disabled
@@ -97,7 +98,8 @@ def test_a_run_is_displayed_and_binds_its_dataset(panel: SweepPanel, shell: Inte
     assert ["identity", "onnxruntime"] == shell.user_ns["ds"]["compiler"].values.tolist()
     assert "●" in panel.live.trials.value
     assert "○ pending" in panel.live.trials.value
-    assert "<svg" in panel.live.chart.value
+    assert renderer.MIME in panel.live.chart.outputs[0]["data"]
+    assert "<p>" in panel.live.verdict.value
     assert "2 of 2" in panel.live.bars.value
     assert (False, True, True) == (panel.run.disabled, panel.stop.disabled, panel.resume.disabled)
 
@@ -155,8 +157,9 @@ def test_a_chart_that_fails_ends_no_run(
     wait_until(lambda: "has ended" in panel.message.value)
 
     assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
-    assert "unexpected error: ZeroDivisionError: division by zero" in panel.live.chart.value
-    assert "<details>" in panel.live.chart.value
+    assert "unexpected error: ZeroDivisionError: division by zero" in panel.live.verdict.value
+    assert "<details>" in panel.live.verdict.value
+    assert () == panel.live.chart.outputs
     assert "2 of 2" in panel.live.bars.value
     assert (False, True, True) == (panel.run.disabled, panel.stop.disabled, panel.resume.disabled)
 
@@ -168,12 +171,13 @@ def test_buttons_return_whatever_fails_at_the_end(panel: SweepPanel, monkeypatch
         raise RuntimeError("out of ideas")
 
     panel.run.click()
-    for module, name in ((live, "_render_bars"), (live, "_render_chart"), (grid, "to_html"), (sweep, "list_notices")):
-        monkeypatch.setattr(module, name, fail)
+    parts = ((live, "_render_bars"), (live.Live, "_draw_results"), (grid, "to_html"), (sweep, "list_notices"))
+    for holder, name in parts:
+        monkeypatch.setattr(holder, name, fail)
     wait_until(lambda: "has ended" in panel.message.value)
 
     assert (False, True) == (panel.run.disabled, panel.stop.disabled)
-    assert {True} == {"out of ideas" in part.value for part in (panel.live.bars, panel.live.chart, panel.outlook)}
+    assert {True} == {"out of ideas" in part.value for part in (panel.live.bars, panel.live.verdict, panel.outlook)}
 
 
 def test_a_state_folder_that_cannot_be_used_is_named(
