@@ -26,7 +26,11 @@ _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 _LINE = f"padding: 0.25em 0.8em; text-align: left; vertical-align: top; border-bottom: 1px solid {_GREY};"
 _TABLE = "border-collapse: collapse; margin-bottom: 1em; font-variant-numeric: tabular-nums; color: inherit;"
 _PRINTED = "margin: 0; white-space: pre-wrap; font-size: 90%; color: inherit; background: transparent;"
+_NOTES = "margin: -0.7em 0 1em; font-size: 90%;"
+_ONE_LINE = "white-space: nowrap;"
 _RED = "color: #d1495b;"
+# The width of a notebook beside an open side bar, and of the padding of a cell, in letters; and the longest short text.
+_PAGE, _PADDING, _SHORT = 140, 3, 12
 
 
 class Hinted(str):
@@ -78,25 +82,31 @@ class Texts:
             f'<th style="{self._style(index)}">{escape(name)}</th>' for index, name in enumerate(self.header)
         )
         body = "".join(f"<tr>{''.join(map(self._render_cell, range(len(row)), row))}</tr>" for row in self.cells)
-        notes = "".join(
-            f'<tr><td colspan="{len(self.header)}" style="{_LINE}">{escape(note)}</td></tr>' for note in self.notes
+        style = f"{_TABLE} {_ONE_LINE}" if self._find_width() <= _PAGE else _TABLE
+        table = (
+            f'<table style="{style}">{caption if self.title else ""}<thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table>"
         )
-        foot = f"<tfoot>{notes}</tfoot>" if notes else ""
-        return (
-            f'<table style="{_TABLE}">{caption if self.title else ""}<thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody>{foot}</table>"
-        )
+        # A long note in a row of the table would stretch its columns.
+        notes = "<br>".join(map(escape, self.notes))
+        return f'<div>{table}<p style="{_NOTES}">{notes}</p></div>' if notes else table
+
+    def _find_width(self) -> int:
+        """Find the width of the table with one line a row, in letters."""
+        columns = zip(self.header, *self.cells, strict=True)
+        return sum(max(map(len, column)) + _PADDING for column in columns)
 
     def _style(self, index: int) -> str:
         return _LINE.replace("left", "right") if index in self.numeric else _LINE
 
     def _render_cell(self, index: int, cell: str) -> str:
-        """Render a name, the first cell, in one line; a list may be folded after each comma."""
+        """Render a name, the first cell, and a short text in one line; a list may be folded after each comma."""
         style = self._style(index) + (f" {_RED}" if cell in self.marked else "")
-        if index:
-            hint = f' title="{escape(cell.hint)}"' if isinstance(cell, Hinted) else ""
+        hint = f' title="{escape(cell.hint)}"' if isinstance(cell, Hinted) else ""
+        if index and index not in self.numeric and len(cell) > _SHORT:
             return f'<td style="{style}"{hint}>{escape(cell).replace(",", ",<wbr>")}</td>'
-        return f'<td style="{style} white-space: nowrap;">{escape(cell)}</td>'
+        in_one_line = "" if index in self.numeric else f" {_ONE_LINE}"
+        return f'<td style="{style}{in_one_line}"{hint}>{escape(cell)}</td>'
 
 
 def to_text(rows: Iterable[Row], empty: str, width: int | None = None) -> str:

@@ -101,6 +101,11 @@ def format_value(value: object) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value).removesuffix(" 00:00:00")
 
 
+def format_count(count: int, singular: str, plural: str) -> str:
+    """Format a number of things: ``1 trial is``, ``2 trials are``."""
+    return f"{count} {singular if count == 1 else plural}"
+
+
 def format_network(name: str, factors: Mapping[str, object]) -> str:
     """Write the name of a network with the values of its factors: ``conv width=64``."""
     return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())

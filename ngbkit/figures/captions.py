@@ -19,6 +19,7 @@ from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.unchecked import count_unchecked, explain_inconclusive
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import format_count
 
 if TYPE_CHECKING:
     import altair as alt
@@ -85,24 +86,25 @@ def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
         # A merge of many runs names the first and the last; its attributes list them all.
         items.append(f"run {', '.join(runs)}" if len(runs) < 4 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}")
     if origins := list_origins(data):
-        items.append(f"{sum(origins.values())} trials known from run {', '.join(origins)}")
+        items.append(f"{format_count(sum(origins.values()), 'trial', 'trials')} known from run {', '.join(origins)}")
     return " · ".join(items)
 
 
 def describe_open(frame: pd.DataFrame) -> list[str]:
     """The number of trials that are pending, and of those that are predicted, which no figure draws."""
     counts = {status: int((frame["status"] == status).sum()) for status in OPEN}
-    return [f"{count} trials are {status}" for status, count in counts.items() if count]
+    return [f"{format_count(count, 'trial is', 'trials are')} {status}" for status, count in counts.items() if count]
 
 
 def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
     """Describe the run's disturbances, and count the marks that are not conclusive and those that were not checked."""
     state = describe_contention(data)
     count = int((~frame["conclusive"].astype(bool) & (frame["status"] == "ok")).sum()) if "conclusive" in frame else 0
-    reason = explain_inconclusive(data, plural=True) if count else ""
+    reason = explain_inconclusive(data, plural=count > 1) if count else ""
     # A grid of statuses has no marks.
     look = " (drawn hollow or pale)" if "value" not in frame or frame["value"].notna().any() else ""
-    inconclusive = f"{count} trials are not conclusive{look}, since {reason}" if count else ""
+    subject = format_count(count, "trial is", "trials are")
+    inconclusive = f"{subject} not conclusive{look}, since {reason}" if count else ""
     return [*filter(None, ["; ".join(filter(None, [state, inconclusive]))]), *count_unchecked(frame, look)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -36,6 +37,8 @@ _GAP, _ROW_GAP = 64, 74
 _FOOT, _STEP = 7, 11
 # The largest step between values of a linear x axis, in smallest steps.
 _GEOMETRIC = 3
+# A logarithmic axis of more decades has a line a decade.
+_MOST_DECADES = 4
 NUMBER = "abs(datum.value) < 1000 ? format(datum.value, '~r') : format(datum.value, '.3~s')"
 """The label of a number on an axis, such that 0.5 is not 500m."""
 
@@ -121,8 +124,7 @@ def _build_layers(
     x = _build_x(spec, frame)
     scale = _build_scale(spec, frame)
     y, low = (
-        alt.Y(f"{name}:Q", title=spec.value, scale=scale, axis=alt.Axis(tickCount=5, labelExpr=NUMBER))
-        for name in ("value", "low")
+        alt.Y(f"{name}:Q", title=spec.value, scale=scale, axis=_build_y_axis(frame, scale)) for name in ("value", "low")
     )
     is_text = rows.has_texts(frame[spec.x])
     axis = alt.Tooltip(f"{spec.x}:{'N' if is_text else 'Q'}", title=spec.x.replace("_", " "))
@@ -193,6 +195,20 @@ def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
         return alt.Scale(type="log", nice=False, padding=10, range=extent)
     # Padding could extend the axis of positive values below zero; a round end never does.
     return alt.Scale(zero=spec.zero, nice=True, padding=0, range=extent)
+
+
+def _build_y_axis(frame: pd.DataFrame, scale: alt.Scale) -> alt.Axis:
+    """Build the axis of values; the lines of a logarithmic one would by default stand too close."""
+    import altair as alt
+
+    if scale.type != "log":
+        return alt.Axis(tickCount=5, labelExpr=NUMBER)
+    values = frame[["value", "low", "high"]].to_numpy(float)
+    values = values[np.isfinite(values) & (values > 0)]
+    first, last = (math.floor(math.log10(end)) for end in (values.min(), values.max()))
+    digits = (1, 2, 5) if last - first < _MOST_DECADES else (1,)
+    ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
+    return alt.Axis(values=ticks, labelExpr=NUMBER, labelOverlap="greedy")
 
 
 def needs_log_axis(frame: pd.DataFrame, panel: str | None, column: str = "value") -> bool:

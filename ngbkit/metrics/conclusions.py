@@ -80,7 +80,7 @@ class Conclusions:
     verdict
         At most three sentences: the fastest with its lead, what is not conclusive, and the next step.
     details
-        The sentences behind them: every group, and what intervals allow for.
+        The sentences behind them: the groups that they only count, and what intervals allow for.
     """
 
     verdict: Sequence[str]
@@ -119,7 +119,6 @@ def conclude(data: Data) -> Conclusions:
     details = [
         *writer.describe_groups(contests),
         *writer.describe_unchecked(unchecked),
-        *writer.describe_contended(contended),
         *_describe_allowance(data),
     ]
     return Conclusions(verdict=list(filter(None, verdict)), details=details)
@@ -137,14 +136,9 @@ class _Writer:
         """Describe the fastest compilers and networks with their leads; empty if none is sure."""
         parts = []
         for subject, noun in (("compiler", "Fastest"), ("network", "Fastest network")):
-            rivals = [contest for contest in contests if contest.subject == subject]
-            winners: dict[str, list[Contest]] = {}
-            for contest in rivals:
-                if contest.conclusive:
-                    winners.setdefault(getattr(contest.first, subject), []).append(contest)
-            names = sorted(winners, key=lambda name: -len(winners[name]))
-            texts = [self._describe_wins(name, winners[name], len(rivals)) for name in names[:_MOST]]
-            texts += [f"{len(names) - _MOST} others elsewhere"] if len(names) > _MOST else []
+            winners, total = _group_wins(contests, subject), sum(contest.subject == subject for contest in contests)
+            texts = [self._describe_wins(name, wins, total) for name, wins in winners[:_MOST]]
+            texts += [f"{len(winners) - _MOST} others elsewhere"] if len(winners) > _MOST else []
             parts += [f"{noun}: {'; '.join(texts)}."] if texts else []
         return " ".join(parts)
 
@@ -193,10 +187,10 @@ class _Writer:
         return "Choose any of these: two processes of one program differ by as much."
 
     def describe_groups(self, contests: Sequence[Contest]) -> list[str]:
-        """Describe the result of each contest in a sentence, the undecided ones first; none where there is only one."""
-        if len(contests) < 2:
-            return []
-        ordered = sorted(contests, key=lambda contest: contest.conclusive)
+        """Describe each contest that the verdict only counts in a sentence, the undecided ones first."""
+        detailed = _list_detailed(contests)
+        counted = [contest for contest in contests if contest not in detailed]
+        ordered = sorted(counted, key=lambda contest: contest.conclusive)
         more = [f"{len(ordered) - _MOST_GROUPS} more groups"] if len(ordered) > _MOST_GROUPS else []
         return [*map(self._describe_group, ordered[:_MOST_GROUPS]), *more]
 
@@ -224,14 +218,22 @@ class _Writer:
             for reason, names in unchecked.items()
         ]
 
-    def describe_contended(self, contended: Sequence[str]) -> list[str]:
-        """Name the trials of which too few rounds were uncontended."""
-        if not contended:
-            return []
-        return [
-            f"{len(contended)} of {self.total} trials have too few uncontended rounds"
-            f"{f': {join_names(contended)}' if len(contended) < self.total else ''}."
-        ]
+
+def _group_wins(contests: Sequence[Contest], subject: str) -> list[tuple[str, list[Contest]]]:
+    """Group the conclusive contests of compilers or networks by their winner, the most frequent winner first."""
+    winners: dict[str, list[Contest]] = {}
+    for contest in contests:
+        if contest.subject == subject and contest.conclusive:
+            winners.setdefault(getattr(contest.first, subject), []).append(contest)
+    return sorted(winners.items(), key=lambda item: -len(item[1]))
+
+
+def _list_detailed(contests: Sequence[Contest]) -> list[Contest]:
+    """List the contests of which the verdict has the place and the lead."""
+    undecided = [contest for contest in contests if not contest.conclusive]
+    wins = [wins for subject in ("compiler", "network") for _, wins in _group_wins(contests, subject)[:_MOST]]
+    single = [group[0] for group in wins if len(group) == 1 and not _MANNERS[group[0].comparisons[0].lead.compared]]
+    return [*single, *(undecided if len(undecided) <= _MOST else [])]
 
 
 def _describe_rivals(contest: Contest) -> str:
@@ -273,7 +275,11 @@ def _name_run(data: Data) -> str:
 
 def _describe_allowance(data: Data) -> list[str]:
     """Say why the intervals of a virtual machine are as wide as they are."""
-    sampled = [node for node in nodes(data).values() if {"latency", "round"} <= set(node.variables)]
+    sampled = [
+        node
+        for node in nodes(data).values()
+        if {"latency", "round"} <= set(node.variables) and node["latency"].notnull().any()
+    ]
     hosted = dict.fromkeys(
         label
         for node in sampled

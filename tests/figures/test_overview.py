@@ -179,6 +179,16 @@ def test_factors_are_drawn_at_their_extremes():
     assert "only the smallest and the largest depth are drawn" in spec["title"]["subtitle"]
 
 
+def test_a_width_sweep_at_one_batch_size_is_one_row_of_lines():
+    """Every width is along the axis of one row, in which a line of each compiler runs."""
+    spec = drawn(synthetic.make_dataset(sweep(network("c", width=(8, 16, 32)), batch_sizes=[1])))
+
+    assert ["c"] == titles(spec)
+    assert ["width", "width"] == [panel["layer"][0]["encoding"]["x"]["title"] for panel in panels(spec)]
+    assert "batch size 1" in spec["title"]["subtitle"]
+    assert not any("smallest" in line for line in spec["title"]["subtitle"])
+
+
 def test_devices_and_nodes_have_rows_of_their_own():
     """All nodes of a tree are drawn, and titles name the device if there are several."""
     grid = sweep(network("a"), network("c", depth=(1, 2)), devices=["cpu", "orin"])

@@ -106,6 +106,15 @@ def test_a_pending_trial_is_not_drawn_as_a_failed_one() -> None:
     assert "#B3261E" in reasons
 
 
+def test_a_single_trial_is_singular() -> None:
+    """Remarks on a single trial have a verb in the singular."""
+    frame = rows.build_rows(measured(batch_sizes=[1]), rows.wrap_variable("throughput"), {})
+
+    assert ["1 trial is pending", "2 trials are pending"] == [
+        captions.describe_open(frame.head(count).assign(status="pending"))[0] for count in (1, 2)
+    ]
+
+
 def test_names_have_space_in_a_wider_font() -> None:
     """A stored picture is displayed in another font than the one it was measured in; the beginnings of names stay."""
     axis, bounded = (marks.build_name_axis(names, 200).to_dict() for names in (["x" * 29, "y"], ["x" * 90]))

@@ -1,4 +1,4 @@
-"""The overview of a run: throughput by batch size, one row per network, with the speed-up beside it."""
+"""The overview of a run: throughput by batch size or a factor, one row per network, with the speed-up beside it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NETWORKS = 16
 
 _MOST_IN_COLUMN = 5
 _WIDTH = 270
-# Of the axis of a panel with the space beside it, and of the number beside a bar, in pixels.
-_GAP, _NUMBER_WIDTH = 76, 56
+# Of the axis of a panel with the space beside it, and of a letter of the number beside a bar, in pixels.
+_GAP, _NUMBER_LETTER = 88, 5.6
 
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
@@ -37,10 +37,10 @@ _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over ide
 def overview(data: Data) -> alt.ConcatChart:
     """Throughput by batch size, one line per compiler, one row per network and device, with the speed-up beside it.
 
-    Only the smallest and the largest value of each factor with numbers are drawn, and the subtitle says so. A failed
-    trial is a mark at the bottom of its panel, whose shape shows its status. With one batch size, lines become bars.
-    Every value has its 95 % interval; one that is not conclusive (see `ngbkit.metrics.conclusive`) is hollow, or a pale
-    bar.
+    With one batch size, lines run over the factor with the most numbers, or become bars without such a factor. Only the
+    smallest and the largest value of each other factor with numbers are drawn, and the subtitle says so. A failed trial
+    is a mark at the bottom of its panel, whose shape shows its status. Every value has its 95 % interval; one that is
+    not conclusive (see `ngbkit.metrics.conclusive`) is hollow, or a pale bar.
 
     Parameters
     ----------
@@ -54,12 +54,13 @@ def overview(data: Data) -> alt.ConcatChart:
     """
     import altair as alt
 
-    frame = _build_frame(data)
+    x = _choose_axis(data)
+    frame = _build_frame(data, x)
     networks = list(dict.fromkeys(frame["network"]))
     trials = frame[frame["network"].isin(networks[:NETWORKS])]
-    look = _Look.of(trials)
+    look = _Look.of_trials(trials, x)
     panels = [_draw_row(look, part) for _, part in trials.groupby("network", sort=False)]
-    remarks = _list_remarks(data, frame, networks[NETWORKS:])
+    remarks = _list_remarks(data, frame, networks[NETWORKS:], look)
     title = captions.build_title("Throughput and speed-up", data, frame, remarks, against=["compiler"], absolute=True)
     return lines.finish(alt.concat(*panels, columns=look.columns, spacing=28), title)
 
@@ -68,7 +69,7 @@ def overview(data: Data) -> alt.ConcatChart:
 class _Look(marks.Look):
     """The encodings and axes that all panels of a figure share."""
 
-    batch_sizes: list[int]
+    x: str  # a column, along which lines run; empty for bars
     figures: list[str]
     columns: int
 
@@ -78,14 +79,13 @@ class _Look(marks.Look):
         return min(_WIDTH, lines.PAGE_WIDTH // (self.columns * len(self.figures)) - _GAP)
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, series: str = "compiler") -> _Look:
-        look = marks.Look.of(frame, series)
+    def of_trials(cls, frame: pd.DataFrame, x: str) -> _Look:
+        look = marks.Look.of(frame)
         figures = [name for name in _TITLES if frame[name].notna().any()] or ["throughput"]
         return cls(
             labels=look.labels,
-            series=series,
             statuses=look.statuses,
-            batch_sizes=marks.sort_batch_sizes(frame["batch_size"]),
+            x=x,
             figures=figures,
             columns=1 if frame["network"].nunique() < _MOST_IN_COLUMN else 2,
         )
@@ -94,7 +94,7 @@ class _Look(marks.Look):
 def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
     import altair as alt
 
-    draw = _draw_lines if len(look.batch_sizes) > 1 else _draw_bars
+    draw = _draw_lines if look.x else _draw_bars
     first, *others = (draw(look, frame, figure) for figure in look.figures)
     title = marks.draw_titles("network", frame["network"].unique(), look.width * len(look.figures))
     title.data = marks.inline(frame[["network"]].head(1))
@@ -105,17 +105,17 @@ def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "conclusive")}
     points = frame.assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
-    return lines.draw_panel(
-        lines.Lines(frame=points, x="batch_size", value=_TITLES[figure], height=180), look, look.width
-    )
+    return lines.draw_panel(lines.Lines(frame=points, x=look.x, value=_TITLES[figure], height=180), look, look.width)
 
 
 def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
     import altair as alt
 
-    most = float(frame[[figure, f"{figure}_high"]].to_numpy(float, na_value=0.0).max(initial=0.0))
-    # The longest bar leaves space for the number beside it.
-    domain = (0.0, most * look.width / (look.width - _NUMBER_WIDTH) if most > 0 else 1.0)
+    points = _build_points(frame, figure)
+    most = float(points[["value", "high"]].to_numpy(float, na_value=0.0).max(initial=0.0))
+    # The longest bar leaves space for the number beside it, so that panels are aligned.
+    bar_width = max(look.width / 3, look.width - _NUMBER_LETTER * (points["text"].str.len().max() + 2))
+    domain = (0.0, most * look.width / bar_width if most > 0 else 1.0)
     axis, scale = alt.Axis(tickCount=5, format="~s", labelBound=True), alt.Scale(domain=domain, nice=False)
     x, low, end = (
         alt.X(f"{name}:Q", title=_TITLES[figure], axis=axis, scale=scale) for name in ("value", "low", "end")
@@ -126,7 +126,7 @@ def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
         look.labels if figure == look.figures[0] else [], 220, labels=figure == look.figures[0], domain=False
     )
     y = alt.Y("compiler:N", title=None, sort=look.labels, axis=names)
-    base = alt.Chart(_embed_points(frame, figure)).encode(x, y)
+    base = alt.Chart(marks.inline(points)).encode(x, y)
     value = alt.Tooltip("text:N", title=_TITLES[figure])
     measured, missing = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
     bars = measured.mark_bar(height=13).encode(
@@ -148,32 +148,42 @@ _LABELS = ["network:N", "compiler:N"]
 _COLUMNS = ["network", "compiler", "batch_size", "status", "error"]
 
 
-def _embed_points(frame: pd.DataFrame, figure: str) -> alt.InlineData:
+def _build_points(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
     """One row per trial, including those without a value, with the text beside its bar."""
     certainty = {name: frame[f"{figure}_{name}"] for name in ("low", "high", "conclusive")}
     points = frame[_COLUMNS].assign(value=frame[figure].where(np.isfinite(frame[figure])), **certainty)
     columns = zip(points["value"], points["low"], points["high"], points["conclusive"], strict=True)
     points["text"] = [str(Estimate(*values)) for values in columns]
     uncompared = points["status"].isin(MEASURED) & points["value"].isna()
-    return marks.inline(points.assign(why=points["status"].mask(uncompared, "not compared")))
+    return points.assign(why=points["status"].mask(uncompared, "not compared"))
 
 
-def _build_frame(data: Data) -> pd.DataFrame:
+def _choose_axis(data: Data) -> str:
+    """Choose the column along which lines run: the batch size, or the factor with the most numbers if there is one."""
+    parts = list(nodes(data).values())
+    if len({size for node in parts for size in node["batch_size"].values}) > 1:
+        return "batch_size"
+    factors = set.intersection(*(set(_list_numeric_factors(node)) for node in parts))
+    levels = {name: len({value for node in parts for value in node[name].values}) for name in sorted(factors)}
+    return max((name for name in levels if levels[name] > 1), key=levels.__getitem__, default="")
+
+
+def _build_frame(data: Data, x: str) -> pd.DataFrame:
     """The trials to draw, with the names of their networks."""
     import pandas as pd
 
     with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
     frames = []
     for node in nodes(data).values():
-        table = build_trial_table(_select_extremes(node))
+        table = build_trial_table(_select_extremes(node, x))
         table["conclusive"] = table["throughput_conclusive"]
-        table["network"] = rows.name_networks(table, factor_dims(node), with_device)
+        table["network"] = rows.name_networks(table, [name for name in factor_dims(node) if name != x], with_device)
         frames.append(table)
     return pd.concat(frames, ignore_index=True)
 
 
-def _select_extremes(node: xr.Dataset) -> xr.Dataset:
-    for dim in _list_numeric_factors(node):
+def _select_extremes(node: xr.Dataset, x: str) -> xr.Dataset:
+    for dim in _list_reduced(node, x):
         values = node[dim].values
         node = node.isel({dim: sorted({int(values.argmin()), int(values.argmax())})})
     return node
@@ -184,16 +194,21 @@ def _list_numeric_factors(node: xr.Dataset) -> list[str]:
     return [dim for dim in factor_dims(node) if node[dim].dtype.kind != "O"]
 
 
-def _list_remarks(data: Data, frame: pd.DataFrame, omitted: Sequence[str]) -> list[str]:
+def _list_reduced(node: xr.Dataset, x: str) -> list[str]:
+    """List the factors of which only the extremes are drawn."""
+    return [dim for dim in _list_numeric_factors(node) if dim != x and node.sizes[dim] > 2]
+
+
+def _list_remarks(data: Data, frame: pd.DataFrame, omitted: Sequence[str], look: _Look) -> list[str]:
     """The remarks of this figure, one per line."""
     remarks = []
     batch_sizes = set(frame["batch_size"])
     if frame[[f"{name}_low" for name in _TITLES]].notna().any(axis=None):
-        remarks.append(f"{'bars' if len(batch_sizes) > 1 else 'strokes'}: 95 % intervals")
+        remarks.append(f"{'bars' if look.x else 'strokes'}: 95 % intervals")
     if len(batch_sizes) == 1:
         remarks.append(f"batch size {batch_sizes.pop()}")
     every = nodes(data).values()
-    reduced = dict.fromkeys(dim for node in every for dim in _list_numeric_factors(node) if node.sizes[dim] > 2)
+    reduced = dict.fromkeys(dim for node in every for dim in _list_reduced(node, look.x))
     if reduced:
         remarks.append(f"only the smallest and the largest {' and '.join(reduced)} are drawn")
     if omitted:
