@@ -76,7 +76,7 @@ class Texts:
         return fit_output("\n".join([*filter(None, [self.title]), *lines, *sentences]))
 
     def to_html(self) -> str:
-        """Render one element without script or request, readable on light and dark pages."""
+        """Render a table and its notes without script or request, readable on light and dark pages."""
         caption = f'<caption style="text-align: left; font-weight: bold;">{escape(self.title)}</caption>'
         head = "".join(
             f'<th style="{self._style(index)}">{escape(name)}</th>' for index, name in enumerate(self.header)
@@ -89,7 +89,7 @@ class Texts:
         )
         # A long note in a row of the table would stretch its columns.
         notes = "<br>".join(map(escape, self.notes))
-        return f'<div>{table}<p style="{_NOTES}">{notes}</p></div>' if notes else table
+        return f'{table}<p style="{_NOTES}">{notes}</p>' if notes else table
 
     def _find_width(self) -> int:
         """Find the width of the table with one line a row, in letters."""

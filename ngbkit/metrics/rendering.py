@@ -32,7 +32,7 @@ def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
 
 
 def to_html(frame: pd.DataFrame) -> str:
-    """Render a frame as one HTML element without scripts or requests, readable on light and dark pages."""
+    """Render a frame as HTML without scripts or requests, readable on light and dark pages."""
     return _format_texts(frame).to_html()
 
 

@@ -32,7 +32,7 @@ def test_from_a_form_to_a_chart_and_a_cell(open_notebook: Open, network: str) ->
     find_button(notebook, "Run").click()
     expect_status(notebook, "has ended; ds is its dataset")
     expect(notebook.page.get_by_label("status of the trials")).to_contain_text("●●")
-    expect(notebook.page.get_by_role("img", name="Throughput and speed-up")).to_be_visible()
+    expect(notebook.page.locator(".vega-embed .marks")).to_be_visible()
     notebook.screenshot("sweep-panel")
     code = f"{cell.replace('-o ds', '-o again')}\nprint(ds.sizes, [ds[name].equals(again[name]) for name in ds.coords])"
     notebook.page.evaluate(
