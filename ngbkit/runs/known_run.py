@@ -55,7 +55,7 @@ class KnownRun:
     facts: Mapping[str, Any]
     # The names in the earlier sweep by those in the new one.
     names: Mapping[str, str]
-    # The measurements that are left out, since other work slowed too many of their rounds.
+    # The measurements that are left out: other work slowed too many of their rounds, or their run was stopped.
     inconclusive: int = 0
 
     @classmethod
@@ -84,9 +84,9 @@ class KnownRun:
             records={
                 trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
                 for record in present
-                if not isinstance(record, Measurement) or is_conclusive(record)
+                if _is_usable(record)
             },
-            inconclusive=sum(isinstance(record, Measurement) and not is_conclusive(record) for record in present),
+            inconclusive=sum(not _is_usable(record) for record in present),
             facts=dict(_rename_facts(facts, sweep, names)),
             names=names,
         )
@@ -148,6 +148,11 @@ class KnownRun:
 def _is_certain(record: Record) -> bool:
     """Return whether a trial was measured, or failed as another attempt would."""
     return isinstance(record, Measurement) or record.status in _LASTING
+
+
+def _is_usable(record: Record) -> bool:
+    """Return whether a measurement is conclusive and complete; a failure is what it is."""
+    return not isinstance(record, Measurement) or (is_conclusive(record) and not record.stopped)
 
 
 def _adapt(record: Record, trial: Trial, run_id: str) -> Record:

@@ -30,6 +30,8 @@ class Progress:
         Expected seconds until the end; None while it is unknown of a device, as of one that waits for its turn.
     other_work
         What runs beside the measurement, such as ``"46 % of all cores (python)"``; empty if that is little.
+    short
+        Number of recorded trials that were stopped before they had all of their samples.
     seconds
         The seconds of each step (starting, preparing, compiling, measuring), on the device that they took longest.
     """
@@ -41,6 +43,7 @@ class Progress:
     text: str
     remaining_s: float | None
     other_work: str = ""
+    short: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -58,6 +61,7 @@ class ProgressTracker:
         by_device: dict[str, dict[str, Trial]] = {}
         for trial_id, trial in trials.items():
             by_device.setdefault(trial.device, {})[trial_id] = trial
+        self._short: set[str] = set()
         self._totals = {device: len(part) for device, part in by_device.items()}
         self._times_left = {device: TimeLeft(part, finished=self._statuses) for device, part in by_device.items()}
         self._texts = dict.fromkeys(by_device, "starting")
@@ -70,12 +74,13 @@ class ProgressTracker:
         with self._lock:
             return dict(self._statuses)
 
-    def record(self, trial_id: str, status: str) -> None:
+    def record(self, trial_id: str, status: str, *, is_short: bool = False) -> None:
         """Count a record, unless its trial does not belong to the run, as an anchor's does not."""
         trial = self._trials.get(trial_id)
         if trial is not None:
             with self._lock:
                 self._statuses[trial_id] = status
+                (self._short.add if is_short else self._short.discard)(trial_id)
                 self._times_left[trial.device].finish(trial_id)
 
     def prepare(self, device: str) -> None:
@@ -118,6 +123,7 @@ class ProgressTracker:
             estimates = [self._times_left[label].estimate_s() for label in devices]
             done = sum(self._times_left[label].share * self._totals[label] for label in devices)
             seconds = [self._times_left[label].seconds for label in devices]
+            short = sum(self._trials[trial_id].device in devices for trial_id in self._short)
         busy = {label: text for label in devices if (text := self._other_work[label])}
         is_named = device is None and len(self._totals) > 1
         return Progress(
@@ -128,5 +134,6 @@ class ProgressTracker:
             text=self._text if device is None else self._texts[device],
             remaining_s=None if None in estimates else max((seconds or 0.0 for seconds in estimates), default=None),
             other_work=", ".join(f"{text} of {label}" if is_named else text for label, text in busy.items()),
+            short=short,
             seconds=max(seconds, key=lambda steps: sum(steps.values()), default={}),
         )

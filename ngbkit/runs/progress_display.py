@@ -50,6 +50,8 @@ def describe_progress(progress: RunProgress, ended: bool) -> str:
         line += f", {failed} without a result"
     if unchecked:
         line += f", {unchecked} not checked"
+    if progress.short:
+        line += f", {progress.short} with fewer samples"
     if progress.remaining_s is not None and not ended:
         line += f", about {format_duration(progress.remaining_s)} left"
     if ended:
@@ -73,8 +75,9 @@ def describe_interrupt(run: Run, dataset: str | None = None, then: str = "") -> 
     progress = run.progress
     result = f"; `{dataset}` is their dataset" if dataset else "; they are kept" if progress.done else ""
     following = f" and then: `{then.format(run=run.id)}`" if then else ""
+    complete, part = progress.done - progress.short, f", and within {progress.short} more" if progress.short else ""
     return (
-        f"stopped after {progress.done} of {progress.total} trials{result}. Resume with: `ngbkit resume {run.id}`"
+        f"stopped after {complete} of {progress.total} trials{part}{result}. Resume with: `ngbkit resume {run.id}`"
         f"{following}"
     )
 

@@ -123,7 +123,9 @@ class Run:
         # The measurements of these are replaced one by one, so that none is lost if this run is stopped.
         bundles = [bundle for device in sweep.devices for bundle in sweep.bundles(device)]
         retried = list_inconclusive(bundles, self._journal.records()) if INCONCLUSIVE in self._retry else ()
-        self._retry_ids = frozenset(retried) | (settling.trial_ids if settling is not None else set())
+        self._retry_ids = frozenset(retried) | (
+            settling.trial_ids if settling is not None else self._journal.list_stopped()
+        )
         self._replaced: set[str] = set()
         self._contents = Contents(run_id, sweep, self._world) if is_new else None
         self._reuses = reuses
@@ -177,7 +179,7 @@ class Run:
             self._changed.wait(timeout_s)
 
     def stop(self) -> None:
-        """Ask the run to stop, and return at once. Trials in flight are dropped; all measurements are kept."""
+        """Ask the run to stop, and return at once. All measurements are kept, trials in flight with fewer samples."""
         if self.state in ("starting", "running"):  # one that has just finished stays so
             self.state = "stopping"
         self._stop.set()
@@ -322,7 +324,7 @@ class Run:
         for event in events:
             if event["kind"] == "record":
                 record = next(unshown)
-                self._tracker.record(record.trial_id, record.status)
+                self._tracker.record(record.trial_id, record.status, is_short=records.is_stopped(record))
                 if isinstance(record, records.Measurement) and record.foreign_percent is not None:
                     state = describe_other_work({"other_busy_percent": record.foreign_percent})
                     self._tracker.set_other_work(event["device"], state)
@@ -334,10 +336,11 @@ class Run:
 
     def _join(self, record: Record) -> Record:
         """Join the record of a trial that was measured once more with the earlier one."""
-        if record.trial_id not in self._joined:
-            self._joined.add(record.trial_id)
+        join = records.join if record.trial_id in self._joined else records.replace_by
+        self._joined.add(record.trial_id)
+        if join is records.replace_by and not records.is_stopped(record):
             return record
-        return next((records.join(earlier, record) for earlier in self._journal.records([record.trial_id])), record)
+        return next((join(earlier, record) for earlier in self._journal.records([record.trial_id])), record)
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]

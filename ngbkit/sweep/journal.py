@@ -30,6 +30,9 @@ __all__ = ["FORMAT", "Entry", "Journal", "encode"]
 Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarray"]
 """A record, its latencies and its rounds: of a journal they are arrays, and the record itself has none."""
 
+# In the JSON of a record that is, and perhaps of others: most need not be decoded.
+_STOPPED = '"stopped":true'
+
 
 class Journal:
     """The journal in the file at `path`, held for writing until it is closed.
@@ -127,6 +130,11 @@ class Journal:
     def statuses(self) -> dict[str, str]:
         """The status of every trial whose record is as it was written."""
         return {row[0]: row[1] for row in self._read("SELECT * FROM results") if is_intact("results", row)}
+
+    def list_stopped(self) -> set[str]:
+        """List the trials whose run was stopped before they had all of their samples."""
+        rows = self._read("SELECT trial_id FROM results WHERE instr(record, ?)", (_STOPPED,))
+        return {record.trial_id for record in self.records({row[0] for row in rows}) if records.is_stopped(record)}
 
     def unfinished(self, phase: str) -> Mapping[str, int]:
         """Count how often each trial entered that phase and its process ended within it; 0 for all others."""

@@ -108,6 +108,8 @@ class Measurement:
         Seconds since the epoch.
     origin
         The id of the earlier run that it was taken over from; empty for a trial of the run itself.
+    stopped
+        Whether its run was stopped before it had all of its samples: a resumed run measures it again.
     """
 
     trial_id: Line
@@ -200,6 +202,7 @@ class Measurement:
             "NaN where it does not tell; that of packages includes idle power and other work",
         ),
     )
+    stopped: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     started_at: Seconds = 0.0
     origin: Line = ""
@@ -273,7 +276,21 @@ def join(first: Record, second: Record) -> Record:
             *first.contended_samples,
             *(places[index] for index in second.contended_samples if index in places),
         ),
+        stopped=first.stopped and second.stopped,
     )
+
+
+def is_stopped(record: Record) -> bool:
+    """Return whether the run of a measured trial was stopped before it had all of its samples."""
+    return isinstance(record, Measurement) and record.stopped
+
+
+def replace_by(first: Record, second: Record) -> Record:
+    """Replace a record of a trial by that of another attempt, unless this was stopped without more rounds."""
+    if not isinstance(first, Measurement) or not isinstance(second, Measurement) or not second.stopped:
+        return second
+    is_longer = first.stopped and len(frozenset(first.rounds)) < len(frozenset(second.rounds))
+    return second if is_longer else first
 
 
 def to_json(record: Record) -> dict[str, Any]:

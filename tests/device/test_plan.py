@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.device import plan
 from ngbkit.device.groups import bench
+from ngbkit.device.groups.worker import Worker
 from ngbkit.device.isolation.channel import Message
 from ngbkit.device.isolation.servers import Child
 from ngbkit.device.isolation.settings import MALLOC_THRESHOLDS, SPIN_COUNT
@@ -191,6 +193,33 @@ def test_rounds_of_another_session_have_other_numbers(mlp: Workload) -> None:
     assert isinstance(first, Measurement)
     assert isinstance(second, Measurement)
     assert not set(first.rounds) & set(second.rounds)
+
+
+def test_a_stopped_plan_records_the_rounds_that_all_have_had(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is stopped within a round keeps those before it, and the next plan measures all samples."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=20, threads=1)
+    time_turn, turns = Worker.time_turn, count()
+
+    def stop_within_round(worker: Worker, *arguments: Any) -> None:
+        if next(turns) == 9:
+            raise InterruptedError
+        time_turn(worker, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "time_turn", stop_within_round)
+        state = plan.carry_out(build_spec(sweep), lambda _event: None)
+    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+        stopped = [record for record in journal.records() if isinstance(record, Measurement)]
+        listed = journal.list_stopped()
+    complete, _ = carry_out(sweep)
+
+    assert "stopped" == state
+    assert [{0, 1, 2, 3}] * 2 == [set(record.rounds) for record in stopped]
+    assert [(True, 1)] * 2 == [(record.stopped, record.looks) for record in stopped]
+    assert listed == {trial.id for trial in sweep.trials()}
+    for record in complete.values():
+        assert isinstance(record, Measurement)
+        assert (20, False, 0) == (len(record.latency_s), record.stopped, record.looks)
 
 
 def test_statuses_that_are_retried_are_run_again(mlp: Workload) -> None:

@@ -38,7 +38,7 @@ def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
 
 
 def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Workload) -> None:
-    """The dataset of a stopped run has `pending` trials, and that of the resumed run has none, on the same device only.
+    """The dataset of a stopped run lacks samples, and that of the resumed run has all, on the same device only.
 
     A label stands for one device in one state; its earlier measurements stay as they are.
     """
@@ -63,8 +63,8 @@ def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Worklo
     complete = resumed.result()
 
     assert ("stopped", "finished") == (run.state, resumed.state)
-    assert {"ok", "pending"} == set(partial["status"].values.ravel())
-    assert {"ok"} == set(complete["status"].values.ravel())
+    assert 60 > partial["latency"].sel(batch_size=2).notnull().sum("repeat").max()
+    assert [60] * 4 == complete["latency"].notnull().sum("repeat").values.ravel().tolist()
     assert partial["latency"].sel(batch_size=1).equals(complete["latency"].sel(batch_size=1))
 
 
@@ -125,6 +125,23 @@ def test_groups_that_are_not_conclusive_are_measured_again(mlp: Workload) -> Non
     stopped.wait()
     # A measurement stays until another replaces it.
     assert before == load_records(stopped)
+
+
+def test_a_trial_that_was_stopped_is_measured_again(mlp: Workload) -> None:
+    """A resumed run measures what was stopped, and keeps it where it is stopped again with fewer rounds."""
+    run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=8, threads=1).start()
+    run.result()
+    with Journal(run.folder / "journal.sqlite") as journal:
+        journal.finish([replace(load_records(run)[name, 2], stopped=True) for name in ("identity", "onnxruntime")])
+    before = load_records(run)
+    again = runs.resume(run.id)
+    again.result()
+    after = load_records(again)
+
+    assert [before[name, 1] for name in ("identity", "onnxruntime")] == [
+        after[name, 1] for name in ("identity", "onnxruntime")
+    ]
+    assert not any(after[name, 2].stopped for name in ("identity", "onnxruntime"))
 
 
 def test_an_error_of_any_text_costs_its_own_trial_alone(mlp: Workload) -> None:

@@ -44,6 +44,33 @@ def test_a_record_survives_json(record: Record) -> None:
     assert record == records.from_json(json.loads(json.dumps(records.to_json(record))))
 
 
+@pytest.mark.parametrize(
+    ("earlier", "rounds", "stopped", "is_replaced"),
+    [
+        (MEASUREMENT, (0,), False, True),
+        (MEASUREMENT, (0, 1, 2), True, False),
+        (replace(MEASUREMENT, stopped=True), (0,), True, False),
+        (replace(MEASUREMENT, stopped=True), (0, 1, 2), True, True),
+        (FAILURE, (0,), True, True),
+    ],
+)
+def test_a_stopped_attempt_replaces_no_longer_one(
+    earlier: Record, rounds: tuple[int, ...], stopped: bool, is_replaced: bool
+) -> None:
+    """A complete measurement stays, and of two that were stopped the one with more rounds."""
+    later = replace(MEASUREMENT, latency_s=(0.1,) * len(rounds), rounds=rounds, contended_samples=(), stopped=stopped)
+
+    assert (later if is_replaced else earlier) == records.replace_by(earlier, later)
+
+
+def test_a_joined_measurement_is_stopped_only_if_both_are() -> None:
+    """A complete measurement remains complete with the rounds of a session that was stopped."""
+    rounds = replace(MEASUREMENT, rounds=(5, 6), stopped=True)
+
+    assert not records.is_stopped(records.join(MEASUREMENT, rounds))
+    assert records.is_stopped(records.join(replace(MEASUREMENT, stopped=True), rounds))
+
+
 def test_a_measurement_whose_outputs_were_not_compared_says_so_in_its_status() -> None:
     """The reason is its error, in the record and after a journey through JSON."""
     read = records.from_json(json.loads(json.dumps(records.to_json(UNCHECKED))))

@@ -31,7 +31,8 @@ class Bench(Loader):
     def measure(self, bundle: Bundle) -> None:
         """Measure every trial of a bundle that has no record, until it has one.
 
-        InterruptedError if the run is to stop: trials in flight then have no record and do not count as attempted.
+        InterruptedError if the run is to stop: trials in flight then have a record of the rounds so far, and do not
+        count as attempted.
         """
         jobs = [job for group in bundle.groups for job in self._list_jobs(group)]
         pending = [job for job in jobs if not job.trial.beside]
@@ -170,7 +171,19 @@ class Bench(Loader):
                 ],
             ),
         )
-        interleaving.run(workers)
+        try:
+            interleaving.run(workers)
+        except InterruptedError:
+            self._record_shared_rounds(workers, get_baseline_rmse)
+            raise
+
+    def _record_shared_rounds(self, workers: Sequence[Worker], get_baseline_rmse: Callable[[Worker], float]) -> None:
+        """Record the rounds that all workers without a record have had: their ratios stay those of the same rounds."""
+        active = [worker for worker in workers if worker.trial.id not in self._finished]
+        shared = set.intersection(*(worker.list_rounds() for worker in active)) if active else set()
+        for worker in active if shared else ():
+            worker.drop_rounds(shared)
+        self._finish([worker.stop(get_baseline_rmse(worker)) for worker in active if shared])
 
     def _conclude(self, workers: Sequence[Worker], get_baseline_rmse: Callable[[Worker], float]) -> None:
         """Record and end workers after their last turns; their compilers explain their work at once, if memory allows.

@@ -30,7 +30,8 @@ class Loader(Preparer):
 
     def __post_init__(self) -> None:
         Preparer.__post_init__(self)
-        self._finished = (set(self.journal.statuses()) | self.spec.have) - self.spec.beside_ids
+        recorded = set(self.journal.statuses()) - self.journal.list_stopped()
+        self._finished = (recorded | self.spec.have) - self.spec.beside_ids
         sweep = self.spec.sweep
         self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
         tuned = {label for label in sweep.compilers if tuning.is_tuned(self._load_compiler(label), label)}

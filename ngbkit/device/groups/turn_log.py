@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
+from itertools import compress
 from statistics import median
 
 import numpy as np
@@ -55,6 +57,17 @@ class TurnLog:
             return 0.0
         usual = float(np.quantile(self._activity, _USUAL_QUANTILE))
         return max(0.0, 1 - active / usual) if usual > 0 else 0.0
+
+    def list_rounds(self) -> set[int]:
+        """List the rounds so far, contended ones too."""
+        return set(self._rounds)
+
+    def drop_rounds(self, shared: Container[int]) -> None:
+        """Drop the samples of all rounds but these."""
+        is_shared = [number in shared for number in self._rounds]
+        self._latency_s = list(compress(self._latency_s, is_shared))
+        self._contended = list(compress(self._contended, is_shared))
+        self._rounds = list(compress(self._rounds, is_shared))
 
     @property
     def contended_share(self) -> float:

@@ -156,6 +156,11 @@ class Worker(TurnLog):
         """Summarize the samples so far, without a message to the child."""
         return self._build_measurement(baseline_rmse, self.meter.summarize(), {})
 
+    def stop(self, baseline_rmse: float) -> Measurement:
+        """Summarize the samples of a run that is stopped, perhaps since they look good, as a rule would stop it."""
+        self.looks = max(1, self.looks)
+        return replace(self.summarize(baseline_rmse), stopped=True)
+
     def _build_measurement(self, baseline_rmse: float, use: Use, explanation: Mapping[str, Any]) -> Measurement:
         precision = self._loaded["contract"]["precision"]
         return Measurement(
