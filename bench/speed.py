@@ -1,11 +1,15 @@
-"""Measures the speed of ngbkit itself: ``make bench``.
+"""Measures the speed of ngbkit itself: ``make bench``, or ``python bench/speed.py cell harness`` for some of its parts.
 
-Run it on a quiet machine. It prints one line per figure, beside the target of the design, and asserts nothing.
+Run it on a quiet machine. It prints a table of all figures, beside the targets of the design and what else ran, and it
+asserts nothing. `results/speed.json` keeps them: without names it measures the parts that this commit lacks.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -13,12 +17,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-PLUGINS = Path(__file__).parents[1] / "tests" / "plugins"
+from ngbkit.hardware import conditions
+
+ROOT = Path(__file__).parents[1]
+PLUGINS = ROOT / "tests" / "plugins"
+RESULTS = ROOT / "results" / "speed.json"
 
 _CELL = """%%ngbench -c identity,onnxruntime,openvino -b 1,4
 import torch
@@ -30,19 +39,65 @@ input_shape = (3, 64, 64)
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table; `target` is None for a part of another figure."""
+
+    title: str
+    value: float
+    unit: str
+    target: float | None
+
+    def format(self) -> str:
+        target = "" if self.target is None else f"target {self.target:g}"
+        return f"{self.title:66s} {self.value:8.3f} {self.unit:12s} {target:12s}"
+
+
+_figures: list[Figure] = []
+
+
 def main() -> None:
-    """Measure the figures named on the command line, or all of them."""
-    chosen = sys.argv[1:] or list(FIGURES)
+    """Measure the parts named on the command line, or those without figures of this commit, and print all."""
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        parts = stored["parts"] if stored.get("commit") == commit else {}
+        for name in sys.argv[1:] or [name for name in PARTS if name not in parts]:
+            parts[name] = measure_part(name)
+            RESULTS.write_text(json.dumps({"commit": commit, "parts": parts}, indent=1))
+    print()
+    for part in parts.values():
+        for index, fields in enumerate(part["figures"]):
+            print(Figure(**fields).format(), "" if index else part["disturbance"])
+
+
+def measure_part(name: str) -> dict[str, Any]:
+    """Measure a part in a state folder of its own; return its figures and what else ran just before and after it."""
+    _figures.clear()
+    before = describe_disturbance()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["NGBKIT_STATE_DIR"] = folder
         sys.path.insert(0, str(PLUGINS))
-        for name in chosen:
-            FIGURES[name]()
+        PARTS[name]()
+    return {
+        "figures": [asdict(figure) for figure in _figures],
+        "disturbance": f"beside {before} before, {describe_disturbance()} after",
+    }
 
 
-def report(title: str, value: float, unit: str, target: float) -> None:
-    """Print one line of the report."""
-    print(f"{title:66s} {value:8.3f} {unit:12s} target {target:g}", flush=True)
+def describe_disturbance() -> str:
+    """Describe what runs on this machine, in percent of all cores."""
+    observed = conditions.observe(1.0)
+    names = " ".join(observed["busiest"])
+    return f"{observed['other_busy_percent'] or 0:.0f} % ({names})" if names else "nothing"
+
+
+def report(title: str, value: float, unit: str, target: float | None) -> None:
+    """Add a figure, and print it."""
+    _figures.append(Figure(title, value, unit, target))
+    print(_figures[-1].format(), flush=True)
 
 
 def time_interleaved(rounds: int, **codes: str) -> dict[str, list[float]]:
@@ -94,7 +149,7 @@ def measure_harness() -> None:
 
     def measure() -> float:
         compilers = ["identity", "torchscript", "onnxruntime", "openvino"]
-        run = Sweep("resnet18", compilers, [1, 2], repeats=20).start()
+        run = Sweep("resnet18", compilers, [1, 2], repeats=20).start(again=True)
         began = time.perf_counter()
         run.result()
         wall = time.perf_counter() - began
@@ -131,42 +186,59 @@ def measure_child_start() -> None:
     report("a child of a warm fork server with torch, to its first answer", min(times), "s", 0.1)
 
 
-def measure_iterations() -> None:
+_JOIN = """import threading
+for thread in threading.enumerate():
+    if thread.name == "ngbkit-preload":
+        thread.join()
+"""
+
+
+def measure_cells() -> None:
     """Cells of one small network with three compilers in a kernel: the first, changed ones, and one unchanged."""
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel()
     try:
+        began = time.perf_counter()
         client.execute_interactive("%load_ext ngbkit")
-        time.sleep(5)  # as somebody types
-        first = _run_cell(client, 8)
-        changed = [_run_cell(client, width) for width in (16, 24, 32)]
-        unchanged = _run_cell(client, 32)
+        client.execute_interactive(_JOIN, timeout=120)
+        report("torch and the runtimes are preloaded after %load_ext", time.perf_counter() - began, "s", 15)
+        first = _run_cell(client, _CELL.format(width=8))
+        changed = [_run_cell(client, _CELL.format(width=width)) for width in (16, 24, 32)]
+        unchanged = _run_cell(client, _CELL.format(width=32))
+        commented = _run_cell(client, _CELL.format(width=32).replace("input_shape", "# wide enough\ninput_shape"))
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-    for title, (table_s, end_s), targets in (
+    for title, (table_s, end_s, _), targets in (
         ("the first cell of a kernel", first, (15, 20)),
-        ("a changed cell, the fastest of three", min(changed), (10, 10)),
+        ("a changed network, the fastest of three", min(changed), (10, 10)),
         ("an unchanged cell", unchanged, (2, 2)),
+        ("a changed comment", commented, (2, 2)),
     ):
         report(f"{title}, to its first table", table_s, "s", targets[0])
         report(f"{title}, to its end", end_s, "s", targets[1])
+    for seconds, step in re.findall(r"(\d+) s (\w+)", min(changed)[2]):
+        report(f"  of the changed network: {step}", float(seconds), "s", None)
 
 
-def _run_cell(client: Any, width: int) -> tuple[float, float]:
-    """Run a cell with a network of that width; return the seconds to its first table and to its end."""
+def _run_cell(client: Any, cell: str) -> tuple[float, float, str]:
+    """Run a cell; return the seconds to its first table and to its end, and where they went, as its result says."""
     began = time.perf_counter()
     tables = []
+    steps = ""
 
     def listen(message: dict[str, Any]) -> None:
-        if "<table" in message["content"].get("data", {}).get("text/html", ""):
+        nonlocal steps
+        html = message["content"].get("data", {}).get("text/html", "")
+        if "<table" in html:
             tables.append(time.perf_counter() - began)
+        steps = next(iter(re.findall(r"\(([^()]* s measuring[^()]*)\)", html)), steps)
 
-    reply = client.execute_interactive(_CELL.format(width=width), output_hook=listen, timeout=600)
+    reply = client.execute_interactive(cell, output_hook=listen, timeout=600)
     if reply["content"]["status"] != "ok" or not tables:
         raise RuntimeError(f"the cell gave no table: {reply['content']}")
-    return tables[0], time.perf_counter() - began
+    return tables[0], time.perf_counter() - began, steps
 
 
 def measure_idle_load() -> None:
@@ -276,16 +348,16 @@ def _write_mlp() -> str:
     return str(path)
 
 
-FIGURES: dict[str, Callable[[], None]] = {
-    "importing": measure_import,
-    "loading": measure_load,
-    "starting": measure_start,
-    "children": measure_child_start,
-    "iterations": measure_iterations,
+PARTS: dict[str, Callable[[], None]] = {
+    "import": measure_import,
+    "load": measure_load,
+    "start": measure_start,
+    "child": measure_child_start,
+    "cell": measure_cells,
     "harness": measure_harness,
-    "idling": measure_idle_load,
-    "assembling": measure_assembly,
-    "estimating": measure_estimates,
+    "idle": measure_idle_load,
+    "assemble": measure_assembly,
+    "estimate": measure_estimates,
 }
 
 if __name__ == "__main__":
