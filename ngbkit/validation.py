@@ -323,6 +323,8 @@ def _build_record(kind: Any) -> Parser:
         required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
 
     def parse_record(value: Any) -> Any:
+        if type(value) is kind:  # it is parsed already
+            return value
         items = _require(value, Mapping, "an object")
         if not required <= items.keys():
             raise SchemaError(f"it has no {min(required - items.keys())}")

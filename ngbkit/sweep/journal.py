@@ -34,6 +34,10 @@ Entry = tuple[Record, "Sequence[float] | np.ndarray", "Sequence[int] | np.ndarra
 _STOPPED = '"stopped":true'
 
 
+_INFINITE = np.array(np.inf, "<f8").view("<u8")[()]
+_LARGEST = np.iinfo(np.int32).max
+
+
 class Journal:
     """The journal in the file at `path`, held for writing until it is closed.
 
@@ -224,9 +228,16 @@ def _decode(row: Row) -> Entry:
         raise JournalError(f"invalid record: got one of trial {record.trial_id}; expected {trial_id}.")
     if len(samples) != len(numbers):
         raise JournalError(f"invalid record: got {len(samples)} samples and {len(numbers)} rounds; expected as many.")
-    if len(samples) and not (samples.min() >= 0 and samples.max() < np.inf and numbers.min() >= 0):
+    if len(samples) and not _are_valid(samples, numbers):
         raise JournalError("invalid record: got samples or rounds that are no numbers of at least 0.")
     return record, samples, numbers
+
+
+def _are_valid(samples: np.ndarray, numbers: np.ndarray) -> bool:
+    """Return whether all samples are finite and none of the numbers is negative."""
+    # As unsigned integers, bits of negative, infinite and missing numbers are larger than those of any other number.
+    largest = np.maximum.reduce(samples.view("<u8")), np.maximum.reduce(numbers.view("<u4"))
+    return bool(largest[0] < _INFINITE and largest[1] <= _LARGEST)
 
 
 def _check(table: str, row: Row) -> Row:

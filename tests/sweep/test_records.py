@@ -93,3 +93,12 @@ def test_what_is_no_record_is_refused(change: dict[str, Any], text: str) -> None
     """A stranger's JSON does not become a measurement."""
     with pytest.raises(JournalError, match=text):
         records.from_json({**records.to_json(FAILURE), **change})
+
+
+def test_a_contract_is_checked_after_an_equal_one() -> None:
+    """1 equals True, and is still refused where True is expected."""
+    row = records.to_json(MEASUREMENT)
+    records.from_json(row)
+
+    with pytest.raises(JournalError, match="contract: synchronised: got 1; expected True or False"):
+        records.from_json({**row, "contract": {**row["contract"], "synchronised": 1}})
