@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from ngbkit.hardware import conditions
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = ROOT / "tests" / "plugins"
+SHELL = Path(sys.executable).with_name("ngbkit")
 RESULTS = ROOT / "results" / "speed.json"
 
 _CELL = """%%ngbench -c identity,onnxruntime,openvino -b 1,4
@@ -264,23 +266,59 @@ def measure_idle_load() -> None:
 
 
 def measure_assembly() -> None:
-    """A dataset of 100,000 trials of 30 samples from a journal, and its BSR."""
+    """A dataset of 100,000 trials of 30 samples from a journal and from a file, and its BSR."""
     import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`
-    from ngbkit.api import Sweep
-    from ngbkit.dataset import synthetic
+    from ngbkit.dataset import storage, synthetic
     from ngbkit.dataset.assembly import assemble_journal
     from ngbkit.sweep.journal import Journal
-    from ngbkit.workloads.base import Workload
 
-    networks = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(2500)]
-    compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino"]
-    sweep = Sweep(networks, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=30)
+    sweep = _build_sweep(2500)
     with tempfile.TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         journal.finish(synthetic.make_records(sweep))
         with report_duration(f"a dataset of {len(sweep):,} trials from a journal", 5):
             data = assemble_journal(sweep, journal)
+        file = storage.save(data, Path(folder) / "data.nc")
+        with report_duration("the same from a file", 5):
+            storage.load(file)
     with report_duration("its BSR", 1):
         data.ngb.bsr()
+
+
+def measure_display() -> None:
+    """`ngbkit show` of a file of 20,000 trials, with its tables and its verdict."""
+    from ngbkit.dataset import storage, synthetic
+
+    sweep = _build_sweep(500)
+    file = storage.save(synthetic.make_dataset(sweep), Path(os.environ["NGBKIT_STATE_DIR"]) / "shown.nc")
+    with report_duration(f"`ngbkit show` of {len(sweep):,} trials", 2):
+        subprocess.run([SHELL, "show", file], check=True, stdout=subprocess.DEVNULL)
+
+
+def measure_listing() -> None:
+    """`ngbkit runs` with 10,000 runs, whose summaries the index has."""
+    from ngbkit.api import Sweep
+    from ngbkit.cluster import engines
+    from ngbkit.runs.folders import get_runs_dir
+
+    run = Sweep(_write_mlp(), ["identity"], [1], repeats=10).start()
+    run.result()
+    engines.close()
+    for number in range(10_000):
+        shutil.copytree(run.folder, get_runs_dir() / f"20250101-000000-{number:04x}")
+    time.sleep(3)  # the index trusts no file that was just written
+    subprocess.run([SHELL, "runs", "--all"], check=True, stdout=subprocess.DEVNULL)
+    with report_duration("`ngbkit runs` of 10,000 runs", 1):
+        subprocess.run([SHELL, "runs"], check=True, stdout=subprocess.DEVNULL)
+
+
+def _build_sweep(networks: int, repeats: int = 30) -> Any:
+    """Build a sweep of five compilers and eight batch sizes."""
+    from ngbkit.api import Sweep
+    from ngbkit.workloads.base import Workload
+
+    workloads = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(networks)]
+    compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino"]
+    return Sweep(workloads, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=repeats)
 
 
 def measure_estimates() -> None:
@@ -288,13 +326,9 @@ def measure_estimates() -> None:
     import tracemalloc
 
     import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`
-    from ngbkit.api import Sweep
     from ngbkit.dataset import synthetic
-    from ngbkit.workloads.base import Workload
 
-    networks = [Workload(name=f"net{index}", source="timm", spec={"model": str(index)}) for index in range(250)]
-    compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino"]
-    data = synthetic.make_dataset(Sweep(networks, compilers, [1, 2, 4, 8, 16, 32, 64, 128], repeats=100))
+    data = synthetic.make_dataset(_build_sweep(250, repeats=100))
 
     def estimate() -> None:
         for name in ("throughput", "speedup", "rtr", "ase", "bsr"):
@@ -357,6 +391,8 @@ PARTS: dict[str, Callable[[], None]] = {
     "harness": measure_harness,
     "idle": measure_idle_load,
     "assemble": measure_assembly,
+    "show": measure_display,
+    "list": measure_listing,
     "estimate": measure_estimates,
 }
 
