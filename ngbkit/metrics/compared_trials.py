@@ -84,12 +84,13 @@ def find_winners(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
     rows: list[dict[str, Any]] = []
     for labels, group in trials.groupby(keys, sort=False, dropna=False):
-        values = group.set_index("compiler")
-        first, second = str(values["first"].idxmax()), str(values["second"].idxmax())
-        led = bool(values["first_low"][first] > values["first_high"][second])
-        lost = bool(values["second_low"][second] > values["second_high"][first])
+        first, second = (group.iloc[int(group[run].to_numpy().argmax())] for run in ("first", "second"))
+        led, lost = first["first_low"] > second["first_high"], second["second_low"] > first["second_high"]
+        names = str(first["compiler"]), str(second["compiler"])
         row = dict(zip(keys, labels if isinstance(labels, tuple) else (labels,), strict=True))
-        rows.append({**row, "first": first, "second": second, "another": first != second and led and lost})
+        rows.append(
+            {**row, "first": names[0], "second": names[1], "another": bool(names[0] != names[1] and led and lost)}
+        )
     return pd.DataFrame(rows)
 
 
