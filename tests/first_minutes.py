@@ -96,9 +96,10 @@ def _take_run(notebook: Notebook, save: Save, _work: Path) -> None:
     assert last is not None
     height = last["y"] + last["height"] - first["y"]
     save(Rectangle(page, first["x"], first["y"], first["width"], height), "10-runs")
-    _use_dark_theme(notebook)
+    _use_theme(notebook, "dark")
     save(running, "5-table-dark")
     save(notebook.cell(2), "6-figure-dark")
+    _use_theme(notebook, "light")
 
 
 def _take_network(notebook: Notebook, save: Save, _work: Path) -> None:
@@ -133,8 +134,9 @@ def _take_panel(notebook: Notebook, save: Save, _work: Path) -> None:
     add_networks(notebook.page, "resnet18", "mobilenetv3_small_100")
     notebook.page.wait_for_timeout(1000)
     save(notebook.cell(1), "9-panel")
-    _use_dark_theme(notebook)
+    _use_theme(notebook, "dark")
     save(notebook.cell(1), "9-panel-dark")
+    _use_theme(notebook, "light")
 
 
 def _frame(notebook: Notebook, height: float) -> Rectangle:
@@ -161,10 +163,12 @@ def _deselect(notebook: Notebook) -> None:
     notebook.page.wait_for_timeout(300)
 
 
-def _use_dark_theme(notebook: Notebook) -> None:
-    theme = json.dumps({"theme": THEMES["dark"]})
+def _use_theme(notebook: Notebook, name: str) -> None:
+    """Switch the theme, which the server keeps for the scenes that follow."""
+    theme = json.dumps({"theme": THEMES[name]})
     notebook.page.evaluate(f"void window.jupyterapp.commands.execute('apputils:change-theme', {theme})")
-    notebook.page.locator("body[data-jp-theme-light=false]").wait_for(state="attached")  # a body has no height
+    is_light = json.dumps(name == "light")
+    notebook.page.locator(f"body[data-jp-theme-light={is_light}]").wait_for(state="attached")  # a body has no height
     notebook.page.wait_for_timeout(1500)
 
 

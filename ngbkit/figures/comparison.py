@@ -12,6 +12,7 @@ from ngbkit.figures.comparison_table import TabulatedComparison
 from ngbkit.metrics import comparison
 from ngbkit.metrics.beside import split_sides
 from ngbkit.metrics.rendering import to_html, to_text
+from ngbkit.user_text import format_count
 
 if TYPE_CHECKING:
     import altair as alt
@@ -70,8 +71,9 @@ class ChartedComparison(TabulatedComparison):
             return ""
         counts = [sum(line[:1] == sign and line[:3] != 3 * sign for line in lines) for sign in "+-"]
         text = "\n".join(_colour_lines(lines[:_MOST_LINES]))
+        added = format_count(counts[0], "line", "lines")
         return (
-            f"<details><summary>the cells differ: {counts[0]} lines added, {counts[1]} removed</summary>"
+            f"<details><summary>the cells differ: {added} added, {counts[1]} removed</summary>"
             f'<pre style="color: inherit; background: transparent;">{text}</pre></details>'
         )
 

@@ -38,6 +38,7 @@ class LiveTable:
         if not is_new or progress.total > _MOST_TRIALS or time.monotonic() - self._updated_s < _PAUSE_S:
             return self._html
         from ngbkit.metrics import tables
+        from ngbkit.metrics.conclusions import describe_contention
 
         try:
             data = _assemble(run, interim.values())
@@ -45,6 +46,8 @@ class LiveTable:
         except NgbkitError:  # a display never ends a run
             return self._html
         frame.attrs["title"] += ", so far"
+        # The lines of progress above it say what disturbs the run.
+        frame.attrs["notes"] = [note for note in frame.attrs["notes"] if note != describe_contention(data)]
         self._html, self._done, self._interim = tables.to_html(frame), done, interim
         self._updated_s = time.monotonic()
         return self._html

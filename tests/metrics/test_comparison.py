@@ -185,6 +185,6 @@ def test_a_comparison_is_displayed_as_a_table() -> None:
 
     assert re.search(r"it3 \(\d\d:31:07\) against it2 \(\d\d:31:00\): throughput \(samples/s\)", page)
     assert 2 == page.count(">slower<")
-    assert "the cells differ: 1 lines added, 1 removed" in page
+    assert "the cells differ: 1 line added, 1 removed" in page
     assert "8 &lt;&lt; 1" in page
     assert "openvino" in repr(comparison)

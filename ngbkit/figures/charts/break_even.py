@@ -75,8 +75,9 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     x_title, y_title = f"seconds to compile, {cache} cache", "ms saved per call"
     x = alt.X("seconds:Q", title=x_title, axis=x_axis, scale=alt.Scale(type="log", nice=False, padding=14))
     y = alt.Y("value:Q", title=y_title, axis=y_axis, scale=scale)
-    tooltip: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("seconds:Q", format=".3~s")]
-    tooltip += [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("value", "low", "high")]
+    tooltip: list[Any] = ["network:N", "compiler:N", alt.Tooltip("batch_size:Q", title="batch size")]
+    tooltip += [alt.Tooltip("seconds:Q", title="seconds to compile", format=".3~s")]
+    tooltip += marks.build_number_tooltip(trials, {"value": "ms saved per call", "low": "low", "high": "high"})
     tooltip += [alt.Tooltip("calls:Q", title="calls to break even", format=",.0f"), "samples:Q"]
     diagonal = alt.Chart().transform_filter("datum.kind == 'diagonal'").encode(x, y, alt.Detail("label:N"))
     trial = alt.Chart().transform_filter("datum.kind == 'trial'").encode(x, look.encode_colour(symbol="circle"))

@@ -83,7 +83,7 @@ def frontier(
     area = (columns * (width + _GAP), -(-len(panels) // columns) * (_HEIGHT + _ROW_GAP))
     colour = look.encode_colour(area=area)
     coloured = trial.encode(colour)
-    tooltip: list[Any] = ["network:N", "compiler:N", "device:N", "batch_size:Q"]
+    tooltip: list[Any] = ["network:N", "compiler:N", "device:N", alt.Tooltip("batch_size:Q", title="batch size")]
     tooltip += [
         alt.Tooltip(f"{name}:Q", title=text, format=".4~g")
         for name, text in (("value", "samples/s"), ("low", "low"), ("high", "high"))

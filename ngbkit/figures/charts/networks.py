@@ -66,8 +66,8 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
     base = alt.Chart().encode(y, colour)
     if by == "compiler":
         base = base.encode(alt.YOffset("compiler:N", sort=look.labels))
-    numbers = [alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("value", "low", "high", "probability")]
-    tooltip: list[Any] = ["network:N", "compiler:N", *numbers, "compared:N"]
+    titles = {"value": "throughput over the fastest", "low": "low", "high": "high", "probability": "probability"}
+    tooltip: list[Any] = ["network:N", "compiler:N", *marks.build_number_tooltip(frame, titles), "compared:N"]
     layers = [
         alt.Chart()
         .transform_aggregate(groupby=["panel"])

@@ -68,7 +68,8 @@ def reversals(
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=4, labelExpr=lines.NUMBER))
     colours = alt.Scale(domain=["a", "b"], range=list(_COLOURS))
     base = alt.Chart().encode(x, alt.Color("side:N", scale=colours, legend=None))
-    tooltip = ["network:N", "column:N", "value:Q", "low:Q", "high:Q"]
+    numbers = {"value": "throughput (samples/s)", "low": "low", "high": "high"}
+    tooltip = ["network:N", alt.Tooltip("column:N", title="compiler"), *marks.build_number_tooltip(frame, numbers)]
     layers = [
         base.mark_line(strokeWidth=2.5).encode(y),
         base.transform_filter("isValid(datum.low)")

@@ -51,10 +51,11 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     y_title, y_scale = "operations per second (FLOP/s)", alt.Scale(type="log", nice=False, padding=10)
     y_axis = alt.Axis(tickCount=5, format=".3~s", grid=False)
     y = alt.Y("value:Q", title=y_title, scale=y_scale, axis=y_axis)
-    tooltip: list[Any] = ["network:N", "compiler:N", "batch_size:Q", alt.Tooltip("intensity:Q", format=".3~g")]
+    tooltip: list[Any] = ["network:N", "compiler:N", alt.Tooltip("batch_size:Q", title="batch size")]
+    tooltip += [alt.Tooltip("intensity:Q", title="operations per byte", format=".3~g")]
     tooltip += [
         *(alt.Tooltip(f"{name}:Q", title=title, format=".3~s") for name, title in _ENDS.items()),
-        alt.Tooltip("fraction:Q", format=".0%"),
+        alt.Tooltip("fraction:Q", title="share of the peak", format=".0%"),
         "bound:N",
         "samples:Q",
     ]

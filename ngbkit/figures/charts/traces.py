@@ -45,7 +45,8 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False, format="d"))
     y = alt.Y("relative:Q", title="latency over its median", scale=alt.Scale(zero=False, padding=8))
     base = alt.Chart().encode(x, look.encode_colour())
-    tooltip = ["compiler:N", "round:Q", alt.Tooltip("ms:Q", format=".4~g"), alt.Tooltip("relative:Q", format=".3f")]
+    times = {"ms": "latency (ms)", "relative": "latency over its median"}
+    tooltip = ["compiler:N", "round:Q", *marks.build_number_tooltip(frame, times)]
     contended = alt.Chart().transform_filter("datum.contended").mark_rule(color="#E69F00", opacity=0.25, strokeWidth=4)
     layers = [
         contended.encode(x),
