@@ -28,7 +28,7 @@ NETWORKS = 16
 _MOST_IN_COLUMN = 5
 _WIDTH = 270
 # Of the axis of a panel with the space beside it, and of a letter of the number beside a bar, in pixels.
-_GAP, _NUMBER_LETTER = 88, 5.6
+_GAP, _NUMBER_LETTER = 76, 5.6
 
 _TITLES = {"throughput": "throughput (samples/s)", "speedup": "speed-up over identity"}
 
@@ -62,7 +62,7 @@ def overview(data: Data) -> alt.ConcatChart:
     panels = [_draw_row(look, part) for _, part in trials.groupby("network", sort=False)]
     remarks = _list_remarks(data, frame, networks[NETWORKS:], look)
     title = captions.build_title("Throughput and speed-up", data, frame, remarks, against=["compiler"], absolute=True)
-    return lines.finish(alt.concat(*panels, columns=look.columns, spacing=28), title)
+    return lines.finish(alt.concat(*panels, columns=look.columns, spacing={"row": 28, "column": 20}), title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,8 @@ def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
     title = marks.draw_titles("network", frame["network"].unique(), look.width * len(look.figures))
     title.data = marks.inline(frame[["network"]].head(1))
     first.layer = [*first.layer, title]
-    return alt.hconcat(first, *others, spacing=24)
+    # Panels are aligned by their own edges, however wide the title of a row is.
+    return alt.hconcat(first, *others, spacing=66, bounds="flush")
 
 
 def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:

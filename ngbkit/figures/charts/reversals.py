@@ -69,7 +69,11 @@ def reversals(
     colours = alt.Scale(domain=["a", "b"], range=list(_COLOURS))
     base = alt.Chart().encode(x, alt.Color("side:N", scale=colours, legend=None))
     numbers = {"value": "throughput (samples/s)", "low": "low", "high": "high"}
-    tooltip = ["network:N", alt.Tooltip("column:N", title="compiler"), *marks.build_number_tooltip(frame, numbers)]
+    tooltip: list[Any] = [
+        "network:N",
+        alt.Tooltip("column:N", title="compiler"),
+        *marks.build_number_tooltip(frame, numbers),
+    ]
     layers = [
         base.mark_line(strokeWidth=2.5).encode(y),
         base.transform_filter("isValid(datum.low)")
