@@ -130,9 +130,9 @@ class Contents:
             else:
                 sources.append(source)
                 if source.inconclusive:
-                    reasons.append(
-                        f"{source.inconclusive} trials of run {source.run_id} are not conclusive or complete"
-                    )
+                    trials = "1 trial" if source.inconclusive == 1 else f"{source.inconclusive} trials"
+                    verb = "is" if source.inconclusive == 1 else "are"
+                    reasons.append(f"{trials} of run {source.run_id} {verb} not conclusive or complete")
                 if all(trial.id in source.records for trial in self._sweep.trials(device)):
                     break  # earlier runs have nothing to add
         return sources

@@ -19,7 +19,7 @@ from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.option import options_of
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import is_conclusive
-from ngbkit.sweep.trials import Trial, facts_key
+from ngbkit.sweep.trials import ANCHOR, Trial, facts_key
 
 # Beyond this age the host of a virtual machine, and much else that no description has, may have changed.
 _MOST_DAYS = 7.0
@@ -86,7 +86,7 @@ class KnownRun:
                 for record in present
                 if _is_usable(record)
             },
-            inconclusive=sum(not _is_usable(record) for record in present),
+            inconclusive=sum(not _is_usable(record) and not record.trial_id.startswith(ANCHOR) for record in present),
             facts=dict(_rename_facts(facts, sweep, names)),
             names=names,
         )
