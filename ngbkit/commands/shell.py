@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +172,8 @@ def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *l
         return Answer(json=to_json_value(rows), code=code)
     frames = tables.compact_all(data, figures, None if getattr(args, "all", False) else MOST_ROWS)
     if any(frame.attrs["left_out"] for frame in frames):
-        lines = (*lines, f"All rows: `ngbkit show {data.attrs.get('run_id') or 'FILE'} --all`.")
+        source = getattr(args, "source", None) or data.attrs.get("run_id") or "FILE"
+        lines = (*lines, f"All rows: `ngbkit show {shlex.quote(str(source))} --all`.")
     parts = [*map(tables.to_text, frames), conclude(data).to_text(), "\n".join(lines)]
     return Answer(text="\n\n".join(filter(None, parts)), code=code)
 
