@@ -56,12 +56,13 @@ def crop_bottom(picture: Image.Image) -> Image.Image:
 def add_networks(page: Page, *names: str) -> None:
     """Compose a small sweep of networks in the panel."""
     for name in names:
-        page.get_by_placeholder("search: resnet").fill(name)
-        page.get_by_role("button", name="Add", exact=True).click()
-        page.locator(".jupyter-widget-tag", has_text=name).wait_for()
+        page.get_by_label("networks:").fill(name)
+        page.get_by_label("networks:").press("Enter")
+        page.get_by_role("button", name=f"remove {name}").wait_for()
     page.get_by_label("torchscript", exact=True).check()
     for name, text in (("batch sizes", "1,4"), ("samples", "20")):
-        text_field = page.locator(".widget-inline-hbox", has_text=name).locator("input[type=text]").first
-        text_field.fill(text)
-        text_field.press("Tab")
-    page.get_by_text("-b 1,4 -r 20 -o ds").wait_for()
+        page.get_by_label(name).fill(text)
+        page.get_by_label(name).press("Tab")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.ngbkit input.line')].some(line => line.value.includes('-b 1,4 -r 20'))"
+    )

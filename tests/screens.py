@@ -103,6 +103,8 @@ def _take_sweep(notebook: Notebook, save: Save, _work: Path) -> None:
     add_networks(page, "resnet18", "mobilenetv3_small_100")
     page.get_by_role("button", name="Run", exact=True).click()
     page.locator("[role=status]", has_text="has ended").wait_for(timeout=MEASURING_MS)
+    page.locator(_CHART).wait_for(timeout=MEASURING_MS)
+    page.wait_for_timeout(2000)
     save(notebook.cell(1), "sweep")
 
 
@@ -112,11 +114,16 @@ def _take_explorer(notebook: Notebook, save: Save, _work: Path) -> None:
     panel.locator(_CHART).wait_for(timeout=MEASURING_MS)
     panel.get_by_label("figure", exact=True).select_option("speedup")
     for name, labels in (("workload", ["conv"]), ("width", ["32", "64"]), ("depth", ["4"])):
-        panel.get_by_label(name, exact=True).select_option(labels)
-    panel.get_by_text("depth=[4]").wait_for()
+        title = name.replace("_", " ")
+        panel.locator("summary", has_text=f"{title}:").click()
+        panel.get_by_role("button", name=f"none {title}").click()
+        for label in labels:
+            panel.locator("details", has_text=f"{title}:").get_by_label(label, exact=True).check()
+        panel.locator("summary", has_text=f"{title}:").click()
+    panel.locator("code", has_text="depth=").wait_for()
     notebook.page.wait_for_timeout(2000)
     panel.locator(f"{_CHART} .role-mark.mark-symbol path").nth(5).click()
-    panel.get_by_text("90 % between").wait_for()
+    panel.locator("table.sheet").wait_for()
     notebook.page.mouse.move(5, 5)  # hides the tooltip of a mark
     notebook.page.wait_for_timeout(500)
     save(panel, "explorer")
@@ -126,8 +133,7 @@ def _take_devices(notebook: Notebook, save: Save, _work: Path) -> None:
     notebook.execute("notebook:run-all-cells")
     panel = notebook.cell(1)
     for device in ("core0", "core1"):
-        panel.get_by_label("device").select_option(device)
-        panel.get_by_role("button", name="Start", exact=True).click()
+        panel.get_by_role("button", name=f"Start the engine of {device}", exact=True).click()
         panel.get_by_role("row", name=device).get_by_role("cell", name="ready").wait_for(timeout=MEASURING_MS)
     notebook.page.wait_for_timeout(2000)
     save(panel, "devices")

@@ -39,6 +39,7 @@ __all__ = [
     "build_trial_table",
     "compact",
     "compact_all",
+    "estimate",
     "format_number",
     "list_figures",
     "to_html",
@@ -275,12 +276,17 @@ def _compute_figure(node: xr.Dataset, figure: str, by: Groups | None) -> xr.Data
         return _compute_estimates(node, metric, partial(means.mean, metric=figure, by=by, unlike="mask"))
     if figure in (figures := _load_figures()):
         metric, options = figures[figure]
-        return _compute_estimates(node, metric, partial(metric.compute_masked, **options))
+        return estimate(node, metric, **options)
     if figure == "latency":
         return _mark_unchecked(node, _compute_latency(node))
     if figure not in node:
         raise MetricError(f"this dataset has no {figure!r}. Measure again with this ngbkit.")
     return _mark_unchecked(node, node[figure])
+
+
+def estimate(node: xr.Dataset, metric: Metric, **options: Any) -> xr.DataArray:
+    """Estimate a metric of a node as objects: estimates, where it has rounds; NaN where contracts differ."""
+    return _compute_estimates(node, metric, partial(metric.compute_masked, **options))
 
 
 def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., Any]) -> xr.DataArray:

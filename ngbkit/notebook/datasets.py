@@ -23,7 +23,7 @@ def to_html(data: Data) -> str:
     from ngbkit.metrics import tables
 
     inner = _to_xarray_html(data)
-    if (frames := _build_tables(data)) is None:
+    if (frames := build_tables(data)) is None:
         return inner
     body = "".join(map(tables.to_html, frames))
     return (
@@ -37,7 +37,7 @@ def to_text(data: Data) -> str:
     from ngbkit.figures.captions import describe_provenance
     from ngbkit.metrics import tables
 
-    if (frames := _build_tables(data)) is None:
+    if (frames := build_tables(data)) is None:
         return repr(data)
     return "\n".join(
         [*map(tables.to_text, frames), describe_provenance(data), f"{_summarize(data)}; print() shows all of it"]
@@ -54,7 +54,7 @@ def _to_xarray_html(data: Data) -> str:
         return data._repr_html_()
 
 
-def _build_tables(data: Data) -> list[pd.DataFrame] | None:
+def build_tables(data: Data) -> list[pd.DataFrame] | None:
     """Build the tables of a dataset; None if it is not ngbkit's, or lacks what they need."""
     if _ATTRIBUTE not in data.attrs or not _count_trials(data):
         return None

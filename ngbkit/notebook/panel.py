@@ -10,16 +10,16 @@ from ngbkit.sweep.argument import argument
 
 def build_panel(call: Call) -> Answer:
     """Build the panel that a call names."""
-    from ngbkit.notebook.panels import DevicesPanel, ExplorerPanel, SweepPanel
+    from ngbkit.notebook.panels import Panel
 
     panel, name = call.args.panel, call.args.data
     if panel == "explore":
-        return Answer(value=ExplorerPanel(call.read(name), name))
+        return Answer(value=Panel(call.read(name), name, tab="results"))
     if name is not None:
         raise UsageError(
             f"unexpected argument {name!r}: the {panel} panel shows no dataset. Use %ngpanel explore {name}."
         )
-    return Answer(value=SweepPanel() if panel == "sweep" else DevicesPanel())
+    return Answer(value=Panel(tab=panel))
 
 
 DETAILS = """

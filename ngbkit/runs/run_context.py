@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ _NOTEBOOK_NAMES = ("__vsc_ipynb_file__", "__session__")
 # A cell is recognised by its first line that most cells do not begin with.
 _COMMON = ("%", "!", "#", "import ", "from ")
 _LONGEST_NOTE, _LONGEST_LINE = 200, 40
+
+CELL: ContextVar[str] = ContextVar("CELL", default="")
+"""The text of the cell of a panel, whose callbacks belong to no execution of a cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,8 @@ def _find_notebook(shell: Any) -> str:
 
 def _find_cell(shell: Any) -> str:
     """Find the text of the cell that a shell of IPython executes now."""
+    if cell := CELL.get():
+        return cell
     with suppress(AttributeError, LookupError, TypeError):
         if hasattr(shell, "get_parent"):  # of a kernel, whose history lacks the cells of some clients
             return str(shell.get_parent()["content"]["code"])

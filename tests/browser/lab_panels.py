@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from lab import Notebook
@@ -11,7 +12,7 @@ Open = Callable[..., Notebook]
 
 
 def show_panel(open_notebook: Open, *cells: str) -> Notebook:
-    """Open a notebook with a sweep panel in its second cell, followed by other cells."""
+    """Open a notebook with a panel in its second cell, followed by other cells."""
     notebook = open_notebook("%load_ext ngbkit", "%ngpanel", *cells)
     notebook.run(0, 1)
     expect(find_button(notebook, "Run")).to_be_visible()
@@ -23,18 +24,22 @@ def find_button(notebook: Notebook, name: str) -> Locator:
 
 
 def find_field(notebook: Notebook, name: str) -> Locator:
-    return notebook.page.locator(".widget-inline-hbox", has_text=name).locator("input[type=text]").first
+    return notebook.page.get_by_label(name)
 
 
 def fill_form(notebook: Notebook, network: str, batch_sizes: str = "1") -> None:
     """Fill in the form of a sweep."""
-    find_field(notebook, "network").fill(network)
-    find_button(notebook, "Add").click()
-    expect(notebook.page.locator(".jupyter-widget-tag", has_text=network)).to_be_visible()
+    find_field(notebook, "networks:").fill(network)
+    find_field(notebook, "networks:").press("Enter")
+    expect(find_button(notebook, f"remove {network}")).to_be_visible()
     find_field(notebook, "samples").fill("5")
     find_field(notebook, "batch sizes").fill(batch_sizes)
     find_field(notebook, "batch sizes").press("Tab")
-    expect(notebook.page.get_by_text(f"-b {batch_sizes} -r 5 -o ds")).to_be_visible()
+    expect(find_field(notebook, "the line that")).to_have_value(_end_with(f"-b {batch_sizes} -r 5 -o ds"))
+
+
+def _end_with(text: str) -> re.Pattern[str]:
+    return re.compile(f"{re.escape(text)}$")
 
 
 def expect_status(notebook: Notebook, text: str) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from drawn import Spec
+from reading import build_reader
 
 from ngbkit import figures
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
-from ngbkit.notebook.panels import ExplorerPanel
 from ngbkit.workloads.base import Workload
 
 VARIANTS = ["residual", "plain", "dense"]
@@ -47,14 +48,16 @@ def test_the_overview_draws_every_text(data: Data) -> None:
 
 
 @pytest.mark.parametrize("name", ["throughput", "speedup", "break_even", "status", "heatmap", "depth", "reversals"])
-def test_the_explorer_selects_texts(data: Data, name: str) -> None:
+def test_the_panel_selects_texts(data: Data, name: str) -> None:
     """Each figure draws them, and a trial is described with its text."""
-    panel = ExplorerPanel(data)
-    panel.figure.value = name
-    panel.options["factor"].value = "variant"
-    panel.filters["variant"].value = ("plain", "dense")
-    panel.trial.value = panel.trial.options[1][1]
+    page = build_reader(data, "ds")
+    page.act("figure", name)
+    page.act("figure-factor", "variant")
+    page.act("filter-variant", "none")
+    for number, text in enumerate(VARIANTS):
+        page.act(f"filter-variant-{number}", text in ("plain", "dense"))
+    page.act("open-trial", re.search(r'data-key="(\d+)"', page.parts["table"])[1])
 
-    assert "" == panel.message.value
-    assert "variant=[&#x27;plain&#x27;, &#x27;dense&#x27;]" in panel.code.value
-    assert "shallow, variant plain, identity, batch 1 on cpu" in panel.sheet.value
+    assert "" == page.parts["figure-error"]
+    assert "variant=[&#39;plain&#39;, &#39;dense&#39;]" in page.parts["figure-code"]
+    assert "shallow, variant plain, identity, batch 1 on cpu" in page.parts["sheet"]

@@ -11,6 +11,7 @@ import pages
 import pytest
 import xarray as xr
 from drawn import Spec, measured, network
+from reading import build_reader
 
 import ngbkit
 from ngbkit import cli, figures, metrics, registry
@@ -18,7 +19,6 @@ from ngbkit.commands.completion import LISTERS, Cursor
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric, load_metrics
-from ngbkit.notebook.panels.explorer import ExplorerPanel
 
 
 def compute(data: xr.Dataset, sampler: Sampler | None, *, factor: float = 1000.0) -> xr.DataArray:
@@ -104,13 +104,14 @@ def test_it_is_in_tables_comparisons_means_and_frames(data: xr.Dataset) -> None:
     assert "geometric mean of the time of one sample" == data.ngb.mean("milliseconds").attrs["long_name"]
 
 
-def test_the_explorer_draws_it(data: xr.Dataset) -> None:
-    """The code of the panel has its name."""
-    panel = ExplorerPanel(data)
-    panel.figure.value = "milliseconds"
+def test_the_panel_shows_it(data: xr.Dataset) -> None:
+    """The table of the panel has a column of it, and its figure draws it."""
+    page = build_reader(data, "ds")
+    page.act("metric", "milliseconds")
 
-    assert "" == panel.message.value
-    assert "ds.ngb.plot.milliseconds()" in panel.code.value
+    assert "milliseconds (ms)" in page.parts["table"]
+    assert "" == page.parts["figure-error"]
+    assert "ds.ngb.plot.milliseconds()" in page.parts["figure-code"]
 
 
 def test_the_shell_shows_and_compares_it(data: xr.Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

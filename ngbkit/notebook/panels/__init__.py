@@ -1,14 +1,15 @@
-"""Panels: forms that do what a line of a magic does.
+"""The panel: one widget that does what the lines of magics do.
 
-sweep.py     composes a sweep and runs it: form.py has the controls, line.py writes the line of %ngbench,
-             live.py and grid.py show a run and its trials
-devices.py   shows the devices; starts, stops and checks their engines
-explorer.py  draws any figure of a dataset: picking.py reports clicks on marks, trial.py describes one trial
-copying.py   a button that copies text, for both
+page.py      the widget: its script, page.js, shows HTML of Python and reports what the user does
+panel.py     puts the sections together, and finds the run of its cell again
+compose.py   the form that composes a sweep, of fields.py; line.py writes and reads the line of %ngbench
+watch.py     follows a run: its progress, and the state of each trial
+read.py      the results: result_table.py, trial_filter.py, figure_choice.py with the figure, trial.py and
+             trial_sheet.py with the sheet of a trial, comparison_choice.py, and exports.py with files to take away
+saved.py     what a saved notebook shows without a kernel
+devices.py   the devices and their engines; device_table.py has their table
 """
 
-from ngbkit.notebook.panels.devices import DevicesPanel
-from ngbkit.notebook.panels.explorer import ExplorerPanel
-from ngbkit.notebook.panels.sweep import SweepPanel
+from ngbkit.notebook.panels.panel import Panel
 
-__all__ = ["DevicesPanel", "ExplorerPanel", "SweepPanel"]
+__all__ = ["Panel"]

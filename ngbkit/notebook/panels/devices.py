@@ -1,134 +1,206 @@
-"""A panel of the devices: their engines, load and logs, and the trials that they measure now."""
+"""The section of the devices: their engines, load, self-checks and logs, and the trials that they measure now."""
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
-from html import escape
-from typing import Any
+from datetime import datetime
 
-import ipywidgets as widgets
-
-from ngbkit import runs, tabular
+from ngbkit import files, options, runs
 from ngbkit.cluster import devices, engines
-from ngbkit.cluster.engine import Vitals
+from ngbkit.cluster.devices import Device
 from ngbkit.cluster.launchers.base import Starter
-from ngbkit.commands.devices import list_devices
-from ngbkit.notebook.panels.panel import Panel, render_error
-from ngbkit.runs.progress_display import describe_progress
+from ngbkit.commands.selfcheck import REPORT
+from ngbkit.dataset.storage import Data
+from ngbkit.device import lock
+from ngbkit.errors import DeviceError, NgbkitError
+from ngbkit.hardware import environment
+from ngbkit.notebook.panels import device_table
+from ngbkit.notebook.panels.device_table import DeviceRow, DeviceState
+from ngbkit.notebook.panels.page import Page, render_error
+from ngbkit.runs import Run, selfcheck
+from ngbkit.runs.progress_display import describe_interrupt
+from ngbkit.runs.selfcheck.store import load
+from ngbkit.user_text import parse_path
 
 # Between two updates of the table. Only a button queries a device itself, which would disturb a measurement.
 _REFRESH_S = 1.0
+# The devices of these launchers have the Python of their user.
+_NOT_DEPLOYED = ("local", "attach")
 
 
-class DevicesPanel(Panel):
-    """A row for each device, and buttons that start, stop, restart and check its engine.
+class DevicesSection:
+    """A table with a row for each device; its buttons start, stop, check, deploy and self-check it.
 
-    An engine that measures cannot be checked; its row shows the progress of its run.
+    Each button acts on a thread, and its row shows the progress; a device that measures is left alone.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._vitals: dict[str, Vitals] = {}
-        self._in_progress: dict[str, str] = {}
-        self._closed = threading.Event()
-        self.table, self.engine_log = widgets.HTML(), widgets.HTML()
-        labels = list(devices.load())
-        self.device = widgets.Dropdown(description="device", options=labels, style={"description_width": "5em"})
-        actions: dict[str, Callable[[str], None]] = {
-            "Start": self._start,
-            "Stop": engines.stop,
-            "Restart": self._restart,
-            "Check": self._check,
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._states: defaultdict[str, DeviceState] = defaultdict(DeviceState)
+        self._hidden = threading.Event()
+        self._hidden.set()
+        page.actions |= {
+            "device-start": lambda label: self._launch(label, "starting…", self._start, can_stop=True),
+            "device-stop": self._stop,
+            "device-restart": lambda label: self._launch(label, "restarting…", self._restart, can_stop=True),
+            "device-check": lambda label: self._launch(label, "checking…", self._check),
+            "device-deploy": lambda label: self._launch(label, "deploying…", self._deploy),
+            "device-selfcheck": self._toggle_selfcheck,
+            "device-log": self._toggle_log,
         }
-        self.buttons = {name: self._build_button(name, action) for name, action in actions.items()}
-        self.device.observe(self._guard(self._show_log), names="value")
-        controls = widgets.HBox([self.device, *self.buttons.values()])
-        self.children = [self.table, controls, self.message, self.engine_log]
-        self.refresh()
-        self._start_thread("devices", self._keep_fresh)
+
+    def begin(self) -> None:
+        """Show the table, and keep it up to date until `end`."""
+        if self._hidden.is_set():
+            self._hidden = threading.Event()
+            self.refresh()
+            self._page.start_thread("devices", self._keep_fresh, self._hidden)
+
+    def end(self) -> None:
+        """Leave the table as it is until the next `begin`."""
+        self._hidden.set()
+
+    def close(self) -> None:
+        """Leave the table as it is, as its panel is closed."""
+        self.end()
 
     def refresh(self) -> None:
         """Update the table, or show in its place why that is not possible."""
         try:
-            html = tabular.to_html([self._build_row(row) for row in list_devices()], "No device.")
+            html = str(device_table.render([self._describe(device) for device in devices.load().values()]))
         except Exception as error:  # noqa: BLE001  the next refresh may succeed
             html = render_error(error)
-        if html != self.table.value:
-            self.table.value = html
+        self._page.show("devices", html)
 
-    def close(self) -> None:
-        """Stop updating the table, and close the widget."""
-        self._closed.set()
-        super().close()
+    def _keep_fresh(self, hidden: threading.Event) -> None:
+        while not hidden.wait(_REFRESH_S):
+            self.refresh()
+            self._page.flush()
 
-    def _build_row(self, row: dict[str, Any]) -> dict[str, Any]:
-        label = str(row["device"])
-        cells = {name: row[name] for name in ("device", "launch", "host", "accelerator", "chip")}
-        cells["engine"] = self._in_progress.get(label) or ("ready" if label in engines.find_running() else "none")
-        run = next((run for run in runs.live() if label in run.sweep.devices), None)
-        if run is not None:
-            progress = run.progress_of(label)
-            cells |= {"engine": "measuring", "now": describe_progress(progress, run.ended)}
-        vitals = self._vitals.get(label)
-        if vitals is not None:
-            cells |= {
-                "load": None if vitals.load is None else f"{vitals.load:.2f}",
-                "memory free": _format(vitals.memory_available_bytes, 1e-9, " GB"),
-                "hottest": _format(vitals.temperature_c, 1, " °C"),
-            }
-        return cells
+    def _describe(self, device: Device) -> DeviceRow:
+        state, is_local = self._states[device.label], device.launch == "local"
+        check = selfcheck.latest(device.label) if is_local else load(device.label)
+        chip = environment.read_chip() if is_local else state.chip or (check or {}).get("chip", "")
+        run = _find_run(device.label)
+        return DeviceRow(
+            device=device,
+            chip=chip,
+            state=state,
+            has_engine=device.label in engines.find_running(),
+            is_busy=is_local and run is None and _is_busy(device),
+            progress=None if run is None else run.progress_of(device.label),
+            selfcheck=check,
+            is_deployable=device.launch not in _NOT_DEPLOYED,
+        )
 
-    def _keep_fresh(self) -> None:
-        while not self._closed.wait(_REFRESH_S):
+    def _launch(
+        self, label: str, step: str, function: Callable[[str, DeviceState], object], *, can_stop: bool = False
+    ) -> None:
+        """Carry out a step on a thread, unless another goes on there or the device measures."""
+        state = self._states[devices.get(label).label]
+        if state.step:
+            return
+        state.error = state.note = state.detail = ""
+        if _find_run(label) is not None:
+            state.error = f"{label} is measuring: wait for the end of its run, or stop it."
+        else:
+            state.step, state.can_stop = step, can_stop
+            state.stopped.clear()
+            self._page.start_thread(label, self._carry_out, label, function)
+        self.refresh()
+
+    def _carry_out(self, label: str, function: Callable[[str, DeviceState], object]) -> None:
+        state = self._states[label]
+        try:
+            function(label, state)
+        except InterruptedError:
+            state.note = "The start was stopped."
+        except Exception as error:
+            explained = files.explain(error)
+            if explained is None:
+                raise
+            state.error = str(explained)
+        finally:
+            state.step, state.detail, state.can_stop = "", "", False
             self.refresh()
 
-    def _build_button(self, name: str, action: Callable[[str], None]) -> widgets.Button:
-        button = widgets.Button(description=name, tooltip=f"{name.lower()} the engine of this device")
+    def _start(self, label: str, state: DeviceState) -> None:
+        starter = Starter(report=lambda text: setattr(state, "detail", text), stopped=state.stopped.is_set)
+        engines.acquire(label, starter)
+        self._check(label, state)
 
-        def press(_: Any) -> None:
-            # An engine takes seconds to start, a remote one longer: a thread keeps the notebook responsive.
-            self._start_thread(name, self._act, name, action, self.device.value)
-
-        button.on_click(press)
-        return button
-
-    def _act(self, name: str, action: Callable[[str], None], label: str) -> None:
-        self._in_progress[label] = f"{name.lower()}…"
-        self._report("")
-        self.refresh()
-        try:
-            action(label)
-        except Exception as error:  # noqa: BLE001  the row and the log are updated after it
-            self._report_error(error)
-        finally:
-            self._in_progress.pop(label, None)
-        self.refresh()
-        self._show_log()
-
-    def _start(self, label: str) -> None:
-        engines.acquire(label, Starter(report=self._report, stopped=bool))
-        self._check(label)
-
-    def _restart(self, label: str) -> None:
+    def _restart(self, label: str, state: DeviceState) -> None:
         engines.stop(label)
-        self._start(label)
+        self._start(label, state)
 
-    def _check(self, label: str) -> None:
+    def _stop(self, label: str) -> None:
+        """End the engine of a device, or give up its start."""
+        state = self._states[label]
+        if state.can_stop:
+            state.stopped.set()
+        else:
+            self._launch(label, "stopping…", lambda label, _: engines.stop(label))
+
+    def _check(self, label: str, state: DeviceState) -> None:
         engine = engines.find_running().get(label)
         if engine is None:
-            self._report(f"{label} has no engine; press Start")
-        elif any(label in run.sweep.devices for run in runs.live()):
-            self._report(f"{label} is measuring; check it after its run")
+            raise DeviceError(f"{label} has no engine: start it first.")
+        state.chip = str(engine.hello().get("chip") or "")
+        state.vitals = engine.vitals()
+        state.checked_at = f"{datetime.now():%H:%M}"
+
+    def _deploy(self, label: str, state: DeviceState) -> None:
+        from ngbkit.cluster.deployment.deploy import deploy
+
+        def report(line: str) -> None:
+            state.lines.append(line)
+            state.detail = line
+
+        state.lines.clear()
+        deployment = deploy(devices.get(label), report=report)
+        state.lines.extend(["", *deployment.to_text().splitlines()])
+        state.note = f"ngbkit {deployment.version} is deployed; its log has the compilers."
+
+    def _toggle_selfcheck(self, label: str) -> None:
+        """Run a self-check of a device, or stop the one that runs."""
+        run = self._states[label].selfcheck
+        if run is not None:
+            run.stop()
         else:
-            engine.hello()
-            self._vitals[label] = engine.vitals()
+            self._launch(label, "self-check…", self._run_selfcheck)
 
-    def _show_log(self) -> None:
-        vitals = self._vitals.get(self.device.value)
-        text = "" if vitals is None else escape(vitals.log) or "(no output)"
-        self.engine_log.value = f'<pre aria-label="log of the engine">{text}</pre>' if text else ""
+    def _run_selfcheck(self, label: str, state: DeviceState) -> None:
+        def wait(run: Run) -> Data:
+            state.selfcheck = run
+            data = run.result()
+            if run.state == "stopped":  # it would be stored as if it were whole
+                raise NgbkitError(describe_interrupt(run, then=REPORT))
+            return data
+
+        try:
+            selfcheck.run(device=label, wait=wait)
+        finally:
+            state.selfcheck = None
+
+    def _toggle_log(self, label: str) -> None:
+        """Fold a log, or open it; the first time, that of a free engine is fetched."""
+        state = self._states[label]
+        state.has_open_log = not state.has_open_log
+        is_free = label in engines.find_running() and _find_run(label) is None
+        if state.has_open_log and state.vitals is None and is_free:
+            self._launch(label, "checking…", self._check)
+        self.refresh()
 
 
-def _format(value: float | None, factor: float, unit: str) -> str | None:
-    return None if value is None else f"{value * factor:.3g}{unit}"
+def _find_run(label: str) -> Run | None:
+    """Find the run of this process that measures on a device."""
+    return next((run for run in runs.live() if label in run.sweep.devices), None)
+
+
+def _is_busy(device: Device) -> bool:
+    """Return whether a process measures on the cores of a device of this machine."""
+    state_dir = parse_path(device.state_dir) if device.state_dir else options.get_state_dir()
+    cores = device.cores or environment.list_usable_cores()
+    return any(lock.is_held(lock.locate_core(state_dir / options.LAYOUT.cores, core)) for core in cores)

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from ngbkit import options
 from ngbkit.commands import arguments
 from ngbkit.commands.parser import build_parser, parse
 from ngbkit.commands.run import COMMAND
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitError, UnknownNameError, UsageError
 from ngbkit.sweep import parsing
+from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.grid import Grid
 from ngbkit.workloads.base import Workload
 
 MAGIC = "ngbench"
+# The field of an option, by the name of its parsed value; every other option is a part of `Line.more`.
+_FIELDS = {
+    "compilers": "compilers",
+    "batch_sizes": "batch_sizes",
+    "factor": "factors",
+    "devices": "devices",
+    "repeats": "repeats",
+    "precision": "precision",
+    "out": "out",
+}
+# The fields whose values are valid or not whatever the others are.
+_ALONE = ("compilers", "devices", "batch_sizes", "repeats", "precision", "out", "more")
+# The name of a network that stands for any: it takes every option.
+_ANY = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +46,85 @@ class Line:
     precision: str = ""  # excludes repeats; both empty: the default
     out: str = "ds"  # the variable to bind the dataset to
     more: str = ""  # further options
+
+    @classmethod
+    def from_text(cls, text: str) -> Line:
+        """Parse the line of a cell, with or without the name of the magic.
+
+        Raises
+        ------
+        UsageError
+            It is no line of this magic.
+        """
+        words = parsing.split_words(text)
+        if words[:1] and words[0].startswith("%"):
+            if words[0] != f"%{MAGIC}":
+                raise UsageError(f"invalid line: got {words[0]}; expected %{MAGIC} with networks and options.")
+            words = words[1:]
+        texts: dict[str, list[str]] = {"workloads": [], "more": []}
+        rest = iter(words)
+        for word in rest:
+            if not word.startswith("-"):
+                texts["workloads"].append(word)
+                continue
+            flag, value = _split_option(word)
+            declared = _BY_FLAG[flag]
+            if declared.takes_value and value is None:
+                value = next(rest, None)
+                if value is None:
+                    raise UsageError(f"missing a value: {flag} is the last word. Write it, or remove {flag}.")
+            name = _FIELDS.get(declared.dest, "more")
+            if declared.dest != "background":
+                texts.setdefault(name, []).extend(filter(None, [flag if name == "more" else "", value]))
+        return cls(
+            workloads=tuple(dict.fromkeys(texts.pop("workloads"))),
+            compilers=tuple(
+                label for text in texts.pop("compilers", ["identity"]) for label in parsing.parse_compilers(text)
+            ),
+            devices=tuple(label for text in texts.pop("devices", [options.get_device()]) for label in text.split(",")),
+            batch_sizes=",".join(texts.pop("batch_sizes", ["1"])),
+            more=" ".join(map(_quote, texts.pop("more"))),
+            **{name: " ".join(values) for name, values in texts.items()},
+        )
+
+    def find_errors(self, modules: Collection[str] = ()) -> dict[str, str]:
+        """Find the errors of each field by itself, by its name; under ``line`` that of all fields together."""
+        alone = {name: replace(Line(workloads=(_ANY,)), **{name: getattr(self, name)}) for name in _ALONE}
+        errors = {name: line._explain({_ANY, *modules}) for name, line in alone.items()}
+        for word in self.workloads:
+            try:
+                _to_workload(word, modules)
+            except NgbkitError as error:
+                errors["workloads"] = str(error)
+        if self.workloads and "workloads" not in errors:
+            errors["factors"] = Line(workloads=self.workloads, factors=self.factors)._explain(modules)
+        if self.workloads and not any(errors.values()):
+            errors["line"] = self._explain(modules)
+        return {name: text for name, text in errors.items() if text}
+
+    def list_factors(self, modules: Collection[str] = ()) -> dict[str, str]:
+        """List the values of each factor that the networks take, as typed; empty where there are none yet."""
+        typed = dict(word.partition("=")[::2] for word in self.factors.split())
+        factors: dict[str, str] = {}
+        for word in self.workloads:
+            with suppress(NgbkitError):
+                workload = _to_workload(word, modules)
+                factors |= {name: typed.get(name, "") for name in workload.takes if name not in workload.factors}
+        return factors
+
+    def with_factor(self, name: str, values: str) -> Line:
+        """Return the line with other values of a factor; without it if they are empty."""
+        typed = dict(word.partition("=")[::2] for word in self.factors.split()) | {name: values.replace(" ", "")}
+        return replace(self, factors=" ".join(f"{name}={text}" for name, text in typed.items() if text))
+
+    def _explain(self, modules: Collection[str]) -> str:
+        """Explain why it is invalid; empty if it is not."""
+        try:
+            self.to_text()
+            self.to_sweep(modules)
+        except NgbkitError as error:
+            return str(error)
+        return ""
 
     def to_words(self) -> list[str]:
         """List the words of the line, without the variable of the dataset."""
@@ -65,5 +160,22 @@ class Line:
         return arguments.to_sweep(args, [_to_workload(word, modules) for word in args.workloads])
 
 
-def _to_workload(word: str, modules: Collection[str]) -> str | Workload:
-    return Workload(name=word, source="module", spec={}) if word in modules else word
+_BY_FLAG = {flag: declared for declared in COMMAND.magic_arguments for flag in declared.flags}
+
+
+def _split_option(word: str) -> tuple[str, str | None]:
+    """Split ``--flag=value`` and ``-fvalue``; the value is None where the next word has it."""
+    flag, equals, value = word.partition("=")
+    if flag in _BY_FLAG:
+        return flag, value if equals else None
+    if word[:2] in _BY_FLAG and not word.startswith("--"):
+        return word[:2], word[2:]
+    raise UnknownNameError("option", flag, _BY_FLAG)
+
+
+def _quote(word: str) -> str:
+    return f"'{word}'" if " " in word or not word else word
+
+
+def _to_workload(word: str, modules: Collection[str]) -> Workload:
+    return Workload(name=word, source="module", spec={}) if word in modules else parse_workload(word)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.conclusions import QUIET
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # A drift of the latency beyond this share is worth a word.
 UNSTEADY = 0.1
+_Record = TypeVar("_Record", Noise, Pair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -75,6 +76,28 @@ class SelfCheck:
         json_value: dict[str, Any] = to_json_value({**data, **quiet})
         return json_value
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SelfCheck:
+        """Return the self-check that `to_json` or `ngbkit.runs.selfcheck.latest` returned."""
+        noises = (_parse(Noise, data), _parse(Noise, data["contended"]) if data["contended"] else None)
+        names = [field.name for field in fields(cls) if field.name not in ("quiet", "contended", "conditions", "pairs")]
+        return cls(
+            quiet=noises[0],
+            contended=noises[1],
+            conditions=tuple(data["conditions"]),
+            pairs=tuple(_parse(Pair, pair) for pair in data["pairs"]),
+            **{name: data[name] for name in names},
+        )
+
+    def find_faults(self) -> list[str]:
+        """Find why the machine is unfit to measure on, in a few words each; empty if it is fit."""
+        noise, faults = self.quiet, list(_find_disturbances(self.quiet))
+        if not math.isfinite(noise.smallest_speedup):
+            faults.append("there are too few rounds for intervals")
+        if noise.coverage_high < LEVEL:
+            faults.append("intervals are too narrow")
+        return faults
+
     def list_tables(self) -> list[pd.DataFrame]:
         """List the tables: a row for each figure of the noise, and a row for each other compiler."""
         return [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
@@ -115,6 +138,13 @@ class SelfCheck:
             "".join(f"<p>{escape(line)}</p>" for line in lines) for lines in (self.conditions, self.conclude())
         )
         return f"{before}{''.join(map(to_html, self.list_tables()))}{after}<p><small>{escape(self._origin)}</small></p>"
+
+
+def _parse(record: type[_Record], data: Mapping[str, Any]) -> _Record:
+    """Parse the fields of a record, where JSON has null for NaN."""
+    values: dict[str, Any] = {field.name: data[field.name] for field in fields(record)}
+    values |= {name: math.nan for name, value in values.items() if value is None}
+    return record(**values)
 
 
 def _format_percent(value: float, digits: int = 3) -> str:
@@ -185,16 +215,20 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
     return sentences
 
 
+def _find_disturbances(noise: Noise) -> Iterator[str]:
+    """Find what disturbed the groups, in a few words each."""
+    if noise.contended_share > QUIET:
+        yield f"{100 * noise.contended_share:.0f} % of the samples were contended"
+    if noise.drift > UNSTEADY:
+        yield f"the latency moved by {100 * noise.drift:.0f} % over the groups"
+
+
 def _warn_of_other_programs(check: SelfCheck) -> list[str]:
     """Warn of what two copies cannot show, where there was something to show."""
-    noise, reasons = check.quiet, []
-    if noise.contended_share > QUIET:
-        reasons.append(f"{100 * noise.contended_share:.0f} % of the samples were contended")
-    if noise.drift > UNSTEADY:
-        reasons.append(f"the latency moved by {100 * noise.drift:.0f} % over the groups")
+    reasons = list(_find_disturbances(check.quiet))
     if not reasons:
         return []
-    spreads = [f"that of two copies of identity by {_format_percent(noise.process_sd, 2)}"]
+    spreads = [f"that of two copies of identity by {_format_percent(check.quiet.process_sd, 2)}"]
     spreads += [
         f"that of identity to {pair.compiler} by {_format_percent(pair.group_sd, 2)}"
         for pair in check.pairs

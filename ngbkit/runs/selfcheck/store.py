@@ -31,12 +31,18 @@ def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | 
         As `SelfCheck.to_json`: ``noise_floor``, ``smallest_speedup``, ``process_sd``, ``coverage``, ``groups``,
         ``created``, ``chip``, ``threads``, ``run``, ``ngbkit_version``, ….
     """
+    check = load(device)
+    expected = environment.read_chip() if chip is None else chip
+    return check if check is not None and check.get("chip") == expected else None
+
+
+def load(device: str) -> dict[str, Any] | None:
+    """Load the stored self-check of a device, whatever its chip; None where there is none."""
     try:
         check = json.loads(_path(device).read_text())
     except (OSError, ValueError):
         return None
-    expected = environment.read_chip() if chip is None else chip
-    return check if isinstance(check, dict) and check.get("chip") == expected else None
+    return check if isinstance(check, dict) else None
 
 
 def save(check: SelfCheck) -> Path:

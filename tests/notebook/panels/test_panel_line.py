@@ -83,3 +83,67 @@ def test_an_unknown_compiler_is_named():
     """The error suggests the nearest name."""
     with pytest.raises(UnknownNameError, match="openvino"):
         replace(BLOCKS, compilers=("openvina",)).to_sweep()
+
+
+def test_a_line_is_read_back():
+    """A pasted line fills the fields, and the fields write the same line."""
+    assert replace(BLOCKS, batch_sizes="1,4") == Line.from_text(BLOCKS.to_cell())
+    assert Line(workloads=("resnet18",)) == Line.from_text("resnet18")
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("resnet18 -b1,4", "batch_sizes", "1,4"),
+        ("resnet18 --batch-sizes=1 -b 8", "batch_sizes", "1,8"),
+        ("resnet18 -c identity -c openvino{hint:latency},tvm", "compilers", ("identity", "openvino{…}", "tvm")),
+        ("resnet18 -d cpu,orin", "devices", ("cpu", "orin")),
+        ("resnet18 --note 'a first try' --together", "more", "--note 'a first try' --together"),
+        ("resnet18 --background", "more", ""),
+    ],
+)
+def test_every_form_of_an_option_is_read(text: str, field: str, value: object):
+    """Short, long, joined and repeated options fill the same fields; others stay as they are."""
+    got = getattr(Line.from_text(text), field)
+    if field == "compilers":
+        got = tuple(label.partition("{")[0] + "{…}" * ("{" in label) for label in got)
+
+    assert value == got
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("%ngruns --resume x", "invalid line: got %ngruns; expected %ngbench"),
+        ("resnet18 --treads 2", "Did you mean --threads"),
+        ("resnet18 -b", "missing a value: -b is the last word"),
+        ("resnet18 -c openvino{", "never closed"),
+    ],
+)
+def test_a_line_that_is_none_is_refused(text: str, message: str):
+    """An error of a pasted line names what came, and what is valid."""
+    with pytest.raises(UsageError, match=message):
+        Line.from_text(text)
+
+
+def test_each_field_has_its_own_error():
+    """An error belongs to the field that causes it, whatever the other fields are."""
+    line = Line(
+        workloads=("resnet1",), compilers=("idenity",), batch_sizes="x", repeats="-3", out="3x", more="--treads"
+    )
+    errors = line.find_errors()
+
+    assert {"workloads", "compilers", "batch_sizes", "repeats", "out", "more"} == set(errors)
+    assert "Did you mean resnet18" in errors["workloads"]
+    assert {} == Line(workloads=("mine",)).find_errors({"mine"})
+    assert {"factors"} == set(Line(workloads=("blocks.conv",)).find_errors())
+    assert {"line"} == set(replace(Line(workloads=("resnet18",)), repeats="5", precision="1%").find_errors())
+
+
+def test_the_factors_of_the_networks_are_fields():
+    """Each factor that a network takes has its values, and a changed one is written."""
+    line = Line(workloads=("blocks.conv", "resnet18"), factors="width=8")
+
+    assert {"width": "8", "depth": ""} == line.list_factors()
+    assert "width=8 depth=1:3" == line.with_factor("depth", "1:3").factors
+    assert "" == line.with_factor("width", "").factors

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from patience import wait_until
 from watching import Processes
 
 from ngbkit import options
@@ -18,7 +16,6 @@ from ngbkit.cluster import engines
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.lock import acquire_cores
 from ngbkit.notebook import preload
-from ngbkit.notebook.panels import SweepPanel
 from ngbkit.workloads.base import Workload
 
 start_engines = preload.start_engines  # the fixture of this folder replaces it
@@ -59,20 +56,6 @@ def test_errors_are_left_to_the_run(mlp: Workload, monkeypatch: pytest.MonkeyPat
         thread.join()
 
     assert {} == engines.find_running()
-
-
-def test_a_panel_starts_the_engines_of_its_sweep(
-    shell: InteractiveShell, mlp_file: Path, started: list[set[str]]
-) -> None:
-    """A panel starts the engines of its sweep once, as soon as there is a network."""
-    panel = SweepPanel()
-    wait_until(lambda: bool(panel.form.search.options))
-    assert [] == started
-
-    panel.form.networks.value = [str(mlp_file)]
-    panel.form.batch_sizes.value = "1,4"
-
-    assert [("cpu",)] == [sweep.devices for sweep in started]
 
 
 def test_missing_libraries_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,82 @@
+"""The fields of a form as HTML: boxes, options of a compiler, and the error of a field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import htpy as h
+
+from ngbkit.compilers.base import Option
+from ngbkit.errors import translate_commands
+
+
+def parse_option(declared: Option, text: str) -> Any:
+    """Convert a typed value to the type of an option; `Choice` reports what is none."""
+    if isinstance(declared.default, bool):
+        return text == "true"
+    try:
+        return type(declared.default)(text)
+    except ValueError:
+        return text
+
+
+def render_option(compiler: str, name: str, declared: Option, typed: str) -> h.Element:
+    """Render the field of an option of a compiler."""
+    action = f"option-{compiler}-{name}"
+    choices = declared.choices or (("true", "false") if isinstance(declared.default, bool) else ())
+    default = str(declared.default).lower() if isinstance(declared.default, bool) else str(declared.default)
+    control = (
+        h.select({"data-change": action})[
+            h.option(value="", selected=not typed)[f"{default} (default)"],
+            (
+                h.option(value=str(choice), selected=str(choice) == typed)[str(choice)]
+                for choice in choices
+                if str(choice) != default
+            ),
+        ]
+        if choices
+        else h.input({"data-input": action}, value=typed, placeholder=default)
+    )
+    return h.label(".field", title=declared.help)[h.span[f"{compiler}: {name}"], control]
+
+
+def render_chips(action: str, title: str, words: Sequence[str]) -> h.Element:
+    """Render words as chips that a press removes."""
+    return h.ul(".chips", {"data-arrows": "", "aria-label": title}, hidden=not words)[
+        (
+            h.li({"data-key": word})[
+                h.button(
+                    ".chip", {"data-click": action, "data-value": word, "aria-label": f"remove {word}"}, type="button"
+                )[word]
+            ]
+            for word in words
+        )
+    ]
+
+
+def render_check(kind: str, name: str, checked: bool, disabled: bool) -> h.Element:
+    """Render a box that takes a compiler or a device."""
+    return h.label(".check", {"data-key": name})[
+        h.input({"data-change": f"use-{kind}-{name}"}, type="checkbox", checked=checked, disabled=disabled), name
+    ]
+
+
+def render_missing(missing: Mapping[str, str]) -> h.Node:
+    """Render the compilers that do not work here, with what installs them, folded."""
+    if not missing:
+        return None
+    return h.details[
+        h.summary[f"not available here: {', '.join(missing)}"],
+        h.ul[(h.li[h.b[name], f": {translate_commands(reason, 'magic')}"] for name, reason in missing.items())],
+    ]
+
+
+def mark(error: str, identifier: str) -> dict[str, Any]:
+    """Build the attributes of a field that tell of its error."""
+    return {"aria_invalid": "true", "aria_describedby": identifier} if error else {}
+
+
+def show_error(error: str, identifier: str) -> h.Element:
+    """Render the error of a field, which is empty without any."""
+    return h.div(".error", id=identifier)[translate_commands(error, "magic")]

@@ -1,0 +1,65 @@
+"""A finished run as static HTML, for a saved notebook that is opened without a kernel."""
+
+from __future__ import annotations
+
+from htpy import Node, code, div, p, small
+from markupsafe import Markup
+
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import NgbkitError
+from ngbkit.notebook import datasets, verdict
+
+_MOST_PICTURE_BYTES = 150_000
+# The picture is drawn for a light page.
+_PAPER = "background: #fff; color: #1a1a1a; color-scheme: light; padding: 8px; overflow-x: auto; width: fit-content;"
+
+
+def render_saved(data: Data, run_id: str, line: str) -> str:
+    """Render a finished run: its line, its tables, the verdict, a picture, and how to open it again.
+
+    Parameters
+    ----------
+    data
+        The dataset or tree of the run.
+    run_id
+        The run's id.
+    line
+        The line of the magic that measured it.
+
+    Returns
+    -------
+    str
+        HTML without script, request or style sheet, legible on light and on dark pages.
+    """
+    page = div[
+        p[code[line]],
+        _render_results(data),
+        p[small[f"Run {run_id}. ", code[f"%ngruns --open {run_id} -o ds"], " opens it in this notebook."]],
+    ]
+    # A plain text: markup would escape what a caller joins to it.
+    return str(Markup(page))
+
+
+def _render_results(data: Data) -> Node:
+    """Render the tables, the verdict and the picture; a large run has none of them, since they take minutes."""
+    from ngbkit.metrics import tables
+    from ngbkit.metrics.conclusions import conclude
+
+    frames = datasets.build_tables(data)
+    if frames is None:
+        return p["It has too many trials, or too few labels, for a table."]
+    parts = [Markup("".join(map(tables.to_html, frames))), Markup(verdict.to_html(conclude(data)))]
+    picture = _draw(data)
+    return [*parts, div(style=_PAPER)[Markup(picture)] if picture else None]
+
+
+def _draw(data: Data) -> str:
+    """Draw the overview as a picture; empty if it is too large, or if there is nothing to draw."""
+    from ngbkit import figures
+    from ngbkit.figures import renderer
+
+    try:
+        picture = renderer.to_html(figures.overview(data).to_dict())
+    except NgbkitError:
+        return ""
+    return picture if len(picture.encode()) <= _MOST_PICTURE_BYTES else ""
