@@ -65,6 +65,17 @@ def has_run(digest: str, run_id: str) -> bool:
         return False
 
 
+def list_digests(run_ids: Iterable[str]) -> dict[tuple[str, str], str]:
+    """List the contents that runs measured, by run and name of the network."""
+    ids = list(run_ids)
+    query = f"SELECT run_id, workload, digest FROM contents WHERE run_id IN ({','.join('?' * len(ids))})"
+    try:
+        with _open() as connection:
+            return {(run_id, name): digest for run_id, name, digest in connection.execute(query, ids)}
+    except (OSError, sqlite3.Error):
+        return {}
+
+
 @contextmanager
 def _open() -> Iterator[sqlite3.Connection]:
     path = get_runs_dir() / _NAME

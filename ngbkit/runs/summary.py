@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.runs.folders import get_runs_dir, load_metadata, parse_sweep, read_sweep
@@ -127,17 +128,28 @@ def summarize(folder: Path) -> Summary:
     )
 
 
-def list_changes(before: Summary, after: Summary) -> list[str]:
-    """List the changes from one run to a later one, shortly: ``["model: 3 lines", "+ openvino", "batch 1 → 1,4"]``."""
-    return [*_list_network_changes(before, after), *_list_option_changes(before.request, after.request)]
+def list_changes(
+    before: Summary, after: Summary, digests: Mapping[tuple[str, str], str] = MappingProxyType({})
+) -> list[str]:
+    """List the changes from one run to a later one, shortly: ``["model: 3 lines", "+ openvino", "batch 1 → 1,4"]``.
+
+    `digests` are those of `ngbkit.runs.content_index.list_digests`; without them the modules that a cell imports are
+    taken to be the same.
+    """
+    return [*_list_network_changes(before, after, digests), *_list_option_changes(before.request, after.request)]
 
 
-def _list_network_changes(before: Summary, after: Summary) -> Iterator[str]:
+def _list_network_changes(before: Summary, after: Summary, digests: Mapping[tuple[str, str], str]) -> Iterator[str]:
     changed = [name for name, network in after.networks.items() if before.networks.get(name, network) != network]
     if changed:
         count = _count_lines(before.context.code, after.context.code)
         lines = "1 line" if count == 1 else f"{count} lines"
         yield f"{', '.join(changed)}: {lines if count else 'other content'}"
+    others = [name for name, network in after.networks.items() if before.networks.get(name) == network]
+    contents = {name: (digests.get((before.id, name)), digests.get((after.id, name))) for name in others}
+    imported = [name for name, (old, new) in contents.items() if old and new and old != new]
+    if imported:
+        yield f"{', '.join(imported)}: a module that it imports"
     yield from _list_differences(list(before.networks), list(after.networks))
 
 

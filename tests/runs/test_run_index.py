@@ -18,7 +18,8 @@ from ngbkit.commands.runs import list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import FencedError, RunNotFoundError, UsageError
 from ngbkit.files import Store
-from ngbkit.runs import run_index
+from ngbkit.runs import content_index, run_index
+from ngbkit.runs.content_index import MeasuredContent
 from ngbkit.runs.deletion import delete
 from ngbkit.runs.folders import build_metadata
 from ngbkit.runs.run_context import RunContext, check_note
@@ -219,3 +220,14 @@ def test_a_note_is_one_line() -> None:
     assert "two lines" == check_note(" two\nlines ")
     with pytest.raises(UsageError, match="invalid note: got 300 characters; expected at most 200"):
         check_note("x" * 300)
+
+
+def test_a_changed_helper_is_a_change(state_dir: Path) -> None:
+    """A cell of the same text that imports another module than before is listed as changed."""
+    pair = summarise_pair(state_dir, build_sweep(), build_sweep(), CELL)
+    content_index.add(MeasuredContent(f"content of {run}", "cpu", "", "net", run, 0.0) for run in ("a", "b"))
+    digests = content_index.list_digests(["a", "b", "gone"])
+
+    assert {("a", "net"): "content of a", ("b", "net"): "content of b"} == digests
+    assert ["net: a module that it imports"] == list_changes(*pair, digests)
+    assert [] == list_changes(*pair, dict.fromkeys(digests, "the same"))
