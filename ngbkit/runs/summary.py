@@ -6,6 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -124,8 +125,18 @@ def summarize(folder: Path) -> Summary:
         other_work_percent={label: share for label, share in shares.items() if (share or 0) >= BUSY_PERCENT},
         context=RunContext.load(folder),
         **ending,
-        bytes=sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()),
+        bytes=_measure_size(folder),
     )
+
+
+def _measure_size(folder: Path) -> int:
+    """Measure the files of a folder, of which SQLite removes some when a run ends."""
+    size = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                size += entry.stat().st_size if entry.is_file() else 0
+    return size
 
 
 def list_changes(
