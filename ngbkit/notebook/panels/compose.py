@@ -6,19 +6,18 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import htpy as h
 
-from ngbkit import options, registry
+from ngbkit import registry
 from ngbkit.commands.compilers import list_compilers
 from ngbkit.commands.run import list_notices
 from ngbkit.compilers.base import Compiler
 from ngbkit.device.world import World
 from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.notebook import preload
+from ngbkit.notebook.panels.choices import list_devices, list_networks, suggest
 from ngbkit.notebook.panels.fields import (
     mark,
     parse_option,
@@ -36,10 +35,11 @@ from ngbkit.sweep.trials import BASELINE, Choice
 
 # Ticked at first, if they work on this machine.
 _DEFAULTS = ("identity", "onnxruntime", "openvino")
-_MOST_SUGGESTIONS = 12
 # What is known is looked up after the user has not typed for so long.
 _PAUSE_S = 0.4
 _AGAIN = "--again"
+# The chip of a cell that this kernel did not execute.
+_CELL = "a cell"
 # By field: its label, a placeholder, and a help text.
 _TEXTS: Mapping[str, tuple[str, str, str]] = {
     "batch_sizes": ("batch sizes", "1,4,8 or 1:4", "samples in a call; a list, or a range with both its ends"),
@@ -53,14 +53,22 @@ _TEXTS: Mapping[str, tuple[str, str, str]] = {
 class ComposeSection:
     """Composes a `Line`; `list_modules` lists the torch modules of the notebook, `start` measures a line.
 
+    `list_cells` lists the texts of the notebook's cells with networks, by their name.
+
     Attributes
     ----------
     line : Line
         The line that the fields are now.
     """
 
-    def __init__(self, page: Page, list_modules: Callable[[], Iterable[str]], start: Callable[[Line], None]) -> None:
-        self._page, self._list_modules, self._start = page, list_modules, start
+    def __init__(
+        self,
+        page: Page,
+        list_modules: Callable[[], Iterable[str]],
+        start: Callable[[Line], None],
+        list_cells: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._page, self._list_modules, self._start, self._list_cells = page, list_modules, start, list_cells
         self.line = Line(compilers=tuple(name for name in _DEFAULTS if name in registry.list_names(registry.COMPILERS)))
         self._text: str | None = None  # what the user typed as a line, while it is none
         self._errors: dict[str, str] = {}
@@ -102,7 +110,7 @@ class ComposeSection:
             modules = tuple(self._list_modules())
             self._errors = self.line.find_errors(modules)
             outlook: Sequence[str] = ()
-            if not self._errors and self.line.workloads:
+            if not self._errors and self.line.has_networks:
                 sweep = self.line.to_sweep(modules)
                 self._start_engines(sweep)
                 outlook = self._list_notices(sweep)
@@ -124,7 +132,7 @@ class ComposeSection:
         """Look up, a while later, which trials of the line earlier runs know."""
         self.close()
         self._known = ""
-        if self._errors or not self.line.workloads or _AGAIN in self.line.more or self.is_busy:
+        if self._errors or not self.line.has_networks or _AGAIN in self.line.more or self.is_busy:
             return
         self._timer = threading.Timer(_PAUSE_S, self._page.guard, [self._look_up, self.line])
         self._timer.daemon = True
@@ -170,14 +178,14 @@ class ComposeSection:
                     {"data-input": "search", "data-enter": "network-add"},
                     value=self._search,
                     list=f"{identifier}-networks",
-                    placeholder="resnet18, blocks.conv, model.onnx, or a module of this notebook",
+                    placeholder="resnet18, blocks.conv, model.onnx, a module of this notebook, or a cell: In[3]",
                     autocomplete="off",
                     **mark(error, f"{identifier}-error-networks"),
                 ),
             ],
             h.datalist(id=f"{identifier}-networks")[(h.option(value=name) for name in self._suggest())],
             show_error(error, f"{identifier}-error-networks"),
-            render_chips("network-remove", "networks of the sweep", self.line.workloads),
+            render_chips("network-remove", "networks of the sweep", self._list_chips()),
         ]
 
     def _render_factors(self) -> h.Node:
@@ -239,7 +247,7 @@ class ComposeSection:
         ]
 
     def _render_devices(self) -> h.Node:
-        labels = _list_devices()
+        labels = list_devices()
         self._page.actions |= {f"use-device-{name}": self._build_switch("devices", name) for name in labels}
         if len(labels) < 2 and not self._errors.get("devices"):
             return None
@@ -273,7 +281,7 @@ class ComposeSection:
                 h.input(
                     ".line",
                     {"data-input": "line"},
-                    value=self._write() if self._text is None else self._text,
+                    value=self._write().partition("\n")[0] if self._text is None else self._text,
                     spellcheck="false",
                     **mark(error, identifier),
                 ),
@@ -282,7 +290,7 @@ class ComposeSection:
         ]
 
     def _render_buttons(self) -> h.Element:
-        is_ready = bool(self.line.workloads) and not self._errors
+        is_ready = self.line.has_networks and not self._errors
         return h.div(".row")[
             h.button(".main", {"data-click": "run"}, type="button", disabled=not is_ready or self.is_busy)["Run"],
             h.button({"data-copy": self._write()}, type="button", disabled=not is_ready)["Copy as cell"],
@@ -303,23 +311,36 @@ class ComposeSection:
         self._search, self._search_error = text, ""
         self.refresh()
 
+    def _list_chips(self) -> list[str]:
+        """List the networks, with the name of the cell that has some of them."""
+        names = {source: name for name, source in self._list_cells().items()}
+        return [*self.line.workloads, *([names.get(self.line.source, _CELL)] if self.line.source else [])]
+
     def _on_add(self, text: str) -> None:
         words = text.replace(",", " ").split() if "{" not in text else [text.strip()]
-        errors = Line(workloads=tuple(words)).find_errors(tuple(self._list_modules())) if words else {}
+        cells = self._list_cells()
+        added = Line(
+            workloads=tuple(word for word in words if word not in cells),
+            source=next((cells[word] for word in words if word in cells), ""),
+        )
+        errors = added.find_errors(tuple(self._list_modules())) if words else {}
         self._search_error = errors.get("workloads", "")
         if self._search_error:
             self._search = text
         else:
             self._search = ""
-            self._set(workloads=tuple(dict.fromkeys([*self.line.workloads, *words])))
+            workloads = tuple(dict.fromkeys([*self.line.workloads, *added.workloads]))
+            self._set(workloads=workloads, source=added.source or self.line.source)
         self.refresh()
 
     def _on_remove(self, word: str) -> None:
-        self._set(workloads=tuple(name for name in self.line.workloads if name != word))
+        workloads = tuple(name for name in self.line.workloads if name != word)
+        is_network = word in self.line.workloads
+        self._set(workloads=workloads, source=self.line.source if is_network else "")
 
     def _on_line(self, text: str) -> None:
         try:
-            self.line = Line.from_text(text)
+            self.line = replace(Line.from_text(text), source=self.line.source)
         except NgbkitError as error:
             self._text = text
             self._errors = {"line": str(error)}
@@ -366,29 +387,14 @@ class ComposeSection:
 
     def _suggest(self) -> list[str]:
         """List the networks whose names have what is typed, those that begin with it first."""
-        typed = self._search.strip().lower()
-        if not typed:
-            return [name for name in self._names if name not in self.line.workloads][:_MOST_SUGGESTIONS]
-        begin = (name for name in self._names if name.lower().startswith(typed))
-        contain = (name for name in self._names if typed in name.lower() and not name.lower().startswith(typed))
-        return list(islice((name for names in (begin, contain) for name in names), _MOST_SUGGESTIONS))
+        names = dict.fromkeys([*self._list_cells(), *self._list_modules(), *self._names])
+        return suggest(self._search, [name for name in names if name not in self._list_chips()])
 
     def _probe(self) -> None:
         """Find which compilers work, and the names of networks; it starts processes, and imports timm."""
         self._rows = {row["compiler"]: row for row in list_compilers()}
         works = [label for label in self.line.compilers if self._rows.get(label, {"available": True})["available"]]
         self.line = replace(self.line, compilers=tuple(works))
-        names = [name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete("")]
-        files = sorted(path.name for path in Path().glob("*.onnx"))
-        self._names = list(dict.fromkeys([*self._list_modules(), *files, *names]))
+        self._names = list_networks()
         self.refresh()
         preload.import_libraries()
-
-
-def _list_devices() -> list[str]:
-    from ngbkit.cluster import devices
-
-    try:
-        return list(devices.load())
-    except (NgbkitError, OSError):  # the command that uses the devices file reports what is invalid in it
-        return [options.get_device()]

@@ -14,6 +14,7 @@ from ngbkit.errors import NgbkitError, UnknownNameError, UsageError
 from ngbkit.sweep import parsing
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.grid import Grid
+from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
 MAGIC = "ngbench"
@@ -46,6 +47,7 @@ class Line:
     precision: str = ""  # excludes repeats; both empty: the default
     out: str = "ds"  # the variable to bind the dataset to
     more: str = ""  # further options
+    source: str = ""  # the text of a cell with networks, below its line
 
     @classmethod
     def from_text(cls, text: str) -> Line:
@@ -58,7 +60,7 @@ class Line:
         """
         words = parsing.split_words(text)
         if words[:1] and words[0].startswith("%"):
-            if words[0] != f"%{MAGIC}":
+            if words[0].lstrip("%") != MAGIC:
                 raise UsageError(f"invalid line: got {words[0]}; expected %{MAGIC} with networks and options.")
             words = words[1:]
         texts: dict[str, list[str]] = {"workloads": [], "more": []}
@@ -89,16 +91,16 @@ class Line:
 
     def find_errors(self, modules: Collection[str] = ()) -> dict[str, str]:
         """Find the errors of each field by itself, by its name; under ``line`` that of all fields together."""
-        alone = {name: replace(Line(workloads=(_ANY,)), **{name: getattr(self, name)}) for name in _ALONE}
-        errors = {name: line._explain({_ANY, *modules}) for name, line in alone.items()}
-        for word in self.workloads:
-            try:
-                _to_workload(word, modules)
-            except NgbkitError as error:
-                errors["workloads"] = str(error)
-        if self.workloads and "workloads" not in errors:
-            errors["factors"] = Line(workloads=self.workloads, factors=self.factors)._explain(modules)
-        if self.workloads and not any(errors.values()):
+        lines = {name: replace(Line(workloads=(_ANY,)), **{name: getattr(self, name)}) for name in _ALONE}
+        errors = {name: line._explain({_ANY, *modules}) for name, line in lines.items()}
+        try:
+            self._list_networks(modules)
+        except NgbkitError as error:
+            errors["workloads"] = str(error)
+        if self.has_networks and "workloads" not in errors:
+            alone = Line(workloads=self.workloads, factors=self.factors, source=self.source)
+            errors["factors"] = alone._explain(modules)
+        if self.has_networks and not any(errors.values()):
             errors["line"] = self._explain(modules)
         return {name: text for name, text in errors.items() if text}
 
@@ -106,11 +108,24 @@ class Line:
         """List the values of each factor that the networks take, as typed; empty where there are none yet."""
         typed = dict(word.partition("=")[::2] for word in self.factors.split())
         factors: dict[str, str] = {}
-        for word in self.workloads:
-            with suppress(NgbkitError):
-                workload = _to_workload(word, modules)
+        with suppress(NgbkitError):
+            for workload in self._list_networks(modules):
                 factors |= {name: typed.get(name, "") for name in workload.takes if name not in workload.factors}
         return factors
+
+    @property
+    def has_networks(self) -> bool:
+        """True if there is anything to measure."""
+        return bool(self.workloads or self.source)
+
+    def _list_networks(self, modules: Collection[str]) -> list[Workload]:
+        """List the networks of the line and of its cell; `modules` of the notebook are not exported."""
+        networks = [_to_workload(word, modules) for word in self.workloads]
+        if not self.source:
+            return networks
+        factors = [word.partition("=")[0] for word in self.factors.split()]
+        # The line is the first of the cell.
+        return [*networks, *cell.from_source(f"\n{self.source}", factors=factors)]
 
     def with_factor(self, name: str, values: str) -> Line:
         """Return the line with other values of a factor; without it if they are empty."""
@@ -128,9 +143,9 @@ class Line:
 
     def to_words(self) -> list[str]:
         """List the words of the line, without the variable of the dataset."""
-        if not self.workloads:
+        if not self.has_networks:
             raise UsageError(
-                "missing a network: pick a timm name, a block, an ONNX file, or a module of this notebook."
+                "missing a network: pick a timm name, a block, an ONNX file, or a module or a cell of this notebook."
             )
         if self.repeats and self.precision:
             raise UsageError("samples and precision exclude each other: empty one of them.")
@@ -152,12 +167,12 @@ class Line:
 
     def to_cell(self) -> str:
         """Write the cell that does what the panel does."""
-        return f"%{MAGIC} {self.to_text()}"
+        return f"%%{MAGIC} {self.to_text()}\n{self.source}" if self.source else f"%{MAGIC} {self.to_text()}"
 
     def to_sweep(self, modules: Collection[str] = ()) -> Grid:
         """Build the sweep to count its trials, not to run it: `modules` of the notebook are not exported."""
         args = parse(build_parser(f"%{MAGIC}", COMMAND.magic_arguments), self.to_words())
-        return arguments.to_sweep(args, [_to_workload(word, modules) for word in args.workloads])
+        return arguments.to_sweep(args, self._list_networks(modules))
 
 
 _BY_FLAG = {flag: declared for declared in COMMAND.magic_arguments for flag in declared.flags}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,7 +72,7 @@ class Panel(Page):
         self.actions |= {"tab": self._on_tab, "resume": lambda _: self._resume()}
         self.show("page", self._render())
         self.show("message", "")
-        self.compose = ComposeSection(self, self._list_modules, self._start)
+        self.compose = ComposeSection(self, self._list_modules, self._start, self._list_cells)
         self.watch = WatchSection(self, self._on_end)
         self.show("read", h.p(".hint")["A run that ends is shown here; so is a dataset, by %ngpanel explore ds."])
         self.read = ReadSection(self)
@@ -140,8 +141,16 @@ class Panel(Page):
     def _list_modules(self) -> Mapping[str, Any]:
         return modules.find(self._shell.user_ns)
 
+    def _list_cells(self) -> dict[str, str]:
+        """List the executed cells that define networks below a line of the magic, by their names in Jupyter."""
+        return {
+            f"In[{number}]": text.partition("\n")[2]
+            for number, text in enumerate(self._shell.user_ns.get("In", ()))
+            if text.startswith(f"%%{MAGIC}") and "\n" in text
+        }
+
     def _start(self, line: Line) -> None:
-        self._measure(MAGIC, f"{line.to_text()} --background")
+        self._measure(MAGIC, f"{line.to_text()} --background", line.source)
 
     def _resume(self) -> None:
         self._measure("ngruns", f"--resume {self._unfinished} -o {self.compose.line.out} --background")
@@ -150,12 +159,13 @@ class Panel(Page):
         """Measure the trials of a run that are not conclusive again."""
         self._measure("ngruns", f"--resume {run_id} --retry inconclusive -o {self.compose.line.out} --background")
 
-    def _measure(self, magic: str, line: str) -> None:
-        """Measure by the line of a magic, and follow the run."""
+    def _measure(self, magic: str, line: str, source: str = "") -> None:
+        """Measure by the line of a magic, and the source below it, and follow the run."""
         self.report("")
-        token = CELL.set(f"{self._context.cell}\n{self.compose.line.to_cell()}")
+        token = CELL.set(f"{self._context.cell}\n{self.compose.line.to_cell().partition(chr(10))[0]}")
+        shell = self._shell
         try:
-            run: Run = self._shell.run_line_magic(magic, line)
+            run: Run = shell.run_cell_magic(magic, line, source) if source else shell.run_line_magic(magic, line)
         finally:
             CELL.reset(token)
         self._follow(run)
@@ -209,7 +219,11 @@ class Panel(Page):
         if summary is None:
             return
         try:
-            self.compose.line = Line.from_text(summary.context.cell.splitlines()[-1])
+            line = Line.from_text(summary.context.cell.splitlines()[-1])
+            sources = [network.spec["source"] for network in summary.sweep.workloads if network.source == "cell"]
+            self.compose.line = (
+                replace(line, source=sources[0].removeprefix("\n")) if sources and not line.workloads else line
+            )
         except NgbkitError:  # a line of an option that is no more
             return
         live = next((run for run in runs.live() if run.id == summary.id), None)

@@ -16,6 +16,8 @@ from ngbkit.notebook.panels.compose import ComposeSection
 from ngbkit.notebook.panels.line import Line
 from ngbkit.notebook.panels.page import Page
 
+CELL = "import torch\nmodel = lambda width: torch.nn.Linear(width, 8)\ninput_shape = (8,)\n"
+
 
 @pytest.fixture
 def page() -> Page:
@@ -32,7 +34,7 @@ def section(page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComposeSect
     ]
     monkeypatch.setattr(compose, "list_compilers", lambda: rows)
     lines: list[Line] = []
-    section = ComposeSection(page, lambda: ["mine"], lines.append)
+    section = ComposeSection(page, lambda: ["mine"], lines.append, lambda: {"In[3]": CELL, "In[4]": "1 +"})
     section.started = lines  # type: ignore[attr-defined]
     wait_until(lambda: "not available here" in page.parts.get("compose", ""))
     yield section
@@ -206,3 +208,30 @@ def test_a_time_that_is_unknown_ends_nothing(
 
     assert "the time is unknown: division by zero" in page.parts["compose"]
     assert not re.search(r'data-click="run"[^>]*disabled', page.parts["compose"])
+
+
+def test_a_cell_of_the_notebook_is_a_network(page: Page, section: ComposeSection) -> None:
+    """A cell is suggested and added by its name, has fields of its factors, and is the body of the copied cell."""
+    page.act("search", "in[")
+
+    assert '<option value="In[3]">' in page.parts["compose"]
+
+    page.act("network-add", "In[3]")
+    page.act("factor-width", "8")
+
+    assert "" == section.line.find_errors().get("line", "")
+    assert 'aria-label="remove In[3]"' in page.parts["compose"]
+    assert "%%ngbench -c identity,onnxruntime,openvino -b 1 --factor width=8 -o ds\n" + CELL == section.line.to_cell()
+    assert ["cell"] == [network.source for network in section.line.to_sweep().workloads]
+
+    page.act("network-remove", "In[3]")
+
+    assert not section.line.has_networks
+
+
+def test_a_cell_without_a_network_is_refused(page: Page, section: ComposeSection) -> None:
+    """The error of a cell stands at the field, and the cell is not added."""
+    page.act("network-add", "In[4]")
+
+    assert not section.line.has_networks
+    assert 1 == len(find_errors(page))

@@ -178,3 +178,19 @@ def test_a_state_folder_that_cannot_be_used_is_named(
     assert "Set NGBKIT_STATE_DIR to a folder" in opened.parts["message"]
     assert "<details>" not in opened.parts["message"]
     assert not re.search(r'data-click="run"[^>]*disabled', opened.parts["compose"])
+
+
+def test_a_cell_is_measured_and_found_again(shell: InteractiveShell) -> None:
+    """A cell with a network is measured by the magic of cells, and a panel that is opened again has it."""
+    source = "import torch\nmodel = torch.nn.Linear(8, 8)\ninput_shape = (8,)\n"
+    shell.user_ns["In"] = ["", f"%%ngbench -c identity\n{source}"]
+    opened = open_panel(Line(compilers=("identity",), repeats="5"))
+    opened.act("network-add", "In[1]")
+    opened.act("run")
+    wait_until(lambda: "has ended" in opened.parts["message"])
+    shell.user_ns["In"] = [""]
+    again = open_panel()
+
+    assert ["model"] == shell.user_ns["ds"]["workload"].values.tolist()
+    assert source == again.compose.line.source
+    assert 'aria-label="remove a cell"' in again.parts["compose"]
