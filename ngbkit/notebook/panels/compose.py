@@ -281,7 +281,7 @@ class ComposeSection:
                 h.input(
                     ".line",
                     {"data-input": "line"},
-                    value=self._write().partition("\n")[0] if self._text is None else self._text,
+                    value=self._write(Line.to_line) if self._text is None else self._text,
                     spellcheck="false",
                     **mark(error, identifier),
                 ),
@@ -293,17 +293,17 @@ class ComposeSection:
         is_ready = self.line.has_networks and not self._errors
         return h.div(".row")[
             h.button(".main", {"data-click": "run"}, type="button", disabled=not is_ready or self.is_busy)["Run"],
-            h.button({"data-copy": self._write()}, type="button", disabled=not is_ready)["Copy as cell"],
+            h.button({"data-copy": self._write(Line.to_cell)}, type="button", disabled=not is_ready)["Copy as cell"],
             h.label(".check")[
                 h.input({"data-change": "again"}, type="checkbox", checked=_AGAIN in self.line.more),
                 "measure known trials again",
             ],
         ]
 
-    def _write(self) -> str:
-        """Write the cell, as far as there is one."""
+    def _write(self, write: Callable[[Line], str]) -> str:
+        """Write the line or its cell, as far as there is one."""
         try:
-            return self.line.to_cell()
+            return write(self.line)
         except NgbkitError:
             return f"%{MAGIC} "
 

@@ -167,7 +167,11 @@ class Line:
 
     def to_cell(self) -> str:
         """Write the cell that does what the panel does."""
-        return f"%%{MAGIC} {self.to_text()}\n{self.source}" if self.source else f"%{MAGIC} {self.to_text()}"
+        return f"{self.to_line()}\n{self.source}" if self.source else self.to_line()
+
+    def to_line(self) -> str:
+        """Write the first line of that cell."""
+        return f"{'%%' if self.source else '%'}{MAGIC} {self.to_text()}"
 
     def to_sweep(self, modules: Collection[str] = ()) -> Grid:
         """Build the sweep to count its trials, not to run it: `modules` of the notebook are not exported."""

@@ -162,7 +162,7 @@ class Panel(Page):
     def _measure(self, magic: str, line: str, source: str = "") -> None:
         """Measure by the line of a magic, and the source below it, and follow the run."""
         self.report("")
-        token = CELL.set(f"{self._context.cell}\n{self.compose.line.to_cell().partition(chr(10))[0]}")
+        token = CELL.set(f"{self._context.cell}\n{self.compose.line.to_line()}")
         shell = self._shell
         try:
             run: Run = shell.run_cell_magic(magic, line, source) if source else shell.run_line_magic(magic, line)

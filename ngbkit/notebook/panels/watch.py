@@ -14,10 +14,10 @@ from ngbkit.errors import translate_commands
 from ngbkit.metrics.estimate import INCONCLUSIVE, format_time
 from ngbkit.notebook.live_table import LiveTable
 from ngbkit.notebook.panels.page import Page
+from ngbkit.notebook.panels.trial import DIMS, to_text
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_known, list_warnings
 from ngbkit.sweep.records import NOT_CHECKED, Failure, Measurement
 from ngbkit.sweep.trials import Trial
-from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -179,8 +179,8 @@ def group_trials(sweep: Grid) -> Cells:
 
 def describe_trial(trial: Trial) -> str:
     """Write a trial as one line: ``resnet18, depth 2, openvino, batch 8 on cpu``."""
-    factors = [f"{name} {format_value(value)}" for name, value in trial.factors]
-    return ", ".join([trial.workload, *factors, trial.compiler, f"batch {trial.batch_size} on {trial.device}"])
+    labels = {name: getattr(trial, name) for name in DIMS}
+    return to_text({**labels, **dict(trial.factors)})
 
 
 def _render_reason(trial: Trial) -> h.Element:
