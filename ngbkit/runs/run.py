@@ -111,7 +111,7 @@ class Run:
         is_new: bool = False,
     ) -> None:
         self.sweep, self.id, self.folder = sweep, run_id, folder
-        self.state: State = "starting"
+        self._state: State = "starting"
         self.error: Exception | None = None
         self._retry, self._engines, self._guide = frozenset(retry), dict(engines), guide
         self._recordings, self._settling = recordings, settling
@@ -180,9 +180,12 @@ class Run:
 
     def stop(self) -> None:
         """Ask the run to stop, and return at once. All measurements are kept, trials in flight with fewer samples."""
-        if self.state in ("starting", "running"):  # one that has just finished stays so
-            self.state = "stopping"
         self._stop.set()
+
+    @property
+    def state(self) -> State:
+        # Never assigned by `stop`: its thread would overwrite that of a run which has just ended.
+        return "stopping" if self._stop.is_set() and self._state in ("starting", "running") else self._state
 
     @property
     def ended(self) -> bool:
@@ -270,11 +273,11 @@ class Run:
         )
         try:
             state = self._measure(dispatch)
-            self.state = "finished" if state == "finished" else "stopped"
+            self._state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters
             self.error = files.explain(error) or DeviceError(f"the run failed with {error!r}")
             self.error.__cause__ = error if self.error is not error else error.__cause__
-            self.state = "failed"
+            self._state = "failed"
         finally:
             self._tracker.set_text(self.state)
             with suppress(JournalError):  # a full disk is the error already
@@ -296,7 +299,8 @@ class Run:
         try:
             self._recordings.save(self.sweep, "" if self._guide is None else self._guide.key, self.folder)
         except OSError as error:
-            self.error, self.state = NgbkitError(f"run {self.id} finished, but recording it failed: {error}"), "failed"
+            self.error = NgbkitError(f"run {self.id} finished, but recording it failed: {error}")
+            self._state = "failed"
 
     def _measure(self, dispatch: Dispatch) -> str:
         """Measure the missing trials, or those that the guide chooses until it chooses none."""
@@ -330,8 +334,8 @@ class Run:
                     self._tracker.set_other_work(event["device"], state)
             else:
                 self._on_event(event)
-        if self.state == "starting":
-            self.state = "running"
+        if self._state == "starting":
+            self._state = "running"
         self._notify()
 
     def _join(self, record: Record) -> Record:

@@ -131,7 +131,7 @@ def test_the_id_of_a_run_is_its_start_in_utc(state_dir: Path, monkeypatch: pytes
 def test_a_run_that_has_finished_is_not_stopped(state_dir: Path) -> None:
     """A stop that comes while its last files are written changes nothing."""
     run = Run(SWEEP, "a", make_run(state_dir, "a"), (), {})
-    run.state = "finished"
+    run._state = "finished"
     run.stop()
     run._journal.close()
 

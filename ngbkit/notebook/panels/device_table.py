@@ -21,6 +21,8 @@ from ngbkit.runs.progress_display import describe_progress
 from ngbkit.runs.selfcheck import SelfCheck
 from ngbkit.runs.time_left import format_age
 
+SELFCHECK = "self-check…"
+"""The step of a device that is self-checked."""
 _MOST_LINES = 200
 _BLANK = "–"
 # Their names, and their help.
@@ -51,7 +53,7 @@ class DeviceState:
     has_open_log: bool = False
     # The output of the last deployment.
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
-    # Set to give up a start.
+    # Set to give up a start or a self-check.
     stopped: threading.Event = field(default_factory=threading.Event)
     can_stop: bool = False
     selfcheck: Run | None = None
@@ -149,7 +151,7 @@ def _list_buttons(row: DeviceRow) -> Iterator[Element]:
     label, state = row.device.label, row.state
     is_idle = not state.step and row.progress is None
     has_stop = row.has_engine or state.can_stop
-    is_checking = state.selfcheck is not None
+    is_checking = state.step == SELFCHECK
     yield _build_button(
         "toggle",
         "device-stop" if has_stop else "device-start",
@@ -161,8 +163,10 @@ def _list_buttons(row: DeviceRow) -> Iterator[Element]:
     yield _build_button("restart", "device-restart", label, ("Restart", f"Restart the engine of {label}"), has_engine)
     help_text = f"Check {label}: its load, memory, temperature and log"
     yield _build_button("check", "device-check", label, ("Check", help_text), has_engine)
+    # Actions of their own: a click that comes too late stops nothing, rather than starting another.
+    action = "device-stop-selfcheck" if is_checking else "device-selfcheck"
     words = ("Stop self-check", f"Stop self-check of {label}") if is_checking else ("Self-check", f"Self-check {label}")
-    yield _build_button("selfcheck", "device-selfcheck", label, words, is_idle or is_checking)
+    yield _build_button("selfcheck", action, label, words, is_idle or is_checking)
     if row.is_deployable:
         help_text = f"Deploy this ngbkit to {label}"
         yield _build_button("deploy", "device-deploy", label, ("Deploy", help_text), is_idle)

@@ -17,7 +17,7 @@ from ngbkit.device import lock
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware import environment
 from ngbkit.notebook.panels import device_table
-from ngbkit.notebook.panels.device_table import DeviceRow, DeviceState
+from ngbkit.notebook.panels.device_table import SELFCHECK, DeviceRow, DeviceState
 from ngbkit.notebook.panels.page import Page, render_error
 from ngbkit.runs import Run, selfcheck
 from ngbkit.runs.progress_display import describe_interrupt
@@ -47,7 +47,8 @@ class DevicesSection:
             "device-restart": lambda label: self._launch(label, "restarting…", self._restart, can_stop=True),
             "device-check": lambda label: self._launch(label, "checking…", self._check),
             "device-deploy": lambda label: self._launch(label, "deploying…", self._deploy),
-            "device-selfcheck": self._toggle_selfcheck,
+            "device-selfcheck": lambda label: self._launch(label, SELFCHECK, self._run_selfcheck),
+            "device-stop-selfcheck": self._stop_selfcheck,
             "device-log": self._toggle_log,
         }
 
@@ -163,17 +164,18 @@ class DevicesSection:
         state.lines.extend(["", *deployment.to_text().splitlines()])
         state.note = f"ngbkit {deployment.version} is deployed; its log has the compilers."
 
-    def _toggle_selfcheck(self, label: str) -> None:
-        """Run a self-check of a device, or stop the one that runs."""
-        run = self._states[label].selfcheck
-        if run is not None:
-            run.stop()
-        else:
-            self._launch(label, "self-check…", self._run_selfcheck)
+    def _stop_selfcheck(self, label: str) -> None:
+        """Stop the self-check of a device, also one whose run is about to start."""
+        state = self._states[label]
+        state.stopped.set()
+        if state.selfcheck is not None:
+            state.selfcheck.stop()
 
     def _run_selfcheck(self, label: str, state: DeviceState) -> None:
         def wait(run: Run) -> Data:
             state.selfcheck = run
+            if state.stopped.is_set():
+                run.stop()
             data = run.result()
             if run.state == "stopped":  # it would be stored as if it were whole
                 raise NgbkitError(describe_interrupt(run, then=REPORT))

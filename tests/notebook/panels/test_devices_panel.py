@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
@@ -161,22 +162,46 @@ def test_a_deployment_shows_its_output(page: Page, tmp_path: Path, monkeypatch: 
     wait_for(page, "device orin: its disk is full")
 
 
-def test_a_selfcheck_is_run_and_stopped(page: Page, mlp_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row shows its progress; a stopped one is not stored, and the row says how to resume it."""
+@pytest.fixture
+def selfcheck_start(mlp_file: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """An event for which each self-check waits; it then measures so many trials that it ends only when stopped."""
+    start = threading.Event()
 
     def measure(*, device: str, wait: Callable[[runs.Run], object]) -> None:
-        wait(runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 60), repeats=3, devices=[device])))
+        start.wait()
+        wait(runs.start(Sweep([str(mlp_file)], ["identity"], range(1, 1000), repeats=3, devices=[device])))
         selfcheck.store.save(selfchecks.make())
 
     monkeypatch.setattr(selfcheck, "run", measure)
+    return start
+
+
+def test_a_selfcheck_is_run_and_stopped(page: Page, selfcheck_start: threading.Event) -> None:
+    """The row shows its progress; a stopped one is not stored, and the row says how to resume it."""
+    selfcheck_start.set()
     page.act("device-selfcheck", "cpu")
     wait_for(page, "self-check… ")
-    wait_for(page, "of 59 trials")
-    page.act("device-selfcheck", "cpu")
+    wait_for(page, "of 999 trials")
+    page.act("device-stop-selfcheck", "cpu")
     wait_for(page, "Resume with: `%ngruns --resume")
 
     assert selfcheck.latest() is None
     assert [] == runs.live()
+
+
+def test_a_selfcheck_is_stopped_before_its_run_starts(page: Page, selfcheck_start: threading.Event) -> None:
+    """Its run stops as soon as it starts; another click stops nothing, and starts no other self-check."""
+    page.act("device-selfcheck", "cpu")
+
+    assert 'aria-label="Stop self-check of cpu"' in page.parts["devices"]
+
+    page.act("device-stop-selfcheck", "cpu")
+    selfcheck_start.set()
+    wait_for(page, "Resume with: `%ngruns --resume")
+    page.act("device-stop-selfcheck", "cpu")
+
+    assert selfcheck.latest() is None
+    assert "self-check…" not in read(page)
 
 
 def test_the_latest_selfcheck_is_in_words(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
