@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ngbkit.figures.provenance import list_datasets
 from ngbkit.publish.citation import Author, Citation
-from ngbkit.publish.manifest import Manifest
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
@@ -23,7 +22,7 @@ METADATA_FILES = ("CITATION.cff", "LICENSE")
 # The newest version of the specification that the validators of archives know.
 _VERSION = "1.2"
 _METADATA = "ro-crate-metadata.json"
-_FOLDERS = ("notebooks", "_static/figures", "_static/datasets")
+_FOLDERS = ("notebooks", FIGURES, DATASETS)
 # The system's own table of media types may lack these.
 _KINDS = {
     ".cff": "application/yaml",
@@ -62,9 +61,7 @@ def build_crate(site: Path, manifest: Manifest, citation: Citation, files: list[
     crate.datePublished = datetime.now(timezone.utc).date()
     _add_citation(crate, citation)
     figures = {
-        f"_static/figures/{figure.id}.{kind}": figure
-        for figure in manifest.figures
-        for kind in ("svg", "png", "pdf", "json")
+        file: figure for figure in manifest.figures for file in figure.list_files() if file.startswith(f"{FIGURES}/")
     }
     for file in files:
         path = file.relative_to(site)
@@ -76,7 +73,7 @@ def build_crate(site: Path, manifest: Manifest, citation: Citation, files: list[
         }
         if figure := figures.get(path.as_posix()):
             sources = [f"notebooks/{figure.notebook}.ipynb"]
-            sources += [f"_static/datasets/{digest}.nc" for digest in list_datasets(figure.provenance)]
+            sources += [f"{DATASETS}/{stem}.nc" for stem in figure.datasets.values()]
             properties |= {"name": figure.title, "isBasedOn": [{"@id": quote(source)} for source in sources]}
         crate.add_file(file, path, properties=properties)
     return crate

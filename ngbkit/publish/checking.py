@@ -12,7 +12,7 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish.manifest import Manifest, SiteFigure
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure
 from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import hash_json
 
@@ -65,8 +65,8 @@ def verify(site: str | Path, notebooks: str | Path | None = None) -> tuple[int, 
 
 
 def _check(figure: SiteFigure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Check a figure against its specification, cell, dataset and sweep; `digests` caches the digests of datasets."""
-    spec = _load_json(folder / "_static" / "figures" / f"{figure.id}.json")
+    """Check a figure against its specification, cell, dataset and sweep; `digests` caches the digests of files."""
+    spec = _load_json(folder / FIGURES / f"{figure.id}.json")
     if spec is None or hash_json(spec) != figure.spec:
         yield "spec", "the specification is missing or has changed since the figure was drawn"
     elif spec.get("usermeta", {}).get(KEY, {}) != figure.provenance:
@@ -75,17 +75,19 @@ def _check(figure: SiteFigure, folder: Path, cells: set[str], digests: dict[str,
         yield "code", f"cell {figure.cell} of {figure.notebook} drew it, and has changed since"
     for part in list_parts(figure.provenance):
         if part.get("dataset"):
-            yield from _check_dataset(part, folder, digests)
+            yield from _check_dataset(part, figure, folder, digests)
 
 
-def _check_dataset(provenance: Mapping[str, Any], folder: Path, digests: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _check_dataset(
+    provenance: Mapping[str, Any], figure: SiteFigure, folder: Path, digests: dict[str, str]
+) -> Iterator[tuple[str, str]]:
     """Check the dataset and the sweep of a figure that is not composed of others."""
     digest = provenance["dataset"]
-    data = folder / "_static" / "datasets" / f"{digest}.nc"
-    if digest not in digests:
-        digests[digest] = _fingerprint(data)
-    if digests[digest] != digest:
-        state = f"has the hash {digests[digest]}" if digests[digest] else "is missing or unreadable"
+    data = folder / DATASETS / f"{figure.datasets.get(digest, digest)}.nc"
+    if data.name not in digests:
+        digests[data.name] = _fingerprint(data)
+    if digests[data.name] != digest:
+        state = f"has the hash {digests[data.name]}" if digests[data.name] else "is missing or unreadable"
         yield "dataset", f"{data.name} {state}; expected {digest}"
     metadata = _load_json(data.with_suffix(".json"))
     if metadata is None or hash_json(metadata.get("sweep")) != provenance.get("sweep"):

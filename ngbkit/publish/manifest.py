@@ -9,22 +9,36 @@ from typing import Any
 
 from ngbkit import validation
 from ngbkit.errors import UsageError
+from ngbkit.figures import pictures
 
 FILE = "ngbkit-site.json"
 FORMAT = 1
+
+FIGURES, DATASETS = "_static/figures", "_static/datasets"
+"""Folders of a site and of its archive."""
+
+_FIGURE_KINDS, _DATASET_KINDS = (*pictures.KINDS, ".json"), (".nc", ".csv", ".json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFigure:
     """A figure of a site."""
 
-    id: str  # of its element in the page, and the stem of its files
+    id: str  # of its element in the page, and the stem of its files: see `ngbkit.publish.naming`
     notebook: str  # the stem of its notebook
     cell: int  # the index of the cell that drew it
     code: str  # the hash of the cell's source
     spec: str  # the hash of the figure's specification
     provenance: dict[str, Any]  # see `ngbkit.figures.provenance`; empty for a figure that ngbkit did not draw
+    datasets: dict[str, str]  # the stem of the files of each of its datasets, by hash
     title: str
+
+    def list_files(self) -> list[str]:
+        """List its pictures, its specification and the files of its datasets, as paths within the site."""
+        return [
+            *(f"{FIGURES}/{self.id}{kind}" for kind in _FIGURE_KINDS),
+            *(f"{DATASETS}/{stem}{kind}" for stem in self.datasets.values() for kind in _DATASET_KINDS),
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

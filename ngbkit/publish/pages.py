@@ -8,10 +8,12 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ngbkit.figures import pictures, renderer
-from ngbkit.figures.provenance import KEY, list_datasets, list_parts
-from ngbkit.publish.manifest import SiteFigure
+from ngbkit.figures.provenance import KEY, list_parts
+from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
+from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
 
 FOLDED = "hide-input"
@@ -29,7 +31,10 @@ _ROWS = {
     "drawn_with": "drawn with ngbkit",
     "drawn_at": "at commit (drawing)",
 }
-_DATA = {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "sweep and environments (JSON)"}
+_LABELS = {
+    FIGURES: {"json": "Vega-Lite"},
+    DATASETS: {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "sweep and environments (JSON)"},
+}
 
 
 def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
@@ -44,21 +49,23 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
     if previous.get("executed") == digest:
         return [SiteFigure(**fields) for fields in previous["figures"]]
     notebook = json.loads(text)
-    figures = []
+    figures, names = [], NotebookNames(executed.stem)
     for number, cell in enumerate(notebook["cells"]):
         metadata = cell.setdefault("metadata", {})
         metadata.pop("papermill", None)
         if metadata.get("jupyter", {}).get("source_hidden"):  # folded in JupyterLab, and so in the page
             metadata["tags"] = [*metadata.get("tags", []), FOLDED]
         code = "".join(cell["source"])
-        for index, (output, spec) in enumerate(_find_charts(cell.get("outputs", []))):
+        for output, spec in _find_charts(cell.get("outputs", [])):
+            provenance = dict(spec.get("usermeta", {}).get(KEY, {}))
             figure = SiteFigure(
-                id=f"figure-{executed.stem}-{number}-{index}",
+                id=names.name_figure(provenance),
                 notebook=executed.stem,
                 cell=number,
                 code=hash_json(code),
                 spec=hash_json(spec),
-                provenance=dict(spec.get("usermeta", {}).get(KEY, {})),
+                provenance=provenance,
+                datasets=names.name_datasets(provenance, code),
                 title=pictures.get_title(spec),
             )
             figures.append(figure)
@@ -102,11 +109,11 @@ def _render_provenance(figure: SiteFigure, code: str) -> str:
         for name, label in _ROWS.items()
         if (value := part.get(name))
     )
-    links = [(f"figures/{figure.id}{kind}", kind[1:].upper()) for kind in pictures.KINDS]
-    links.append((f"figures/{figure.id}.json", "Vega-Lite"))
-    for digest in list_datasets(figure.provenance):
-        links += [(f"datasets/{digest}.{kind}", label) for kind, label in _DATA.items()]
-    anchors = " · ".join(f'<a href="_static/{path}" download>{label}</a>' for path, label in links)
+    links = []
+    for file in figure.list_files():
+        folder, kind = file.rpartition("/")[0], file.rpartition(".")[2]
+        links.append(f'<a href="{quote(file)}" download>{_LABELS[folder].get(kind, kind.upper())}</a>')
+    anchors = " · ".join(links)
     cell = f"<pre>{escape(code)}</pre>"
     summary = "<summary>Provenance and data</summary>"
     return f"<details>{summary}<table>{rows}</table>{cell}<p>{anchors}</p></details>"

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
-from ngbkit.figures.provenance import list_datasets
 from ngbkit.publish import archive, citation, config, pages, site
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor, find_modules
-from ngbkit.publish.manifest import Manifest
+from ngbkit.publish.manifest import FIGURES, Manifest
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
 
@@ -125,7 +124,7 @@ def publish(
         if is_new:
             executed.append(source.stem)
         page_files.append(pages_folder / source.name)
-        figures += pages.write_page(notebook, page_files[-1], pages_folder / "_static" / "figures")
+        figures += pages.write_page(notebook, page_files[-1], pages_folder / FIGURES)
     manifest = Manifest(
         title=settings.title,
         version=metadata.version("ngbkit"),
@@ -133,10 +132,10 @@ def publish(
         figures=tuple(figures),
     )
     report("building the site")
-    digests = {digest for figure in figures for digest in list_datasets(figure.provenance)}
-    site.write_sources(
-        pages_folder, settings, page_files, texts, [build / "datasets" / f"{digest}.nc" for digest in digests]
-    )
+    datasets = {
+        stem: build / "datasets" / f"{digest}.nc" for figure in figures for digest, stem in figure.datasets.items()
+    }
+    site.write_sources(pages_folder, settings, page_files, texts, datasets)
     for source in (*sources, *texts):
         site.copy_pictures(source, pages_folder)
     # myst-nb writes copies of the notebooks beside the html folder.

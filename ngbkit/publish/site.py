@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.figures.pictures import load_converter
 from ngbkit.metrics import profiles
 from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.manifest import DATASETS
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads.subprocesses import build_arguments
 
@@ -118,11 +119,12 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\(([^):\s]+)\)")
 
 
 def write_sources(
-    folder: Path, config: SiteConfig, pages: Sequence[Path], texts: Sequence[Path], datasets: Collection[Path]
+    folder: Path, config: SiteConfig, pages: Sequence[Path], texts: Sequence[Path], datasets: Mapping[str, Path]
 ) -> None:
     """Write the sources of Sphinx (configuration, index, scripts, datasets) into a folder with pages of notebooks.
 
-    `pages` are in order; `texts` are Markdown files, copied as they are.
+    `pages` are in order; `texts` are Markdown files, copied as they are; `datasets` are files by their name in the
+    site.
     """
     static = folder / "_static"
     static.mkdir(parents=True, exist_ok=True)
@@ -147,8 +149,8 @@ def write_sources(
             folder / "index.md",
             f"# {config.title}\n\n{config.description}\n\n```{{toctree}}\n:maxdepth: 1\n\n{contents}\n```\n",
         )
-    for dataset in sorted(datasets):
-        _write_dataset(dataset, static / "datasets")
+    for stem, dataset in datasets.items():
+        _write_dataset(dataset, folder / DATASETS / f"{stem}.nc")
 
 
 def copy_pictures(source: Path, folder: Path) -> None:
@@ -177,12 +179,11 @@ def _write(target: Path, content: str) -> None:
         target.write_text(content)
 
 
-def _write_dataset(file: Path, folder: Path) -> None:
+def _write_dataset(file: Path, target: Path) -> None:
     """Write a dataset as netCDF, its profiles as CSV, and its sweep and environments as JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / file.name
     if target.is_file():
         return
+    target.parent.mkdir(parents=True, exist_ok=True)
     data = storage.load(file)
     attrs = data.attrs
     metadata = {name: json.loads(attrs.get(name) or "null") for name in ("sweep", "environments")}

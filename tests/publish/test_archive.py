@@ -18,7 +18,14 @@ from ngbkit.publish.manifest import Manifest, SiteFigure
 
 METADATA = "ro-crate-metadata.json"
 FIGURE = SiteFigure(
-    id="figure-1", notebook="01 first", cell=0, code="", spec="", provenance={"dataset": "abc"}, title="Speed-up"
+    id="first-speedup-1",
+    notebook="01 first",
+    cell=0,
+    code="",
+    spec="",
+    provenance={"dataset": "abc"},
+    datasets={"abc": "first-ds-abc"},
+    title="Speed-up",
 )
 MANIFEST = Manifest(title="A study", version="1", notebooks=("01 first",), figures=(FIGURE,))
 AUTHORS = [
@@ -35,7 +42,12 @@ AUTHORS = [
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    names = ["notebooks/01 first.ipynb", "_static/figures/figure-1.svg", "_static/datasets/abc.nc", "LICENSE"]
+    names = [
+        "notebooks/01 first.ipynb",
+        "_static/figures/first-speedup-1.svg",
+        "_static/datasets/first-ds-abc.nc",
+        "LICENSE",
+    ]
     for name in [*names, "CITATION.cff", "ngbkit-site.json", "index.html"]:
         (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "site" / name).write_text(name)
@@ -102,11 +114,13 @@ def test_every_file_is_described(site: Path) -> None:
     assert {unquote(name) for name in files} == set(zipfile.ZipFile(archive).namelist()) - {METADATA}
     assert {"LICENSE", "CITATION.cff", "ngbkit-site.json", "notebooks/01%20first.ipynb"} <= files
     assert "index.html" not in files
-    kinds = {name: graph[name]["encodingFormat"] for name in ("LICENSE", "CITATION.cff", "_static/datasets/abc.nc")}
+    kinds = {
+        name: graph[name]["encodingFormat"] for name in ("LICENSE", "CITATION.cff", "_static/datasets/first-ds-abc.nc")
+    }
     assert ["text/plain", "application/yaml", "application/x-netcdf"] == list(kinds.values())
-    assert "image/svg+xml" == graph["_static/figures/figure-1.svg"]["encodingFormat"]
-    based_on = graph["_static/figures/figure-1.svg"]["isBasedOn"]
-    assert [{"@id": "notebooks/01%20first.ipynb"}, {"@id": "_static/datasets/abc.nc"}] == based_on
+    assert "image/svg+xml" == graph["_static/figures/first-speedup-1.svg"]["encodingFormat"]
+    based_on = graph["_static/figures/first-speedup-1.svg"]["isBasedOn"]
+    assert [{"@id": "notebooks/01%20first.ipynb"}, {"@id": "_static/datasets/first-ds-abc.nc"}] == based_on
 
 
 def test_others_read_the_crate(site: Path) -> None:

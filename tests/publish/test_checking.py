@@ -12,7 +12,7 @@ import pytest
 from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.publish import verify
-from ngbkit.publish.manifest import Manifest
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest
 from ngbkit.workloads.base import hash_json
 
 
@@ -29,7 +29,7 @@ def test_every_dataset_of_a_composition_is_checked(site: Path, tmp_path: Path) -
     shutil.copytree(site, copy)
     manifest = Manifest.read(copy)
     figure = manifest.figures[0]
-    file = copy / "_static" / "figures" / f"{figure.id}.json"
+    file = copy / FIGURES / f"{figure.id}.json"
     spec = json.loads(file.read_text())
     spec["usermeta"]["ngbkit"] = {"parts": [figure.provenance, {**figure.provenance, "dataset": "lost"}]}
     file.write_text(json.dumps(spec))
@@ -50,13 +50,14 @@ def test_each_disagreement_is_found(
     copy = tmp_path / "site"
     shutil.copytree(site, copy)
     figure = Manifest.read(copy).figures[0]
-    data = copy / "_static" / "datasets" / f"{figure.provenance['dataset']}.nc"
+    (stem,) = figure.datasets.values()
+    data = copy / DATASETS / f"{stem}.nc"
     if subject == "dataset":
         changed = storage.load(data)
         changed["latency"].values[0, 0, 0, 0, 0] *= 1.001
         storage.save(changed, data, overwrite=True)
     elif subject == "spec":
-        file = copy / "_static" / "figures" / f"{figure.id}.json"
+        file = copy / FIGURES / f"{figure.id}.json"
         file.write_text(file.read_text().replace('"width": ', '"width": 1', 1))
     elif subject == "sweep":
         file = data.with_suffix(".json")

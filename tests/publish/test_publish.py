@@ -32,7 +32,7 @@ from ngbkit.publish import ExecutionError, publish, verify
 from ngbkit.publish.archive import build_crate
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import NOTE
-from ngbkit.publish.manifest import Manifest
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest
 from ngbkit.publish.pages import render_figure
 from ngbkit.runs import recordings
 from ngbkit.runs.selfcheck import store
@@ -66,14 +66,15 @@ def test_a_site_is_complete(site: Path) -> None:
     figures = [(figure.provenance["figure"], figure.cell) for figure in manifest.figures]
     assert [("throughput", 3), ("speedup", 5)] == figures
     for figure in manifest.figures:
-        for kind in ("svg", "png", "pdf", "json"):
-            assert (site / "_static" / "figures" / f"{figure.id}.{kind}").stat().st_size > 500
-        data = site / "_static" / "datasets" / figure.provenance["dataset"]
-        assert figure.provenance["dataset"] == hash_dataset(storage.load(data.with_suffix(".nc")))
+        assert all((site / file).stat().st_size > 500 for file in figure.list_files())
+        digest = figure.provenance["dataset"]
+        data = site / DATASETS / f"01-first-ds-{digest[:8]}"
+        assert {digest: data.name} == figure.datasets
+        assert digest == hash_dataset(storage.load(data.with_suffix(".nc")))
         assert data.with_suffix(".csv").read_text().startswith("workload,device,compiler,batch_size,latency_s")
         workloads = json.loads(data.with_suffix(".json").read_text())["sweep"]["workloads"]
         assert ["mlp"] == [workload["name"] for workload in workloads]
-    picture = (site / "_static/figures/figure-01-first-3-0.svg").read_text()
+    picture = (site / "_static/figures/01-first-throughput-1.svg").read_text()
     assert json.dumps(manifest.figures[0].provenance) in picture.replace("&quot;", '"')
     assert "What was measured" in (site / "01-first.html").read_text()
     assert "profiles" in (site / "api.html").read_text()
@@ -93,7 +94,7 @@ def test_a_site_is_complete(site: Path) -> None:
     assert [["CC-BY-4.0"], ["A team"]] == [
         [names_by_id[part["@id"]] for part in root[key]] for key in ("license", "author")
     ]
-    pdf = next(entity for entity in graph if entity["@id"] == "_static/figures/figure-01-first-3-0.pdf")
+    pdf = next(entity for entity in graph if entity["@id"] == "_static/figures/01-first-throughput-1.pdf")
     assert {"@id": "notebooks/01-first.ipynb"} in pdf["isBasedOn"]
 
 
@@ -148,7 +149,7 @@ def test_figures_in_a_browser(browser: Browser, served: str, scripts: bool) -> N
     )
     page.goto(f"{served}01-first.html")
     if scripts:
-        page.wait_for_selector("#figure-01-first-3-0.ngb-alive svg")
+        page.wait_for_selector("[id='01-first-throughput-1'].ngb-alive svg")
         page.wait_for_function("document.querySelectorAll('figure.ngb-alive').length === 2")
         assert 0 == page.locator(".ngb-picture:visible").count()
         # A figure that is wider than the page scrolls within the page.
@@ -231,16 +232,17 @@ def test_a_composition_is_based_on_the_data_of_its_parts(site: Path) -> None:
     manifest = Manifest.read(site)
     figure = manifest.figures[0]
     lost = {**figure.provenance, "dataset": "lost"}
-    both = replace(figure, provenance={"parts": [figure.provenance, lost]})
+    stems = {**figure.datasets, "lost": "01-first-lost"}
+    both = replace(figure, provenance={"parts": [figure.provenance, lost]}, datasets=stems)
     changed = replace(manifest, figures=(both,))
-    files = [site / "_static" / "figures" / f"{figure.id}.svg"]
+    files = [site / FIGURES / f"{figure.id}.svg"]
     graph = build_crate(site, changed, Citation(), files).metadata.generate()["@graph"]
     (entity,) = (entity for entity in graph if "isBasedOn" in entity)
     page = render_figure(both, json.loads(files[0].with_suffix(".json").read_text()), "code")
 
-    for part in both.provenance["parts"]:
-        assert {"@id": f"_static/datasets/{part['dataset']}.nc"} in entity["isBasedOn"]
-        assert f'"_static/datasets/{part["dataset"]}.nc"' in page
+    for stem in stems.values():
+        assert {"@id": f"{DATASETS}/{stem}.nc"} in entity["isBasedOn"]
+        assert f'"{DATASETS}/{stem}.nc"' in page
 
 
 def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:
@@ -310,8 +312,9 @@ def test_the_state_of_the_reader_neither_appears_nor_changes(
 def test_figures_show_the_recording(folder: Path, site: Path) -> None:
     """A figure of the site has every sample of the recorded run."""
     (recording,) = (folder / "data" / "recorded").iterdir()
-    provenance = Manifest.read(site).figures[0].provenance
-    dataset = storage.load(site / "_static" / "datasets" / f"{provenance['dataset']}.nc")
+    figure = Manifest.read(site).figures[0]
+    (stem,) = figure.datasets.values()
+    dataset = storage.load(site / DATASETS / f"{stem}.nc")
 
-    assert json.loads((recording / "run.json").read_text())["id"] == provenance["run_id"]
+    assert json.loads((recording / "run.json").read_text())["id"] == figure.provenance["run_id"]
     assert np.isfinite(dataset["latency"]).all()

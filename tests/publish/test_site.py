@@ -35,7 +35,7 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
     names = [folder / notebook.name for notebook in sources]
     for notebook, page in zip(sources, names, strict=True):
         pages.write_page(notebook, page, folder / "_static" / "figures")
-    site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), names, texts, ())
+    site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), names, texts, {})
     for source in (*sources, *texts):
         site.copy_pictures(source, folder)
     site.build(folder, tmp_path / "html")
