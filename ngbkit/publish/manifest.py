@@ -10,8 +10,9 @@ from typing import Any
 from ngbkit import validation
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
+from ngbkit.runs.recordings import MANIFEST
 
-FILE = "ngbkit-site.json"
+FILE = MANIFEST
 FORMAT = 1
 
 FIGURES, DATASETS = "_static/figures", "_static/datasets"

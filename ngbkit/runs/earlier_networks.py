@@ -18,6 +18,7 @@ from ngbkit.metrics.beside import label_network
 from ngbkit.metrics.compared_runs import match_by_place
 from ngbkit.runs import content_index
 from ngbkit.runs.recordings import Recordings
+from ngbkit.runs.run_context import RunContext
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.content import hash_content
 
@@ -35,7 +36,7 @@ def list_earlier(data: Data, label: str, workloads: Sequence[Workload]) -> list[
     files = {each.spec["filename"]: each.path for each in workloads if each.path and "filename" in each.spec}
     # A dataset has no paths: a file that both name has its modules where they are now.
     located = [replace(each, path=files.get(each.spec.get("filename", ""), "")) for each in earlier]
-    if Recordings.from_environment() is None:  # what is replayed is not built
+    if Recordings.from_environment(RunContext.capture().notebook) is None:  # what is replayed is not built
         for workload in located:
             _check(workload, run_id, label)
     return [replace(workload, name=label_network(workload.name, label)) for workload in located]

@@ -78,13 +78,14 @@ def start(
         The sweep has no recording, and measuring is forbidden; or the note is too long.
     """
     context = RunContext.capture(note)
-    recordings = Recordings.from_environment()
-    recording = recordings.find(sweep, "" if guide is None else guide.key) if recordings is not None else None
-    if recording is not None:
-        return _replay(sweep, recording, guide)
+    recordings = Recordings.from_environment(context.notebook)
+    key = "" if guide is None else guide.key
+    recording = recordings.find(sweep, key, again=not reuses) if recordings is not None else None
+    if recordings is not None and recording is not None:
+        return _replay(sweep, recording, guide, recordings)
     _check_devices(sweep, engines)
     state_dir = options.make_state_dir()
-    reuses &= guide is None and recordings is None
+    reuses &= guide is None and (recordings is None or not recordings.records)
     if reuses and (interrupted := _find_interrupted(sweep, context)):
         with suppress(FencedError):  # another kernel has just resumed it
             return _resume_interrupted(interrupted, engines, note)
@@ -100,7 +101,11 @@ def start(
     context.save(folder)
     with write_atomically(folder / "run.json") as temporary:
         temporary.write_text(json.dumps(build_metadata(run_id, sweep)))
-    return Run(sweep, run_id, folder, (), engines or {}, guide, recordings, reuses=reuses, is_new=True)._begin()
+    recorder = recordings if recordings is not None and recordings.records else None
+    run = Run(sweep, run_id, folder, (), engines or {}, guide, recorder, reuses=reuses, is_new=True)
+    if recordings is not None and recorder is None:
+        run.known_trials = dict.fromkeys(sweep.devices, recordings.describe_lack(sweep, key))
+    return run._begin()
 
 
 @explain_errors()
@@ -172,14 +177,17 @@ def _resume_interrupted(summary: Summary, engines: Mapping[str, Engine] | None, 
     return run._begin()
 
 
-def _replay(sweep: Grid, recording: Path, guide: RunGuide | None) -> Run:
+def _replay(sweep: Grid, recording: Path, guide: RunGuide | None, recordings: Recordings) -> Run:
     """Replay a recording under the id of the recorded run, so that replaying it twice makes one run."""
     run_id = load_metadata(recording)["id"]
     folder = get_runs_dir() / run_id
     if not (folder / "run.json").is_file():
         options.make_state_dir()
         copy_run(recording, folder)
-    return Run(sweep, run_id, folder, (), {}, Replay(guide))._begin()
+    run = Run(sweep, run_id, folder, (), {}, Replay(guide))
+    if recordings.is_default or not recordings.records:
+        run.known_trials = {device: recordings.describe(recording, device) for device in sweep.devices}
+    return run._begin()
 
 
 def _check_devices(sweep: Grid, engines: Mapping[str, Engine] | None) -> None:

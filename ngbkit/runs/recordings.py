@@ -4,16 +4,19 @@ A recording is a copy of a run's folder (its metadata and its journal), named by
 variables control what happens when a sweep is started; `ngbkit publish` sets them for its kernels:
 
 ``NGBKIT_RECORDED``
-    The folder of the recordings. Without it every sweep is measured and nothing is recorded.
+    The folder of the recordings; sweeps that are measured are recorded there. Without it the folder is
+    ``data/recorded`` beside the notebook, nothing is recorded, and recordings are replayed in a published folder
+    (``ngbkit-site.json`` lies beside it) or where measuring is forbidden.
 ``NGBKIT_MEASURE``
-    ``missing`` (the default): a sweep without a recording is measured and recorded; ``never``: it is an error;
-    ``always``: every sweep is measured and recorded anew.
+    ``missing`` (the default): a sweep without a recording is measured; ``never``: it is an error; ``always``: every
+    sweep is measured anew. Where it is not set, ``--again`` measures a recorded sweep.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,9 +24,15 @@ from typing import Literal
 from ngbkit import validation
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
+from ngbkit.runs.folders import load_metadata
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.journal import Journal
 
 FOLDER, MEASURE = "NGBKIT_RECORDED", "NGBKIT_MEASURE"
+MANIFEST = "ngbkit-site.json"
+"""The file that marks a published folder; the notebooks are in a folder beside it."""
+BESIDE = Path("data", "recorded")
+"""The recordings of a notebook, from its folder."""
 Measure = Literal["missing", "never", "always"]
 _FILES = ("journal.sqlite", "run.json")
 
@@ -34,28 +43,58 @@ class Recordings:
 
     folder: Path
     measure: Measure = "missing"
+    # Whether measured sweeps are recorded.
+    records: bool = True
+    # Whether --again is heeded, and each run says that it is a replay: nobody set how sweeps are measured.
+    is_default: bool = False
 
     @classmethod
-    def from_environment(cls) -> Recordings | None:
-        """Return the recordings that the environment variables configure, or None."""
-        folder = os.environ.get(FOLDER)
-        if not folder:
-            return None
-        measure = validation.check(MEASURE, Measure, os.environ.get(MEASURE) or "missing")
-        return cls(folder=Path(folder), measure=measure)
+    def from_environment(cls, notebook: str = "") -> Recordings | None:
+        """Return the recordings that environment variables, or the place of the notebook, configure; or None."""
+        folder, text = os.environ.get(FOLDER), os.environ.get(MEASURE)
+        measure = validation.check(MEASURE, Measure, text or "missing")
+        if folder:
+            return cls(folder=Path(folder), measure=measure, is_default=not text)
+        # A script, or a notebook of which the front end says nothing, has the recordings of the working folder.
+        is_located = notebook.endswith(".ipynb") and Path(notebook).is_absolute()
+        place = Path(notebook).parent if is_located else Path()
+        is_published = (place.absolute().parent / MANIFEST).is_file() and (place / BESIDE).is_dir()
+        if measure == "never" or (is_published and measure == "missing"):
+            return cls(folder=place / BESIDE, measure=measure, records=False, is_default=not text)
+        return None
 
-    def find(self, sweep: Grid, guide_key: str = "") -> Path | None:
+    def find(self, sweep: Grid, guide_key: str = "", *, again: bool = False) -> Path | None:
         """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""
         recording = self._path(sweep, guide_key)
-        if self.measure != "always" and (recording / _FILES[-1]).is_file():
+        if self.measure != "always" and (recording / _FILES[-1]).is_file() and not (again and self.is_default):
             return recording
         if self.measure == "never":
             names = ", ".join(workload.name for workload in sweep.workloads[:4])
+            remedy = (
+                "`ngbkit publish --re-run` measures and records the sweeps of notebooks."
+                if self.records
+                else f"Run it without {MEASURE} to measure it here."
+            )
             raise UsageError(
                 f"this sweep of {names} has no recording in {self.folder}, and {MEASURE}=never forbids measuring it. "
-                "`ngbkit publish --re-run` measures and records the sweeps of notebooks."
+                f"{remedy}"
             )
         return None
+
+    def describe(self, recording: Path, device: str) -> str:
+        """Describe a replay in a sentence: the machine and the day of its measurements."""
+        with Journal(recording / _FILES[0], writable=False) as journal:
+            environment = journal.notes("environment").get(device, {})
+        chip = f" on {environment['chip']}" if environment.get("chip") else ""
+        day = time.strftime("%Y-%m-%d", time.localtime(load_metadata(recording)["created"]))
+        remedy = "; --again measures here" if self.is_default else f", and {MEASURE}={self.measure} forbids measuring"
+        return f"replayed from {_shorten(self.folder)}: measured{chip}, {day}{remedy}"
+
+    def describe_lack(self, sweep: Grid, guide_key: str = "") -> str:
+        """Describe why a sweep is measured although there are recordings."""
+        if (self._path(sweep, guide_key) / _FILES[-1]).is_file():
+            return f"measured here again; without --again it is replayed from {_shorten(self.folder)}"
+        return f"{_shorten(self.folder)} has no recording of this sweep: it is measured here"
 
     def save(self, sweep: Grid, guide_key: str, folder: Path) -> None:
         """Record the run in `folder`, replacing an earlier recording of the same sweep."""
@@ -72,3 +111,8 @@ def copy_run(source: Path, target: Path) -> None:
     for name in _FILES:
         with write_atomically(target / name) as temporary:
             shutil.copyfile(source / name, temporary)
+
+
+def _shorten(folder: Path) -> str:
+    """Shorten the usual folder to the words that documents have for it."""
+    return str(BESIDE) if folder.parts[-2:] == BESIDE.parts else str(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,37 @@ def test_a_missing_recording_is_an_error(
         Sweep(mlp).start()
 
     assert [] == new_runs()
+
+
+def test_recordings_beside_a_published_notebook_are_replayed(
+    mlp: Workload, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A published folder replays by default, any other one where measuring is forbidden; each run says so."""
+    sweep = Sweep(mlp, ["identity"], repeats=5, threads=1)
+    first = sweep.run()
+    place = tmp_path / "site" / "notebooks"
+    shutil.copytree(folder, place / "data" / "recorded")
+    monkeypatch.delenv(recordings.FOLDER)
+    monkeypatch.chdir(place)
+    texts = []
+    with set_options(state_dir=tmp_path / "another"):
+        assert recordings.Recordings.from_environment() is None
+        monkeypatch.setenv(recordings.MEASURE, "never")
+        texts.append(sweep.start().known_trials["cpu"])
+        with pytest.raises(UsageError, match=r"no recording in data/recorded.*\. Run it without NGBKIT_MEASURE"):
+            Sweep(mlp, batch_sizes=[3]).start()
+        monkeypatch.delenv(recordings.MEASURE)
+        (place.parent / recordings.MANIFEST).write_text("{}")
+        run = sweep.start()
+        texts.append(run.known_trials["cpu"])
+        beside = recordings.Recordings.from_environment()
+
+    assert first.attrs["run_id"] == run.id
+    assert all(text.startswith("replayed from data/recorded: measured on ") for text in texts)
+    assert texts[0].endswith(", and NGBKIT_MEASURE=never forbids measuring")
+    assert texts[1].endswith("; --again measures here")
+    assert beside is not None
+    assert beside.find(sweep) is not None
+    assert beside.find(sweep, again=True) is None
+    assert beside.describe_lack(sweep).startswith("measured here again")
+    assert "has no recording of this sweep" in beside.describe_lack(Sweep(mlp, batch_sizes=[3]))
