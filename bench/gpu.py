@@ -15,8 +15,10 @@ lacks. Each part leaves one JSON file in the state folder, and a part that is fi
     energy        the meter against the GPU's own counter
     fallback      work on the CPU in place of the GPU is found
     memory        the status of a network that does not fit
-    sweep         the paper's five smallest networks at six batch sizes; `gpu_sweep.py` collects it, and the next three
-    sweep-inductor, sweep-graphs, sweep-tvm    torch.compile, CUDA graphs, and TVM
+    sweep         the paper's five smallest networks at six batch sizes; `gpu_sweep.py` collects it, and all that follow
+    sweep-conv, sweep-mha, sweep-mha-16    both blocks at depths 1 to 6, with CUDA graphs and without: 20 to 30 s each
+    sweep-conv-inductor, sweep-mha-inductor    the same with torch.compile: a minute a group
+    sweep-inductor, sweep-graphs, sweep-tvm    torch.compile, CUDA graphs, and TVM, tuned and not
 
 The exit status is 1 if a part failed, and 2 if some are left to do.
 """
@@ -59,6 +61,8 @@ CHECKED = {
     "energy": ("identity",),
     "memory": ("identity", "onnxruntime"),
 }
+#: The runs of `gpu_sweep.py`: "sweep" is its run "gpu", and "sweep-conv" its "gpu-conv".
+SWEEPS = ("", "conv", "mha", "mha-16", "inductor", "graphs", "conv-inductor", "mha-inductor", "tvm")
 SUITE = """from ngbkit.testing import CompilerConformance
 
 class TestOnCuda(CompilerConformance):
@@ -191,9 +195,7 @@ def list_parts(available: list[str]) -> Iterator[str]:
     if "onnxruntime" in available:
         yield "fallback"
     yield from (f"conformance-{compiler}" for compiler in available)
-    yield from ("sweep", "sweep-inductor", "sweep-graphs")
-    if "tvm" in available:
-        yield "sweep-tvm"
+    yield from (f"sweep-{name}" if name else "sweep" for name in SWEEPS if name != "tvm" or "tvm" in available)
 
 
 def run_part(session: Session, part: str) -> str:

@@ -23,12 +23,26 @@ from ngbkit.options import set_options
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import BASELINE
-from ngbkit.workloads import timm
+from ngbkit.workloads import blocks, timm
 
 DEVICE, ACCELERATOR = "gpu", "cuda:0"
 #: The smallest network of each of the paper's families.
 NETWORKS = ("resnet18", "efficientnet_b3", "deit3_small_patch16_224", "swin_s3_tiny_224", "convnext_tiny")
 REPEATS = 60
+#: The smallest width of the paper's tables VII and VIII at every depth, for the slope and the retention of each
+#: compiler; a CUDA graph takes out the launches, whose number grows with the depth.
+DEPTHS = (1, 2, 3, 4, 5, 6)
+BLOCKS: dict[str, Any] = {
+    "compilers": ("identity", "torchscript", "onnxruntime", 'onnxruntime{"cuda_graph":true}'),
+    "batch_sizes": (8, 16),
+}
+BLOCKS_INDUCTOR: dict[str, Any] = {
+    "compilers": ("identity", "inductor", 'inductor{"mode":"reduce-overhead"}'),
+    "batch_sizes": (8,),
+}
+CONV, MHA = [blocks.conv(64, DEPTHS)], [blocks.mha(128, DEPTHS)]
+#: Seconds in which TVM tunes a network: hours of the paper's table III do not fit a call.
+TUNING_S = 100
 #: What each run measures: options of a grid. Compilers that take half a minute or more have runs of their own.
 RUNS: dict[str, dict[str, Any]] = {
     "gpu": {
@@ -45,14 +59,23 @@ RUNS: dict[str, dict[str, Any]] = {
         ),
         "batch_sizes": (1, 8),
     },
-    "gpu-tvm": {"workloads": NETWORKS[:1], "compilers": ("identity", "tvm"), "batch_sizes": (1,)},
+    "gpu-conv": {"workloads": CONV, **BLOCKS},
+    "gpu-mha": {"workloads": MHA, **BLOCKS, "batch_sizes": (8,)},
+    "gpu-mha-16": {"workloads": MHA, **BLOCKS, "batch_sizes": (16,)},
+    "gpu-conv-inductor": {"workloads": CONV, **BLOCKS_INDUCTOR},
+    "gpu-mha-inductor": {"workloads": MHA, **BLOCKS_INDUCTOR},
+    "gpu-tvm": {
+        "workloads": [timm.model(NETWORKS[0])],
+        "compilers": ("identity", "tvm", f'tvm{{"seconds":{TUNING_S}}}'),
+        "batch_sizes": (1,),
+    },
 }
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 
 
 def build_spec(state: Path, run_id: str) -> Spec:
-    settings = {"workloads": NETWORKS, "devices": [DEVICE], "repeats": REPEATS, **RUNS[run_id]}
-    grid = Grid(**{**settings, "workloads": [timm.model(name) for name in settings["workloads"]]})
+    workloads = [timm.model(name) for name in NETWORKS]
+    grid = Grid(**{"workloads": workloads, "devices": [DEVICE], "repeats": REPEATS, **RUNS[run_id]})
     # A machine with other packages than the last one measures what was unsupported or failed there.
     return Spec(
         run_id=run_id,

@@ -1,11 +1,13 @@
 """Gathers the wheels that a GPU machine without a network lacks, in pieces that travel one after the other.
 
-    python bench/gpu_wheels.py .wheels --python 3.12 [--extras cuda,onnxruntime-gpu,tensorrt-rtx,tvm]
-        [--have MACHINE.json] [--piece 50]
+    python bench/gpu_wheels.py .wheels --python 3.12 [--extras onnxruntime-gpu,tensorrt-rtx,tvm]
+        [--have MACHINE.json] [--piece 50] [--sm 90]
 
 The requirements are those of ngbkit's own extras, without the packages that the machine has (``--have`` reads them from
 ``machine.json``, which `gpu.py` writes), and ngbkit itself, for its entry points. Each wheel is packed again, smaller,
 as ``NAME.whl.xz.00of03`` and so on; `gpu.py --wheels` joins and installs the pieces of every wheel that is complete.
+With ``--sm 90`` its CUDA libraries hold the code of that architecture alone: ONNX Runtime's wheel then takes 68 MB
+rather than 165.
 """
 
 from __future__ import annotations
@@ -15,18 +17,22 @@ import json
 import lzma
 import math
 import re
+import struct
 import subprocess
 import sys
 import zipfile
 from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = "cuda,onnxruntime-gpu,tensorrt-rtx,tvm"
+EXTRAS = "onnxruntime-gpu,tensorrt-rtx,tvm"
 # A wheel names the oldest C library that it works with, and pip matches that name exactly.
 PLATFORMS = ["manylinux1_x86_64", "manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 40))]
+# The first bytes of a group of codes for several architectures (nvcc's "fat binary"), and the kind of compiled code.
+_CODE, _MACHINE_CODE = bytes.fromhex("50ed55ba"), 2
 _PIECE = re.compile(r"(?P<wheel>.+\.whl)\.xz\.(?P<number>\d+)of(?P<count>\d+)")
 
 
@@ -39,6 +45,7 @@ def main() -> None:
         "--have", type=Path, metavar="FILE", help="machine.json of the machine, to leave out what it has"
     )
     parser.add_argument("--piece", type=float, default=50.0, metavar="MB", help="the size of a piece (default: 50)")
+    parser.add_argument("--sm", type=int, metavar="N", help="blank the CUDA code of other architectures than sm_N")
     args = parser.parse_args()
     have = json.loads(args.have.read_text())["data"]["packages"] if args.have else {}
     requirements = drop_conflicts(set(list_requirements(args.extras.split(","), set(have))))
@@ -49,7 +56,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", name, str(ROOT)], check=True)
         wheels = sorted(Path(name).glob("*.whl"))
         with ProcessPoolExecutor() as pool:
-            pieces = pool.map(split, wheels, [args.folder] * len(wheels), [args.piece] * len(wheels))
+            pieces = pool.map(partial(split, folder=args.folder, piece_mb=args.piece, sm=args.sm), wheels)
             for wheel, sizes in zip(wheels, pieces, strict=True):
                 print(
                     f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, as {', '.join(f'{s:.1f}' for s in sizes)} MB"
@@ -97,14 +104,16 @@ def download(requirement: str, python: str, folder: Path) -> None:
         print(f"{requirement}: not gathered: {process.stderr.strip().splitlines()[-1]}", file=sys.stderr)
 
 
-def split(wheel: Path, folder: Path, piece_mb: float) -> list[float]:
-    """Compress a wheel and write it in pieces; return their sizes in MB."""
+def split(wheel: Path, folder: Path, piece_mb: float, sm: int | None = None) -> list[float]:
+    """Compress a wheel and write it in pieces; return their sizes in MB. With `sm`, blank the code of other GPUs."""
     with TemporaryDirectory(prefix="ngbkit-wheel-") as name:
         # A stored archive compresses as a whole, a fifth smaller than file by file.
         plain = Path(name) / wheel.name
         with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(plain, "w", zipfile.ZIP_STORED) as target:
             for entry in source.infolist():
-                target.writestr(zipfile.ZipInfo(entry.filename), source.read(entry))
+                data = source.read(entry)
+                data = blank_others(data, sm) if sm and ".so" in entry.filename else data
+                target.writestr(zipfile.ZipInfo(entry.filename), data)
         content = lzma.compress(plain.read_bytes())
     count = max(1, math.ceil(len(content) / (piece_mb * 1e6)))
     size = math.ceil(len(content) / count)
@@ -112,6 +121,25 @@ def split(wheel: Path, folder: Path, piece_mb: float) -> list[float]:
     for number, piece in enumerate(pieces):
         (folder / f"{wheel.name}.xz.{number:02}of{count:02}").write_bytes(piece)
     return [len(piece) / 1e6 for piece in pieces]
+
+
+def blank_others(library: bytes, sm: int) -> bytes:
+    """Zero the code of other architectures than `sm` in a library: the driver reads the headers, which stay."""
+    content, start = bytearray(library), 0
+    while (start := content.find(_CODE, start)) >= 0:
+        version, header, size = struct.unpack_from("<HHQ", content, start + 4)
+        entry, end = start + header, start + header + size
+        if version != 1 or end > len(content):  # these four bytes are something else
+            start += 4
+            continue
+        while entry < end:
+            kind, _, header, size = struct.unpack_from("<HHIQ", content, entry)
+            architecture = int.from_bytes(content[entry + 28 : entry + 32], "little")
+            if kind != _MACHINE_CODE or architecture != sm:
+                content[entry + header : entry + header + size] = bytes(size)
+            entry += header + size
+        start = end
+    return bytes(content)
 
 
 def install(arrived: Path, collected: Path, site: Path) -> list[str]:

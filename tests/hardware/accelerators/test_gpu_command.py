@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import struct
 import subprocess
 import sys
 import zipfile
@@ -98,6 +99,31 @@ def test_wheels_travel_in_pieces(wheels: ModuleType, tmp_path: Path) -> None:
     assert [] == incomplete
     assert [wheel.name] == wheels.install(pieces, collected, site)
     assert content in (site / "planted.py").read_text()
+
+
+def test_code_of_other_gpus_is_blanked(wheels: ModuleType) -> None:
+    """A library keeps its code for one architecture, its headers, and bytes that only look like a header."""
+
+    def build(codes: list[tuple[int, int, bytes]]) -> bytes:
+        entries = b"".join(
+            struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(code), 0, 0, 0, 0, sm).ljust(64, b"\0") + code
+            for kind, sm, code in codes
+        )
+        return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
+
+    other = b"head" + struct.pack("<I", 0xBA55ED50) + b"tail" * 8
+    library = other + build([(2, 80, b"a" * 24), (2, 90, b"b" * 16), (1, 90, b"ptx.")]) + b"rest"
+    expected = other + build([(2, 80, bytes(24)), (2, 90, b"b" * 16), (1, 90, bytes(4))]) + b"rest"
+
+    assert expected == wheels.blank_others(library, 90)
+
+
+def test_each_sweep_is_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command has a part for each run of its sweep, and the sweep a run for each part."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    command, sweep = (importlib.import_module(name) for name in ("gpu", "gpu_sweep"))
+
+    assert set(sweep.RUNS) == {f"gpu-{name}" if name else "gpu" for name in command.SWEEPS}
 
 
 def test_the_requirements_are_those_of_the_extras(wheels: ModuleType) -> None:
