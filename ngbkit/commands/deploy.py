@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from ngbkit.cluster.deployment import DEVICE_EXTRAS
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command
 from ngbkit.commands.shell import print_progress
@@ -34,9 +35,7 @@ COMMAND = Command(
         DEVICE,
         argument(
             "--extras NAMES",
-            "compilers to install: "
-            "torch,onnxruntime,openvino,tvm,iree,executorch,cuda,onnxruntime-gpu,tensorrt,tensorrt-rtx, or '' for "
-            "none",
+            f"compilers to install: {','.join(DEVICE_EXTRAS)}, or '' for none",
         ),
         argument(
             "--wheelhouse DIR",

@@ -3,3 +3,11 @@
 deploy   -> wheel, wheelhouse -> remote -> onsite (on the device): venv, pip, a check of the result
 undeploy -> remote -> onsite (on the device): a list of the contents, and their removal
 """
+
+from __future__ import annotations
+
+# The extras with compilers, and with the load generator; the others are the client's.
+DEVICE_EXTRAS = (
+    *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
+    *("onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen"),
+)

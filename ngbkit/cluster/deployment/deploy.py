@@ -14,16 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.cluster import replies
-from ngbkit.cluster.deployment import wheel, wheelhouse
+from ngbkit.cluster.deployment import DEVICE_EXTRAS, wheel, wheelhouse
 from ngbkit.cluster.deployment.remote import Report, discard_line, find_custom_python, request, resolve
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import UnknownNameError
 
-# The extras with compilers, and with the load generator; the others are the client's.
-DEVICE_EXTRAS = (
-    *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
-    *("onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen"),
-)
 # The default extras by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}
 _DEFAULT = ("torch", "onnxruntime")

@@ -20,9 +20,9 @@ from patience import wait_until
 
 import ngbkit
 from ngbkit import cli, options
+from ngbkit.cluster.deployment import DEVICE_EXTRAS, remote, wheel, wheelhouse
 from ngbkit.cluster.deployment import deploy as deploying
-from ngbkit.cluster.deployment import remote, wheel, wheelhouse
-from ngbkit.cluster.deployment.deploy import DEVICE_EXTRAS, Deployment, deploy
+from ngbkit.cluster.deployment.deploy import Deployment, deploy
 from ngbkit.cluster.deployment.onsite import folder, install
 from ngbkit.cluster.deployment.onsite.folder import LOCK, MARK, Refused
 from ngbkit.cluster.deployment.onsite.install import READY
