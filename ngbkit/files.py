@@ -202,6 +202,12 @@ def _lacks_inodes(path: Path) -> bool:
     return bool(status.f_files) and not status.f_favail
 
 
+def list_files(folder: Path) -> list[Path]:
+    """List the files in a folder and its folders, hidden ones left out; none if there is no such folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+
+
 def hash_file(path: Path) -> str:
     """Hash a file's content: 32 hex digits of BLAKE2b, read in chunks, as it may be larger than memory."""
     hasher = hashlib.blake2b(digest_size=16)

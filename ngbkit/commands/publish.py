@@ -29,10 +29,11 @@ COMMAND = Command(
         argument("-o, --out DIR", "the folder of the site (default: site)", default="site"),
         argument(
             "--from-data",
-            "never measure, which is the default: sweeps are read from data/recorded beside the notebooks",
+            "never measure, which is the default: sweeps are read from data/recorded beside the notebooks, or from the "
+            "runs that their cells made on this machine",
         ),
         argument("--re-run", "measure everything again, and record it"),
-        argument("--missing", "measure and record the sweeps without a recording"),
+        argument("--missing", "measure and record the sweeps without a recording and without a run"),
         argument(
             "--parameter NOTEBOOK.NAME=VALUE",
             "a value for a name in the notebook's cell tagged `parameters`: gallery-figures.networks=4; once a name",

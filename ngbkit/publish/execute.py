@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,20 +17,15 @@ from typing import Any
 
 import ngbkit
 from ngbkit import options
-from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.errors import NgbkitError
 from ngbkit.figures import provenance
-from ngbkit.files import write_atomically
-from ngbkit.runs.recordings import FOLDER, MEASURE, Measure
-from ngbkit.user_text import parse_json
+from ngbkit.files import list_files, write_atomically
+from ngbkit.publish import kernel
+from ngbkit.publish.adoption import Adoption
+from ngbkit.publish.cells import find_modules, read_notebook, replace_measuring_cells
+from ngbkit.runs.recordings import EARLIER, FOLDER, MEASURE, Measure
 from ngbkit.workloads.base import hash_json
 from ngbkit.workloads.subprocesses import build_arguments
-
-MEASURING_TAG = "measures"
-"""The tag of a cell whose measurement cannot be recorded; it is not executed where measuring is forbidden."""
-
-_IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
-
-NOTE = "*This cell measures. It was not executed here; `ngbkit publish --re-run` executes it.*"
 
 
 class ExecutionError(NgbkitError):
@@ -43,7 +37,7 @@ class Executor:
     """Executes notebooks that have changed since their last execution."""
 
     folder: Path  # of executed notebooks and of the hashes of their inputs
-    recordings: Path  # the folder of recordings
+    adoption: Adoption  # the recordings, and the runs that may become some
     datasets: Path  # the folder in which figures save their datasets, by hash
     state: Path  # the state folder of notebooks that measure; the others have an empty one each
     measure: Measure = "never"  # see `ngbkit.runs.recordings`
@@ -54,9 +48,8 @@ class Executor:
         """Return the executed notebook, and whether it was executed by this call."""
         target = self.folder / notebook.name
         key_file = self.folder / f"{notebook.stem}.json"
-        key = self._hash_inputs(notebook)
-        last_key = json.loads(key_file.read_text()).get("key") if key_file.is_file() and target.is_file() else None
-        if last_key == key and self.measure != "always":
+        last = json.loads(key_file.read_text()) if key_file.is_file() and target.is_file() else {}
+        if last and last["key"] == self._hash_inputs(notebook, last["reads"]) and self.measure != "always":
             return target, False
         self.folder.mkdir(parents=True, exist_ok=True)
         self.datasets.mkdir(parents=True, exist_ok=True)
@@ -64,27 +57,43 @@ class Executor:
             path.unlink(missing_ok=True)
         with TemporaryDirectory(prefix="ngbkit-publish-") as folder:
             source = Path(folder) / notebook.name
-            content = _read_notebook(notebook)
+            content = read_notebook(notebook)
             source.write_text(json.dumps(replace_measuring_cells(content) if self.measure == "never" else content))
             state = Path(folder) / "state"
             if self.measure != "never":
                 state = self.state
                 _make_measuring_state(state)
+            self.adoption.open_runs(notebook, options.make_private(state) / options.LAYOUT.runs)
+            kernel.write_spec(Path(folder))
+            self.adoption.write(notebook, Path(folder) / "runs.json")
             self._run_papermill(source, target, notebook, state)
+            paths = (Path(folder) / "reads").read_text(errors="surrogateescape").splitlines()
+        reads = sorted(Path(path).relative_to(notebook.parent.absolute()).as_posix() for path in paths)
         with write_atomically(key_file) as temporary:
-            temporary.write_text(json.dumps({"key": key}))
+            temporary.write_text(json.dumps({"key": self._hash_inputs(notebook, reads), "reads": reads}))
         return target, True
+
+    def list_reads(self, notebook: Path) -> list[str]:
+        """List the files and the recordings that an executed notebook read, relative to its folder."""
+        reads: list[str] = json.loads((self.folder / f"{notebook.stem}.json").read_text())["reads"]
+        return reads
 
     def _run_papermill(self, source: Path, target: Path, notebook: Path, state: Path) -> None:
         command = [sys.executable, *build_arguments("papermill", str(source), str(target))]
-        command += ["--cwd", str(notebook.parent.absolute()), "--kernel", "python3", "--no-progress-bar"]
+        command += ["--cwd", str(notebook.parent.absolute()), "--kernel", kernel.NAME, "--no-progress-bar"]
         command += ["--no-log-output"]
         if parameters := self.parameters.get(notebook.stem):
             # JSON is YAML.
             command += ["--parameters_base64", b64encode(json.dumps(dict(parameters)).encode()).decode()]
         settings = {
-            FOLDER: str(self.recordings.absolute()),
+            FOLDER: str(self.adoption.recordings.absolute()),
             MEASURE: self.measure,
+            EARLIER: str(source.with_name("runs.json")),
+            kernel.ROOT: str(notebook.parent.absolute()),
+            kernel.LOG: str(source.with_name("reads")),
+            "JUPYTER_PATH": os.pathsep.join(filter(None, [str(source.parent), os.environ.get("JUPYTER_PATH")])),
+            # By which a panel finds its run.
+            "JPY_SESSION_NAME": str(notebook.absolute()),
             provenance.DATASETS: str(self.datasets.absolute()),
             options.STATE_DIR: str(state.absolute()),
         }
@@ -100,33 +109,24 @@ class Executor:
             output = "\n".join((process.stderr or process.stdout).strip().splitlines()[-30:])
             raise ExecutionError(f"executing {notebook} failed: {_find_failure(target) or output}")
 
-    def _hash_inputs(self, notebook: Path) -> str:
-        """Hash all that the output depends on: the notebook, its data and modules, ngbkit's code, and the settings."""
-        data = notebook.parent / "data"
+    def _hash_inputs(self, notebook: Path, reads: Iterable[str]) -> str:
+        """Hash all that the output depends on: the notebook, its data and modules, ngbkit's code, and the settings.
+
+        Of the recordings these are the ones that it replays, by the paths that it reads.
+        """
+        recordings = self.adoption.recordings
+        replayed = [path for path in map(notebook.parent.joinpath, reads) if path.is_relative_to(recordings)]
         return hash_json(
             {
                 "notebook": _hash([notebook]),
-                "data": _hash(sorted(path for path in data.rglob("*") if path.is_file())) if data.is_dir() else "",
+                "data": _hash(path for path in list_files(notebook.parent / "data") if recordings not in path.parents),
+                "recordings": _hash(file for path in replayed for file in list_files(path)),
                 "code": _hash(sorted(Path(ngbkit.__file__).parent.rglob("*.py"))),
                 "modules": _hash(find_modules(notebook)),
                 "measure": self.measure == "never",
                 "parameters": dict(self.parameters.get(notebook.stem, {})),
             }
         )
-
-
-def find_modules(notebook: Path) -> list[Path]:
-    """Find the Python files beside a notebook that its cells import, and those that these files import."""
-    cells = _read_notebook(notebook)["cells"]
-    texts = ["\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")]
-    files: set[Path] = set()
-    while texts:
-        for name in _IMPORT.findall(texts.pop()):
-            module = notebook.parent / f"{name}.py"
-            new = {*([module] if module.is_file() else []), *(notebook.parent / name).rglob("*.py")} - files
-            files |= new
-            texts += [file.read_text(encoding="utf-8", errors="replace") for file in new]
-    return sorted(files)
 
 
 def _make_measuring_state(folder: Path) -> None:
@@ -160,29 +160,6 @@ def _find_failure(executed: Path) -> str:
             printed = "".join("".join(output["text"]) for output in outputs if output.get("name") == "stderr")
             return f"cell {number}: {message}{printed}".strip()
     return ""
-
-
-def _read_notebook(path: Path) -> dict[str, Any]:
-    try:
-        notebook = parse_json(path.read_text(encoding="utf-8"))
-        return {**notebook, "cells": [{**cell, "source": cell["source"]} for cell in notebook["cells"]]}
-    except (OSError, UnicodeDecodeError, UsageError, TypeError, LookupError) as error:
-        raise UsageError(f"{path} cannot be read as a notebook: {error}. Save it again in JupyterLab.") from None
-
-
-def replace_measuring_cells(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the notebook with text in place of each cell whose measurement cannot be recorded."""
-    return {**notebook, "cells": [_to_text(cell) if _is_measuring(cell) else cell for cell in notebook["cells"]]}
-
-
-def _is_measuring(cell: Mapping[str, Any]) -> bool:
-    return cell["cell_type"] == "code" and MEASURING_TAG in cell.get("metadata", {}).get("tags", [])
-
-
-def _to_text(cell: Mapping[str, Any]) -> dict[str, Any]:
-    code = "".join(cell["source"]).rstrip()
-    source = f"```python\n{code}\n```\n\n{NOTE}"
-    return {"cell_type": "markdown", "id": cell.get("id", ""), "metadata": {}, "source": source}
 
 
 def _hash(files: Iterable[Path]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class Manifest:
     version: str  # of ngbkit, when it built the site
     notebooks: tuple[str, ...]  # their stems, in order
     figures: tuple[SiteFigure, ...]
+    # The SHA-256 of each file of the site, by its path; without this file and the archive.
+    files: dict[str, str] = field(default_factory=dict)
 
     def write(self, site: Path) -> Path:
         """Write the manifest into a site."""

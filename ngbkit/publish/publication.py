@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
-from ngbkit.publish import archive, citation, config, pages, site
+from ngbkit.files import list_files
+from ngbkit.publish import archive, citation, config, images, pages, sanitise, site
+from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.citation import Citation
-from ngbkit.publish.execute import Executor, find_modules
+from ngbkit.publish.execute import Executor
 from ngbkit.publish.manifest import FIGURES, Manifest
+from ngbkit.publish.sources import copy_sources, describe_data, join_names
+from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
 
@@ -24,7 +29,9 @@ ARCHIVE = "archive.zip"
 # Of the extra `publish`. A site is refused before its notebooks are executed, not after hours of measuring.
 _PACKAGES = {
     "furo": "furo",
+    "markdown_it": "markdown-it-py",
     "myst_nb": "myst-nb",
+    "nh3": "nh3",
     "packaging": "packaging",
     "papermill": "papermill",
     "rocrate": "rocrate",
@@ -74,10 +81,12 @@ def publish(
     notebooks
         A folder, in which every notebook and every Markdown file is a page; or notebooks of one folder.
     out
-        Folder of the site; files that speed up the next build are beside it: for ``site`` in ``.site-ngbkit``.
+        Folder of the site, new, empty or of an earlier site; files that speed up the next build are beside it: for
+        ``site`` in ``.site-ngbkit``.
     measure
-        ``"never"``: sweeps replay the recordings in ``data/recorded`` beside the notebooks, and cells tagged
-        ``measures`` are displayed but not executed. ``"missing"``: sweeps without a recording are measured.
+        ``"never"``: sweeps replay the recordings in ``data/recorded`` beside the notebooks, or else the runs of this
+        machine that the cells of the notebooks made, which become recordings; and cells tagged ``measures`` are
+        displayed but not executed. ``"missing"``: sweeps with neither are measured.
         ``"always"``: every sweep is measured again and recorded.
     parameters
         Values for the names in the cell tagged ``parameters``, by stem of the notebook.
@@ -87,7 +96,8 @@ def publish(
     Raises
     ------
     UsageError
-        There is no notebook, the site would overwrite its notebooks, or ``site.toml`` or ``CITATION.cff`` is invalid.
+        There is no notebook; a cell has no complete measurement; the folder of the site has other files, or is one of
+        the notebooks; a picture is missing; ``site.toml`` or ``CITATION.cff`` is invalid.
     ExecutionError
         A cell failed.
     MissingDependencyError
@@ -104,13 +114,20 @@ def publish(
     credits = _read_citation(metadata_files, settings)
     if not credits.licenses:
         report(_UNLICENSED)
-    target = parse_path(out)
-    if (target / "notebooks").resolve() == folder.resolve():
-        raise UsageError(f"a site in {target} would overwrite its own notebooks. Choose another folder: -o site.")
-    build = target.absolute().parent / f".{target.name}-ngbkit"
+    place = parse_path(out)
+    check_target(place, folder)
+    for source in (*sources, *texts):
+        images.list_images(source)
+    build = place.absolute().parent / f".{place.absolute().name}-ngbkit"
+    # The new site, until it is complete.
+    target = build / "site"
+    adoption = Adoption.collect(folder / "data" / "recorded")
+    if measure == "never" and (gaps := [gap for source in sources for gap in adoption.list_gaps(source)]):
+        names = [notebooks] if isinstance(notebooks, (str, Path)) else sources
+        raise UsageError(_explain(gaps, names, out))
     executor = Executor(
         folder=build / ("measured" if measure != "never" else "executed"),
-        recordings=folder / "data" / "recorded",
+        adoption=adoption,
         datasets=build / "datasets",
         state=build / "state",
         measure=measure,
@@ -120,11 +137,19 @@ def publish(
     executed, figures, page_files = [], [], []
     for source in sources:
         report(f"executing {source.name}")
+        before = adoption.list_recorded()
+        for line in adoption.adopt(source) if measure != "always" else ():
+            report(line)
         notebook, is_new = executor.execute(source)
+        for line in adoption.describe(adoption.list_recorded().keys() - before.keys()):
+            report(f"{source.name}: {line}")
         if is_new:
             executed.append(source.stem)
         page_files.append(pages_folder / source.name)
-        figures += pages.write_page(notebook, page_files[-1], pages_folder / FIGURES)
+        clean = build / "clean" / source.name
+        for line in sanitise.clean_notebook(notebook, clean):
+            report(line)
+        figures += pages.write_page(clean, page_files[-1], pages_folder / FIGURES)
     manifest = Manifest(
         title=settings.title,
         version=metadata.version("ngbkit"),
@@ -135,19 +160,39 @@ def publish(
     datasets = {
         stem: build / "datasets" / f"{digest}.nc" for figure in figures for digest, stem in figure.datasets.items()
     }
-    site.write_sources(pages_folder, settings, page_files, texts, datasets)
-    for source in (*sources, *texts):
-        site.copy_pictures(source, pages_folder)
+    clean_texts = []
+    for text in texts:
+        clean_texts.append(build / "clean" / text.name)
+        for line in sanitise.clean_text(text, clean_texts[-1]):
+            report(line)
+    site.write_sources(pages_folder, settings, page_files, clean_texts, datasets)
+    copies = [copy for source in (*sources, *texts) for copy in images.copy_images(source, pages_folder)]
+    build_files = [
+        *(*page_files, *copies, *(file.with_suffix(".figures.json") for file in page_files)),
+        *(pages_folder / name for name in (*site.list_names(settings), *(text.name for text in texts))),
+        *(pages_folder / name for figure in figures for name in figure.list_files()),
+    ]
+    if prune_sources(pages_folder, build_files):  # Sphinx would keep their pages
+        for name in ("html", "doctrees"):
+            shutil.rmtree(build / name, ignore_errors=True)
     # myst-nb writes copies of the notebooks beside the html folder.
     site.build(pages_folder, build / "html")
-    shutil.copytree(build / "html", target, dirs_exist_ok=True)
-    _copy_sources(sources, target / "notebooks")
+    stage(build / "html", target)
+    sanitise.check_pages(target)
+    copied = {
+        file for source in sources for file in copy_sources(source, executor.list_reads(source), target / "notebooks")
+    }
+    for line in describe_data(folder, copied):
+        report(line)
     for path in metadata_files:
         shutil.copyfile(path, target / path.name)
+    manifest = replace(manifest, files={name: hash_sha256(target / name) for name in list_names(target)})
     manifest.write(target)
     archive.write_archive(target, manifest, credits, target / ARCHIVE)
-    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    return Published(site=target, executed=tuple(executed), figures=len(figures), bytes=size)
+    size = sum(path.stat().st_size for path in list_files(target))
+    if foreign := replace_site(target, place):
+        report(f"left in {place}, and not in the archive: {join_names(foreign)}")
+    return Published(site=place, executed=tuple(executed), figures=len(figures), bytes=size)
 
 
 def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
@@ -169,6 +214,17 @@ def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Pa
     return paths, []
 
 
+def _explain(gaps: Sequence[str], names: Sequence[str | Path], out: str | Path) -> str:
+    """Explain which cells have no measurement, with the command that measures them."""
+    command = shlex.join(["ngbkit", "publish", *map(str, names), "-o", str(out), "--missing"])
+    subject = "1 cell has" if len(gaps) == 1 else f"{len(gaps)} cells have"
+    return (
+        f"{subject} no complete measurement, so that nothing was executed:\n  "
+        + "\n  ".join(gaps)
+        + f"\n`{command}` measures what is missing, and takes the rest from recordings and runs."
+    )
+
+
 def _find_metadata_files(folder: Path) -> list[Path]:
     """Find the license and the citation in the folder of the notebooks, or else in its parent."""
     candidates = [(folder / name, folder.parent / name) for name in archive.METADATA_FILES]
@@ -179,16 +235,3 @@ def _read_citation(metadata_files: Sequence[Path], settings: config.SiteConfig) 
     """Read the authors and the licenses of a site from site.toml, or else from CITATION.cff."""
     file = next((path for path in metadata_files if path.name == citation.FILE), None)
     return (Citation.read(file) if file else Citation()).overridden_by(settings.citation)
-
-
-def _copy_sources(sources: Sequence[Path], folder: Path) -> None:
-    """Copy the notebooks with the data that they read and the modules that they import, for others to execute again."""
-    folder.mkdir(exist_ok=True)
-    for source in sources:
-        for file in (source, *find_modules(source)):
-            copy = folder / file.relative_to(source.parent)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-    data = sources[0].parent / "data"
-    if data.is_dir():
-        shutil.copytree(data, folder / "data", dirs_exist_ok=True)

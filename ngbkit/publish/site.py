@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -114,8 +113,9 @@ suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missi
 """
 
 
-# Of Markdown, also within a notebook; an address of another server has a colon.
-_PICTURE = re.compile(r"!\[[^\]]*\]\(([^):\s]+)\)")
+def list_names(config: SiteConfig) -> list[str]:
+    """List the files that `write_sources` writes beside the pages."""
+    return ["conf.py", "index.md", "site.json", *(["api.md"] if config.api else [])]
 
 
 def write_sources(
@@ -151,16 +151,6 @@ def write_sources(
         )
     for stem, dataset in datasets.items():
         _write_dataset(dataset, folder / DATASETS / f"{stem}.nc")
-
-
-def copy_pictures(source: Path, folder: Path) -> None:
-    """Copy the pictures that a page shows from the folder of its source, and its folders, into a folder."""
-    root = source.parent.resolve()
-    for name in _PICTURE.findall(source.read_text()):
-        picture, target = (root / name).resolve(), folder / name
-        if picture.is_file() and picture.is_relative_to(root):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, target)
 
 
 def build(folder: Path, site: Path) -> None:

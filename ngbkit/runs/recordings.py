@@ -1,7 +1,7 @@
 """Recordings of runs: they let a notebook be executed again without measuring, with the same results.
 
-A recording is a copy of a run's folder (its metadata and its journal), named by the hash of the sweep. Two environment
-variables control what happens when a sweep is started; `ngbkit publish` sets them for its kernels:
+A recording is a copy of a run's folder (its metadata, its journal and its cell), named by the hash of the sweep. Three
+environment variables control what happens when a sweep is started; `ngbkit publish` sets them for its kernels:
 
 ``NGBKIT_RECORDED``
     The folder of the recordings; sweeps that are measured are recorded there. Without it the folder is
@@ -10,31 +10,50 @@ variables control what happens when a sweep is started; `ngbkit publish` sets th
 ``NGBKIT_MEASURE``
     ``missing`` (the default): a sweep without a recording is measured; ``never``: it is an error; ``always``: every
     sweep is measured anew. Where it is not set, ``--again`` measures a recorded sweep.
+``NGBKIT_EARLIER_RUNS``
+    A JSON file of runs on this machine, each an `EarlierRun` by the name of its recording: a sweep without a recording
+    adopts its run before it is measured or refused.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 from ngbkit import validation
+from ngbkit.device.world import World
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
 from ngbkit.runs.folders import load_metadata
+from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
+from ngbkit.workloads.content import hash_content
 
-FOLDER, MEASURE = "NGBKIT_RECORDED", "NGBKIT_MEASURE"
+FOLDER, MEASURE, EARLIER = "NGBKIT_RECORDED", "NGBKIT_MEASURE", "NGBKIT_EARLIER_RUNS"
 MANIFEST = "ngbkit-site.json"
 """The file that marks a published folder; the notebooks are in a folder beside it."""
 BESIDE = Path("data", "recorded")
 """The recordings of a notebook, from its folder."""
+AUDIT = "ngbkit.recording"
+"""The audit event (`sys.addaudithook`) of a recording that is replayed or saved, with its folder."""
 Measure = Literal["missing", "never", "always"]
 _FILES = ("journal.sqlite", "run.json")
+
+
+class EarlierRun(TypedDict):
+    """A finished run of this machine, which may become a recording."""
+
+    folder: str
+    # The contents of its networks by name, as `ngbkit.runs.content_index` has them.
+    digests: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +66,7 @@ class Recordings:
     records: bool = True
     # Whether --again is heeded, and each run says that it is a replay: nobody set how sweeps are measured.
     is_default: bool = False
+    earlier: Mapping[str, EarlierRun] = field(default_factory=dict)
 
     @classmethod
     def from_environment(cls, notebook: str = "") -> Recordings | None:
@@ -54,7 +74,9 @@ class Recordings:
         folder, text = os.environ.get(FOLDER), os.environ.get(MEASURE)
         measure = validation.check(MEASURE, Measure, text or "missing")
         if folder:
-            return cls(folder=Path(folder), measure=measure, is_default=not text)
+            file = os.environ.get(EARLIER)
+            earlier = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+            return cls(folder=Path(folder), measure=measure, is_default=not text, earlier=earlier)
         # A script, or a notebook of which the front end says nothing, has the recordings of the working folder.
         is_located = notebook.endswith(".ipynb") and Path(notebook).is_absolute()
         place = Path(notebook).parent if is_located else Path()
@@ -66,12 +88,14 @@ class Recordings:
     def find(self, sweep: Grid, guide_key: str = "", *, again: bool = False) -> Path | None:
         """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""
         recording = self._path(sweep, guide_key)
-        if self.measure != "always" and (recording / _FILES[-1]).is_file() and not (again and self.is_default):
+        is_replayed = self.measure != "always" and not (again and self.is_default)
+        if is_replayed and (is_complete(recording) or self._adopt(sweep, recording)):
+            sys.audit(AUDIT, str(recording))
             return recording
         if self.measure == "never":
             names = ", ".join(workload.name for workload in sweep.workloads[:4])
             remedy = (
-                "`ngbkit publish --re-run` measures and records the sweeps of notebooks."
+                "`ngbkit publish --missing` measures and records the sweeps of notebooks that have none."
                 if self.records
                 else f"Run it without {MEASURE} to measure it here."
             )
@@ -92,22 +116,55 @@ class Recordings:
 
     def describe_lack(self, sweep: Grid, guide_key: str = "") -> str:
         """Describe why a sweep is measured although there are recordings."""
-        if (self._path(sweep, guide_key) / _FILES[-1]).is_file():
+        if is_complete(self._path(sweep, guide_key)):
             return f"measured here again; without --again it is replayed from {_shorten(self.folder)}"
         return f"{_shorten(self.folder)} has no recording of this sweep: it is measured here"
 
     def save(self, sweep: Grid, guide_key: str, folder: Path) -> None:
         """Record the run in `folder`, replacing an earlier recording of the same sweep."""
         copy_run(folder, self._path(sweep, guide_key))
+        sys.audit(AUDIT, str(self._path(sweep, guide_key)))
+
+    def _adopt(self, sweep: Grid, recording: Path) -> bool:
+        """Copy the earlier run of a sweep to its recording; False if there is none, or its networks have changed."""
+        run = self.earlier.get(recording.name)
+        world = World.capture()
+        if run is None or list_changed(sweep, run["digests"], [*world.list_additions(), world.folder]):
+            return False
+        copy_run(Path(run["folder"]), recording)
+        return True
 
     def _path(self, sweep: Grid, guide_key: str) -> Path:
-        # A run within a budget measures a part of the sweep, and must not replay as the full sweep.
-        return self.folder / (f"{sweep.id}-{guide_key}" if guide_key else sweep.id)
+        return self.folder / build_name(sweep.id, guide_key)
+
+
+def build_name(sweep_id: str, guide_key: str = "") -> str:
+    """Build the name of a recording: a run within a budget measures a part of the sweep, and has another name."""
+    return f"{sweep_id}-{guide_key}" if guide_key else sweep_id
+
+
+def is_complete(recording: Path) -> bool:
+    """Return whether a folder is that of a recorded run."""
+    return (recording / _FILES[-1]).is_file()
+
+
+def list_changed(sweep: Grid, digests: Mapping[str, str], places: Iterable[str]) -> list[str]:
+    """List the networks of a sweep that import modules of other content in `places` than a run had, by its digests."""
+    places = list(places)
+    contents = {workload.name: hash_content(workload, places) for workload in sweep.workloads}
+    return [
+        name
+        for name, content in contents.items()
+        if content.is_local and digests.get(name, content.digest) != content.digest
+    ]
 
 
 def copy_run(source: Path, target: Path) -> None:
-    """Copy a run's folder; the copy counts as a run once its last file exists."""
+    """Copy a run's folder, with the name of its notebook for its path; the copy is a run once its last file exists."""
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    context = RunContext.load(source)
+    if context.cell:  # of a notebook, by which a later publication knows it; others, and notes, remain private
+        replace(context, notebook=Path(context.notebook).name, note="").save(target)
     for name in _FILES:
         with write_atomically(target / name) as temporary:
             shutil.copyfile(source / name, temporary)

@@ -260,6 +260,8 @@ class Run:
         atexit.register(stop_all)
         if self._contents is not None:
             self._contents.add_to_index()
+            if self._guide is not None:
+                self._journal.note("guide", "run", self._guide.key)
         dispatch = Dispatch(
             run_id=self.id,
             sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),

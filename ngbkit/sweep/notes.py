@@ -141,4 +141,10 @@ def _check_number(value: Any) -> Any:
 _NUMBER = Annotated[float, Check(_check_number, "")] | None
 _FACTS = {name: _NUMBER if variable.units else Line | None for name, variable in COORDINATES.items()}
 """The facts of a network that the dataset has."""
-_ANNOTATIONS: Mapping[str, Any] = {"environment": Environment, "tuning": TuningCost, "ending": Ending, "retried": Line}
+_ANNOTATIONS: Mapping[str, Any] = {
+    "environment": Environment,
+    "tuning": TuningCost,
+    "ending": Ending,
+    "guide": Line,
+    "retried": Line,
+}

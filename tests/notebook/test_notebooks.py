@@ -11,7 +11,7 @@ import nbclient
 import nbformat
 import pytest
 
-from ngbkit.publish.execute import find_modules, replace_measuring_cells
+from ngbkit.publish.cells import find_modules, replace_measuring_cells
 from ngbkit.runs import recordings
 
 FOLDER = Path(__file__).parents[2] / "notebooks"

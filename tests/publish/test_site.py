@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
+import nbformat
 import pytest
+from authored import build_notebook
+from nbformat.v4 import new_markdown_cell
 
-from ngbkit.publish import pages, site
+from ngbkit.errors import UsageError
+from ngbkit.publish import images, pages, site
 from ngbkit.publish.config import SiteConfig
 
 
 @pytest.mark.parametrize("name", ["page.md", "page.ipynb"])
 def test_pictures_of_a_page_are_copied(tmp_path: Path, name: str) -> None:
-    """The site copies only pictures of the page's own folder."""
+    """Pictures of the folder are copied, whatever their names; a page of another server or an attachment has none."""
     source, target = tmp_path / "notebooks", tmp_path / "sources"
+    names = ["a.png", "a (1).png", "b c.png"]
     (source / "screens").mkdir(parents=True)
-    (source / "screens" / "a.png").write_bytes(b"picture")
-    (tmp_path / "private.png").write_bytes(b"private")
-    links = ("screens/a.png", "../private.png", "https://example.org/b.png", "none.png")
-    (source / name).write_text("\n".join(f"![a picture]({link})" for link in links))
-    site.copy_pictures(source / name, target)
+    for picture in names:
+        (source / "screens" / picture).write_text(picture)
+    elsewhere = ("https://example.org/b.png", "attachment:d.png")
+    write_page(source / name, "screens/a.png", "<screens/a (1).png>", "screens/b%20c.png", *elsewhere)
 
-    assert {target / "screens" / "a.png"} == {
-        path for path in tmp_path.rglob("*.png") if source not in path.parents
-    } - {tmp_path / "private.png"}
-    assert b"picture" == (target / "screens" / "a.png").read_bytes()
+    quoted = [target / "screens" / quote(picture, safe="()") for picture in names]
+    assert quoted == images.copy_images(source / name, target)
+    assert names == [picture.read_text() for picture in quoted]
+
+
+def write_page(file: Path, *links: str) -> None:
+    text = "\n".join(f"![a picture]({link})" for link in links)
+    if file.suffix == ".md":
+        file.write_text(text)
+    else:
+        nbformat.write(build_notebook(new_markdown_cell(text)), file)
+
+
+@pytest.mark.parametrize(
+    "link", ["../private.png", "linked.png", "missing.png", "a/../../notebooks/x.png", "/etc/hostname"]
+)
+def test_a_picture_from_elsewhere_is_an_error(tmp_path: Path, link: str) -> None:
+    """A picture above the folder, a link out of it and a missing one are refused, and nothing is written."""
+    source = tmp_path / "notebooks"
+    (source / "a").mkdir(parents=True)
+    (tmp_path / "private.png").write_bytes(b"private")
+    (source / "x.png").write_bytes(b"picture")
+    (source / "linked.png").symlink_to(tmp_path / "private.png")
+    write_page(source / "page.md", link)
+
+    with pytest.raises(UsageError, match=r"invalid picture in page.md: got .*; expected a file in .* Copy it there"):
+        images.copy_images(source / "page.md", tmp_path / "build" / "sources")
+    assert not (tmp_path / "build").exists()
 
 
 def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
@@ -37,7 +66,7 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
         pages.write_page(notebook, page, folder / "_static" / "figures")
     site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), names, texts, {})
     for source in (*sources, *texts):
-        site.copy_pictures(source, folder)
+        images.copy_images(source, folder)
     site.build(folder, tmp_path / "html")
 
     assert "Predictor.seconds" in (tmp_path / "html" / "api.html").read_text()

@@ -1,0 +1,58 @@
+"""The files that travel with a site: its notebooks, and what they read of the files beside them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ngbkit.files import list_files
+from ngbkit.publish.cells import find_modules, read_code
+
+# Files that define networks travel wherever they are; other files only if they are in `data`.
+_NETWORKS = frozenset({".py", ".onnx", ".data"})
+_MOST_NAMES = 3
+
+
+def copy_sources(notebook: Path, reads: Iterable[str], folder: Path) -> set[Path]:
+    """Copy a notebook, the modules that it imports and the data that it reads into a folder; return the originals."""
+    files = set(_list_sources(notebook, reads))
+    for file in files:
+        copy = folder / file.relative_to(notebook.parent)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    return files
+
+
+def describe_data(folder: Path, copied: set[Path]) -> Iterator[str]:
+    """Yield a sentence on the files in `data` that travel, and one on those that no notebook reads."""
+    data = list_files(folder / "data")
+    for sentence, files in (
+        ("in the archive", [file for file in data if file in copied]),
+        ("not in the archive, since no notebook reads them", [file for file in data if file not in copied]),
+    ):
+        if names := sorted({file.relative_to(folder).as_posix() for file in files}):
+            yield f"{sentence}: {join_names(names)}"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Join the first names of many."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _list_sources(notebook: Path, reads: Iterable[str]) -> Iterator[Path]:
+    """Yield a notebook, its modules and its data: what its kernel read, and what its code names."""
+    folder, modules = notebook.parent, find_modules(notebook)
+    yield from (notebook, *modules)
+    code = "\n".join([read_code(notebook), *(module.read_text(errors="replace") for module in modules)])
+    data = [file for file in list_files(folder / "data") if folder / "data" / "recorded" not in file.parents]
+    # A library of C opens files that the kernel does not notice.
+    mentions = [file for file in data if file.relative_to(folder).as_posix() in code]
+    for path in (*map(folder.joinpath, reads), *mentions):
+        for file in list_files(path) if path.is_dir() else [path]:
+            parts = file.relative_to(folder).parts
+            is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+            is_inside = file.is_file() and file.resolve().is_relative_to(folder.resolve())
+            if is_inside and not is_hidden and (parts[0] == "data" or file.suffix in _NETWORKS):
+                yield file

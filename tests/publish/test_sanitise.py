@@ -1,0 +1,105 @@
+"""Pages request nothing from other servers: what would is removed and said, and all else remains as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from authored import build_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+
+from ngbkit.api import Sweep
+from ngbkit.dataset import synthetic
+from ngbkit.figures import overview
+from ngbkit.figures.renderer import to_html
+from ngbkit.publish.sanitise import clean_html, clean_markdown, clean_notebook, list_requests
+from ngbkit.workloads import cell
+
+SERVER = "https://example.org"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        f'<iframe src="{SERVER}/a"></iframe>',
+        f'<script src="{SERVER}/a.js"></script>',
+        "<script>fetch('//example.org')</script>",
+        f'<img src="{SERVER}/a.png">',
+        '<img src="\\\\example.org/a.png">',
+        '<img src=" /\t/example.org/a.png">',
+        f'<img srcset="a.png 1x, {SERVER}/a.png 2x">',
+        '<img src="a.png" onerror="fetch(1)">',
+        f'<video poster="{SERVER}/a.png"><source src="{SERVER}/a.mp4"></video>',
+        f'<link rel="stylesheet" href="{SERVER}/a.css">',
+        f'<div style="background: url({SERVER}/a.png)">x</div>',
+        f'<div style="background: u\\72 l({SERVER}/a.png)">x</div>',
+        f"<style>@import '{SERVER}/a.css';</style>",
+        f"<style>p {{ background: url(  '{SERVER}/a.png') }}</style>",
+        f'<svg><use href="{SERVER}/a.svg#b"></use></svg>',
+        f'<svg><image xlink:href="{SERVER}/a.png"/></svg>',
+        f'<svg><rect fill="url({SERVER}/a.svg#b)"/></svg>',
+        f'<meta http-equiv="refresh" content="0; url={SERVER}">',
+        f'<object data="{SERVER}/a"></object><embed src="{SERVER}/a">',
+        f'<form action="{SERVER}"><button formaction="{SERVER}">x</button></form>',
+        f'<base href="{SERVER}/">',
+        f'<a href="page.html" ping="{SERVER}">x</a>',
+    ],
+)
+def test_a_request_is_removed(html: str) -> None:
+    """The element or the attribute that requests something is removed, and its name is returned."""
+    cleaned, removed = clean_html(f"<p>before</p>{html}<p>after</p>")
+
+    assert removed
+    assert [] == list_requests(cleaned)
+    assert not re.search("example.org|fetch|ping", cleaned)
+    assert cleaned.startswith("<p>before</p>")
+    assert cleaned.endswith("<p>after</p>")
+
+
+def test_tables_figures_and_links_remain() -> None:
+    """The HTML of datasets, tables and figures of ngbkit, links and pictures are byte for byte the same."""
+    networks = cell.from_source("import torch\nmodel = torch.nn.Linear(8, 2)\ninput_shape = (8,)")
+    data = synthetic.make_dataset(Sweep(networks, ["identity", "openvino"], [1, 4], repeats=10))
+    for html in (
+        data._repr_html_(),
+        data.ngb.speedup().to_dataframe("speedup")._repr_html_(),
+        to_html(overview(data).to_dict()),
+        f'<a href="{SERVER}" target="_blank" rel="noopener">a link</a><img src="data:image/png;base64,AA==" alt="dot">',
+        '<details open><summary>s</summary><svg viewBox="0 0 1 1"><use href="#icon"></use></svg></details>',
+    ):
+        assert (html, []) == clean_html(html)
+        assert [] == list_requests(html)
+
+
+def test_markdown_is_clean() -> None:
+    """A picture of another server becomes a link, its HTML is cleaned in lists too, and code remains as it is."""
+    text = (
+        f"![a]({SERVER}/a.png) ![b](b.png) [c]({SERVER}) <img src='{SERVER}/d.png'> `<iframe src='{SERVER}'>`\n\n"
+        f"- x\n\n  <iframe\n  src='{SERVER}/e'></iframe>\n\n```html\n<script src='{SERVER}/f.js'></script>\n```\n"
+    )
+    cleaned, removed = clean_markdown(text)
+
+    assert f"[a]({SERVER}/a.png) ![b](b.png) [c]({SERVER}) <img> `<iframe src='{SERVER}'>`" == cleaned.splitlines()[0]
+    assert f"{SERVER}/e" not in cleaned
+    assert cleaned.endswith(f"```html\n<script src='{SERVER}/f.js'></script>\n```\n")
+    assert [f"the picture {SERVER}/a.png", "src of img", "iframe", "src of iframe"] == removed
+
+
+def test_the_cells_of_a_notebook_are_named(tmp_path: Path) -> None:
+    """A sentence says which cell contained which element; widgets, for which there is no kernel, are left out."""
+    html = new_output("display_data", {"text/html": f"<b>x</b><iframe src='{SERVER}'></iframe>"})
+    widget = new_output("display_data", {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "Panel()"})
+    script = new_output("display_data", {"application/javascript": "fetch(1)"})
+    code = new_code_cell("1", outputs=[html, widget, script])
+    nbformat.write(build_notebook(new_markdown_cell(f"<img src='{SERVER}/a.png'>"), code), tmp_path / "a.ipynb")
+    sentences = clean_notebook(tmp_path / "a.ipynb", tmp_path / "clean" / "a.ipynb")
+    cells = json.loads((tmp_path / "clean" / "a.ipynb").read_text())["cells"]
+
+    assert [
+        "a.ipynb, cell 0: removed src of img, since pages request nothing",
+        "a.ipynb, cell 1: removed iframe, src of iframe, a script, since pages request nothing",
+    ] == sentences
+    assert ["<b>x</b>"] == [output["data"]["text/html"] for output in cells[1]["outputs"] if output["data"]]
