@@ -42,7 +42,7 @@ def find_send_time(event: Mapping[str, Any]) -> float | None:
     It is 0 for a record that the client recovered from the device's journal after its event was lost.
     """
     if event["kind"] == "record":
-        return float(event["record"]["started_at"])
+        return float(event["record"].started_at)
     text, mark, moment = event.get("text", "").rpartition(_SENT)
     return float(moment) if mark and text.startswith("scripted") else None
 

@@ -22,7 +22,7 @@ from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware.environment import find_differences
-from ngbkit.sweep import expansion, records
+from ngbkit.sweep import expansion
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED, Record
 from ngbkit.workloads import cell
@@ -219,7 +219,7 @@ class Dispatch:
         if earlier.text:
             self._put({"kind": "known", "device": label, "text": earlier.text})
         for record in earlier.records.values():
-            self._put({"kind": "record", "device": label, "record": records.to_json(record)})
+            self._put({"kind": "record", "device": label, "record": record})
         self._measured |= {name for name, record in earlier.records.items() if record.status in MEASURED}
         self._beside[label] = frozenset()
         return bool(earlier.records) and {trial.id for trial in self.sweep.trials(label)} <= self._recorded
@@ -262,7 +262,7 @@ class Dispatch:
 
     def _put(self, event: Event) -> None:
         if event["kind"] == "record":
-            trial_id = event["record"]["trial_id"]
+            trial_id = event["record"].trial_id
             if trial_id in self._recorded and trial_id not in self._beside.get(event["device"], ()):
                 return
             self._recorded.add(trial_id)

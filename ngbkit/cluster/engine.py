@@ -156,7 +156,7 @@ class Engine:
             batch = [replies.parse_record(self.device, record, trial_ids) for record in reply["records"]]
             for record in batch:
                 yield {"kind": "record", "device": self.device, "record": record}
-            fresh = {record["trial_id"] for record in batch} - collected
+            fresh = {record.trial_id for record in batch} - collected
             if reply["more"] and not fresh:
                 raise ReplyError(f"device {self.device} announces more records, but sends none.")
             if not reply["more"]:

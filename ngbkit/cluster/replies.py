@@ -15,6 +15,7 @@ from ngbkit.device.serving.load import LoadTest
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, JournalError
 from ngbkit.sweep import notes, records
+from ngbkit.sweep.records import Record
 from ngbkit.user_text import clean_line as sanitize
 
 __all__ = [
@@ -133,8 +134,8 @@ def _parse_step(event: Mapping[str, Any], trial_ids: Collection[str]) -> dict[st
     return {"step": step, "trial_id": trial_id} if step == "compile" and is_known else {}  # type: ignore[dict-item]
 
 
-def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> dict[str, Any]:
-    """Return the record of a trial of this run as valid JSON."""
+def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> Record:
+    """Parse the record of a trial of this run."""
     trial_id = record.get("trial_id") if isinstance(record, dict) else None
     if not isinstance(trial_id, str) or trial_id not in trial_ids:
         raise ReplyError(
@@ -142,7 +143,7 @@ def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> dict[s
             f"{sanitize(repr(trial_id)[:80])}."
         )
     try:
-        return records.to_json(records.from_json(record))
+        return records.from_json(record)
     except JournalError as error:
         raise ReplyError(f"invalid record from device {device}: {error}") from None
 

@@ -61,7 +61,10 @@ class ProgressTracker:
         by_device: dict[str, dict[str, Trial]] = {}
         for trial_id, trial in trials.items():
             by_device.setdefault(trial.device, {})[trial_id] = trial
-        self._short: set[str] = set()
+        self._short: dict[str, set[str]] = {device: set() for device in by_device}
+        self._counts = {device: Counter[str]() for device in by_device}
+        for trial_id, status in self._statuses.items():
+            self._counts[trials[trial_id].device][status] += 1
         self._totals = {device: len(part) for device, part in by_device.items()}
         self._times_left = {device: TimeLeft(part, finished=self._statuses) for device, part in by_device.items()}
         self._texts = dict.fromkeys(by_device, "starting")
@@ -79,8 +82,12 @@ class ProgressTracker:
         trial = self._trials.get(trial_id)
         if trial is not None:
             with self._lock:
+                counts, short = self._counts[trial.device], self._short[trial.device]
+                if trial_id in self._statuses:
+                    counts[self._statuses[trial_id]] -= 1
                 self._statuses[trial_id] = status
-                (self._short.add if is_short else self._short.discard)(trial_id)
+                counts[status] += 1
+                (short.add if is_short else short.discard)(trial_id)
                 self._times_left[trial.device].finish(trial_id)
 
     def prepare(self, device: str) -> None:
@@ -117,19 +124,19 @@ class ProgressTracker:
         if device is not None and device not in self._totals:
             raise UnknownNameError("device", device, self._totals)
         devices = self._totals.keys() if device is None else {device}
-        statuses = [status for trial_id, status in self.statuses.items() if self._trials[trial_id].device in devices]
         total = sum(self._totals[label] for label in devices)
         with self._lock:
             estimates = [self._times_left[label].estimate_s() for label in devices]
             done = sum(self._times_left[label].share * self._totals[label] for label in devices)
-            seconds = [self._times_left[label].seconds for label in devices]
-            short = sum(self._trials[trial_id].device in devices for trial_id in self._short)
+            seconds = [dict(self._times_left[label].seconds) for label in devices]
+            short = sum(len(self._short[label]) for label in devices)
+            statuses = sum((self._counts[label] for label in devices), Counter[str]())
         busy = {label: text for label in devices if (text := self._other_work[label])}
         is_named = device is None and len(self._totals) > 1
         return Progress(
-            done=len(statuses),
+            done=statuses.total(),
             total=total,
-            statuses=Counter(statuses),
+            statuses=statuses,
             share=done / max(total, 1),
             text=self._text if device is None else self._texts[device],
             remaining_s=None if None in estimates else max((seconds or 0.0 for seconds in estimates), default=None),

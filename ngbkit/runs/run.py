@@ -321,7 +321,7 @@ class Run:
 
     def _on_events(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Process events of devices: journal their records first, then update the displayed state."""
-        finished = [self._join(records.from_json(event["record"])) for event in events if event["kind"] == "record"]
+        finished = [self._join(event["record"]) for event in events if event["kind"] == "record"]
         if finished:
             self._journal.finish(finished)
             self._replaced.update(record.trial_id for record in finished)
@@ -355,8 +355,7 @@ class Run:
             if kind == "environment":
                 self._set_conditions(event["key"], event["value"])
         elif kind == "interim":
-            interim = [records.from_json(record) for record in event["records"]]
-            self.interim = {**self.interim, **{record.trial_id: record for record in interim}}
+            self.interim = {**self.interim, **{record.trial_id: record for record in event["records"]}}
         elif kind == "known":
             self.known_trials = {**self.known_trials, event["device"]: event["text"]}
         elif kind == "warning":

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ngbkit.sweep.trials import Trial
@@ -13,6 +16,8 @@ from ngbkit.workloads.base import FactorValue
 
 Network = tuple[str, tuple[tuple[str, FactorValue], ...]]
 """The name of a network, and its factors."""
+Place = tuple[str, int]
+"""The name of a network, and a batch size."""
 _TimesBySize = dict[int, float]
 """The seconds that the rounds of a trial took, by batch size."""
 # An estimate between bounds further apart than this says nothing.
@@ -23,8 +28,9 @@ _NOISE = 0.1
 
 @dataclass(slots=True)
 class _Rate:
-    """The time that some work took, and how much of it was done."""
+    """The time that some work of a step took, and how much of it was done."""
 
+    step: str
     seconds: float = 0.0
     units: float = 0.0
 
@@ -47,15 +53,22 @@ class TimeLeft:
     def __init__(self, trials: Mapping[str, Trial], finished: Collection[str]) -> None:
         self._trials = trials
         self._open = {trial_id for trial_id in trials if trial_id not in finished}
-        self._compiled: set[str] = set()
-        self._shares: dict[str, float] = {}  # of the rounds of a trial
+        # Counts of open trials, since a display estimates five times a second, of perhaps 20,000 trials.
+        self._waiting = Counter(trials[trial_id].compiler for trial_id in self._open)  # that are not compiled
+        self._places = Counter(_get_place(trials[trial_id]) for trial_id in self._open)
         self._networks: set[Network] = set()  # prepared
-        self._starting, self._preparing = _Rate(), _Rate()
+        self._unprepared = {_get_network(trials[trial_id]) for trial_id in self._open}
+        self._compiled: set[str] = set()  # open ones, of which those in rounds have begun to be measured
+        self._in_rounds: set[str] = set()
+        self._shares: dict[str, float] = {}  # of the rounds of a trial
+        self._starting, self._preparing = _Rate("starting"), _Rate("preparing")
         self._compiling: dict[str, _Rate] = {}  # by compiler
-        self._measuring: dict[tuple[str, int], _Rate] = {}  # by network and batch size, a unit all rounds of a trial
+        self._measuring: dict[Place, _Rate] = {}  # a unit is all rounds of a trial
         self._current: _Rate | None = self._starting  # what takes the time from the latest event on
         self._updated_s = time.monotonic()
         self._trial_id = ""  # that is being compiled
+        #: The seconds that each step has taken.
+        self.seconds = dict.fromkeys(("starting", "preparing", "compiling", "measuring"), 0.0)
 
     def prepare(self) -> None:
         """Begin to prepare a network."""
@@ -65,9 +78,11 @@ class TimeLeft:
         """Begin to compile a trial; an anchor, which is no trial of the sweep, belongs to the trial before it."""
         if trial_id in self._trials:
             trial = self._trials[trial_id]
-            self._switch(self._compiling.setdefault(trial.compiler, _Rate()))
+            self._switch(self._compiling.setdefault(trial.compiler, _Rate("compiling")))
             self._count_network(trial)
-            self._compiled.discard(trial_id)
+            if trial_id in self._compiled:
+                self._compiled.discard(trial_id)
+                self._waiting[trial.compiler] += 1
             self._trial_id = trial_id
 
     def advance(self, trial_ids: Iterable[str], share: float) -> None:
@@ -76,7 +91,7 @@ class TimeLeft:
         if not trials:
             return
         # Networks that take turns share their time.
-        rate = self._measuring.setdefault(_get_place(next(iter(trials.values()))), _Rate())
+        rate = self._measuring.setdefault(_get_place(next(iter(trials.values()))), _Rate("measuring"))
         for trial in trials.values():
             self._measuring.setdefault(_get_place(trial), rate)
         self._switch(rate)
@@ -90,29 +105,24 @@ class TimeLeft:
             self._count_rounds(trial_id, 1.0)
         elif trial_id == self._trial_id:
             self._switch(None)
-        self._count_network(self._trials[trial_id])
-        self._open.discard(trial_id)
-        if not self._trial_id and not self._open & self._shares.keys():
+        trial = self._trials[trial_id]
+        self._count_network(trial)
+        if trial_id in self._open:
+            self._open.discard(trial_id)
+            self._in_rounds.discard(trial_id)
+            self._places[_get_place(trial)] -= 1
+            if trial_id in self._compiled:
+                self._compiled.discard(trial_id)
+            else:
+                self._waiting[trial.compiler] -= 1
+        if not self._trial_id and not self._in_rounds:
             self._switch(None)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """The seconds that each step has taken."""
-        measuring = {id(rate): rate for rate in self._measuring.values()}
-        steps: dict[str, Iterable[_Rate]] = {
-            "starting": [self._starting],
-            "preparing": [self._preparing],
-            "compiling": self._compiling.values(),
-            "measuring": measuring.values(),
-        }
-        return {name: _sum(rates).seconds for name, rates in steps.items()}
 
     @property
     def share(self) -> float:
         """The share of the work that is done: a trial is compiled, and measured in rounds."""
-        steps = 2 * (len(self._trials) - len(self._open)) + sum(
-            (name in self._compiled) + self._shares.get(name, 0.0) for name in self._open
-        )
+        under_way = len(self._compiled) + sum(map(self._shares.__getitem__, self._in_rounds))
+        steps = 2 * (len(self._trials) - len(self._open)) + under_way
         return steps / (2 * len(self._trials)) if self._trials else 1.0
 
     def estimate_s(self) -> float | None:
@@ -120,10 +130,9 @@ class TimeLeft:
         if not self._open:
             return 0.0
         usual = _sum(self._compiling.values())
-        left = [self._trials[name] for name in self._open if name not in self._compiled]
         steps = [
-            *(self._compiling.get(trial.compiler, usual).compute_s(1, usual) for trial in left),
-            self._preparing.compute_s(len({*map(_get_network, left)} - self._networks), self._preparing),
+            *(self._compiling.get(name, usual).compute_s(count, usual) for name, count in self._waiting.items()),
+            self._preparing.compute_s(len(self._unprepared), self._preparing),
         ]
         bounds = self._bound_rounds_s()
         if bounds is None or None in steps:
@@ -140,25 +149,29 @@ class TimeLeft:
 
     def _bound_rounds_s(self) -> tuple[float, float] | None:
         """Bound the seconds of the rounds that are left; None until some of a network are done."""
-        left: dict[tuple[str, int], float] = {}
-        for name in self._open:
-            place = _get_place(self._trials[name])
-            left[place] = left.get(place, 0.0) + 1.0 - self._shares.get(name, 0.0)
         times: dict[str, _TimesBySize] = {}
         for (workload, size), rate in self._measuring.items():
             if rate.units > 0:
                 times.setdefault(workload, {})[size] = rate.seconds / rate.units
         if not times:
             return None
+        done = Counter[Place]()
+        for name in self._in_rounds:
+            done[_get_place(self._trials[name])] += self._shares[name]  # type: ignore[assignment]
+        growths = _Growths(times.values())
         low = high = 0.0
-        for (workload, size), units in left.items():
-            bounds = _bound_s(times.get(workload) or _average(times.values()), size, times.values())
-            low, high = low + units * bounds[0], high + units * bounds[1]
+        for place, count in self._places.items():
+            if count:
+                bounds = growths.bound_s(times.get(place[0]), place[1])
+                units = count - done[place]
+                low, high = low + units * bounds[0], high + units * bounds[1]
         return low, high
 
     def _count_network(self, trial: Trial) -> None:
-        if _get_network(trial) not in self._networks:
-            self._networks.add(_get_network(trial))
+        network = _get_network(trial)
+        self._unprepared.discard(network)
+        if network not in self._networks:
+            self._networks.add(network)
             self._preparing.units += 1
 
     def _count_rounds(self, trial_id: str, share: float) -> None:
@@ -167,15 +180,21 @@ class TimeLeft:
         done = max(0.0, share - self._shares.get(trial_id, 0.0))
         self._measuring[_get_place(trial)].units += done
         self._shares[trial_id] = share
+        if trial_id in self._open:
+            self._in_rounds.add(trial_id)
 
     def _switch(self, rate: _Rate | None) -> None:
         """Add the time since the latest event to what it began, and begin another."""
         now_s = time.monotonic()
         if self._current is not None:
             self._current.seconds += now_s - self._updated_s
+            self.seconds[self._current.step] += now_s - self._updated_s
         if self._trial_id:
-            self._compiling[self._trials[self._trial_id].compiler].units += 1
-            self._compiled.add(self._trial_id)
+            compiler = self._trials[self._trial_id].compiler
+            self._compiling[compiler].units += 1
+            if self._trial_id in self._open:
+                self._compiled.add(self._trial_id)
+                self._waiting[compiler] -= 1
             self._trial_id = ""
         self._current, self._updated_s = rate, now_s
 
@@ -184,42 +203,65 @@ def _get_network(trial: Trial) -> Network:
     return trial.workload, trial.factors
 
 
-def _get_place(trial: Trial) -> tuple[str, int]:
+def _get_place(trial: Trial) -> Place:
     return trial.workload, trial.batch_size
 
 
-def _bound_s(times: _TimesBySize, size: int, others: Collection[_TimesBySize]) -> tuple[float, float]:
-    """Bound the seconds of a trial by those of the same network at other batch sizes, and by how others grow.
+class _Growths:
+    """Bounds the seconds of a trial by those of the same network at other batch sizes, and by how others grow.
 
     A call takes a time of its own and one for each sample: of the first alone it takes as long as at another batch
     size, and of the second alone it grows as the batch size does. Two batch sizes tell both, as far as noise lets them.
     """
-    if size in times:
-        return times[size], times[size]
-    nearest, *further = sorted(times, key=lambda measured: abs(math.log(measured / size)))
-    growths = [other[size] / other[nearest] for other in others if size in other and other.get(nearest)]
-    if growths:
-        seconds = times[nearest] * sum(growths) / len(growths)
-        return seconds, seconds
-    low, high = sorted((times[nearest], times[nearest] * size / nearest))
-    if further:
-        steps = (size - nearest) / (nearest - further[0])
-        seconds = times[nearest] + steps * (times[nearest] - times[further[0]])
-        noise = _NOISE * times[nearest] * abs(steps)
-        low, high = max(low, min(high, seconds - noise)), min(high, max(low, seconds + noise))
-    return low, high
 
+    def __init__(self, networks: Collection[_TimesBySize]) -> None:
+        self._networks = networks
+        self._sizes = {id(times): sorted(times) for times in networks}
+        self._growths: dict[tuple[int, int], float | None] = {}  # from one batch size to another
 
-def _average(times: Iterable[_TimesBySize]) -> _TimesBySize:
-    """Average the seconds of all networks, for one that is not measured yet."""
-    by_size: dict[int, list[float]] = {}
-    for size, seconds in (item for network in times for item in network.items()):
-        by_size.setdefault(size, []).append(seconds)
-    return {size: sum(seconds) / len(seconds) for size, seconds in by_size.items()}
+    def bound_s(self, times: _TimesBySize | None, size: int) -> tuple[float, float]:
+        """Bound the seconds of a trial; without times of its network, by the average of all."""
+        times = self._average if times is None else times
+        if size in times:
+            return times[size], times[size]
+        nearest, *further = self._list_nearest(times, size)
+        growth = self._compute_growth(nearest, size)
+        if growth is not None:
+            return times[nearest] * growth, times[nearest] * growth
+        low, high = sorted((times[nearest], times[nearest] * size / nearest))
+        if further:
+            steps = (size - nearest) / (nearest - further[0])
+            seconds = times[nearest] + steps * (times[nearest] - times[further[0]])
+            noise = _NOISE * times[nearest] * abs(steps)
+            low, high = max(low, min(high, seconds - noise)), min(high, max(low, seconds + noise))
+        return low, high
+
+    def _list_nearest(self, times: _TimesBySize, size: int) -> list[int]:
+        """List the two measured batch sizes that are nearest to one by their ratio, if there are two."""
+        sizes = self._sizes[id(times)]
+        place = bisect(sizes, size)
+        return sorted(sizes[max(place - 2, 0) : place + 2], key=lambda measured: abs(math.log(measured / size)))[:2]
+
+    def _compute_growth(self, nearest: int, size: int) -> float | None:
+        """Compute how many times longer other networks take at another batch size; None if none has both."""
+        if (nearest, size) not in self._growths:
+            ratios = [other[size] / other[nearest] for other in self._networks if size in other and other.get(nearest)]
+            self._growths[nearest, size] = sum(ratios) / len(ratios) if ratios else None
+        return self._growths[nearest, size]
+
+    @cached_property
+    def _average(self) -> _TimesBySize:
+        """The average seconds of all networks, for one that is not measured yet."""
+        by_size: dict[int, list[float]] = {}
+        for size, seconds in (item for network in self._networks for item in network.items()):
+            by_size.setdefault(size, []).append(seconds)
+        average = {size: sum(seconds) / len(seconds) for size, seconds in by_size.items()}
+        self._sizes[id(average)] = sorted(average)
+        return average
 
 
 def _sum(rates: Iterable[_Rate]) -> _Rate:
-    total = _Rate()
+    total = _Rate("")
     for rate in rates:
         total.seconds, total.units = total.seconds + rate.seconds, total.units + rate.units
     return total

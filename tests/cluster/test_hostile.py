@@ -206,7 +206,7 @@ def test_a_valid_record_is_taken_as_it_is() -> None:
     event = parse({"kind": "record", "record": {**MEASUREMENT, "rmse": math.inf}})
 
     assert event is not None
-    assert records.from_json({**MEASUREMENT, "rmse": math.inf}) == records.from_json(event["record"])
+    assert records.from_json({**MEASUREMENT, "rmse": math.inf}) == event["record"]
 
 
 def test_texts_of_a_failure_and_of_an_environment_are_sanitized() -> None:
@@ -216,7 +216,7 @@ def test_texts_of_a_failure_and_of_an_environment_are_sanitized() -> None:
 
     assert failed is not None
     assert observed is not None
-    assert ("gone ", "a\nb ") == (failed["record"]["error"], failed["record"]["detail"])
+    assert ("gone ", "a\nb ") == (failed["record"].error, failed["record"].detail)
     assert ["hot"] == observed["value"]["conditions"]["warnings"]
 
 

@@ -28,7 +28,6 @@ from ngbkit.notebook.panels import watch
 from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata
 from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
-from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
 from ngbkit.tabular import to_text
 from ngbkit.workloads.base import Workload, hash_json
@@ -213,7 +212,7 @@ def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:
     for share in (30.0, 1.0):
         states.append(run.progress.other_work)
         record = replace(synthetic.make_records(SWEEP)[0], foreign_percent=share)
-        run._on_events([{"kind": "record", "device": "cpu", "record": record_format.to_json(record)}])
+        run._on_events([{"kind": "record", "device": "cpu", "record": record}])
     run._journal.close()
 
     assert ["46 % of all cores (stress)", "30 % of all cores", ""] == [*states, run.progress.other_work]

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from types import FrameType
 
 import pytest
 
@@ -111,6 +112,36 @@ def test_an_unknown_device_is_an_error(trials):
     """The error suggests a device of the run."""
     with pytest.raises(UnknownNameError, match="orin"):
         ProgressTracker(trials, {}).snapshot("orni")
+
+
+def test_the_work_of_a_display_grows_as_the_number_of_trials() -> None:
+    """A snapshot of twice as many batch sizes calls about twice as many functions, and none a recorded trial."""
+    counts = [count_calls(sizes, done) for sizes, done in ((200, 100), (400, 200), (400, 399))]
+
+    assert counts[1] < 3 * counts[0]
+    assert counts[2] < 100
+
+
+def count_calls(sizes: int, done: int) -> int:
+    """Count the calls of Python functions in a snapshot after so many of the batch sizes are measured."""
+    network = Workload(name="net", source="timm", spec={"name": "net"})
+    trials = {trial.id: trial for trial in Sweep([network], ["identity"], list(range(1, sizes + 1))).trials()}
+    tracker = ProgressTracker(trials, {})
+    for trial_id in list(trials)[:done]:
+        tracker.compile("cpu", trial_id)
+        tracker.advance("cpu", [trial_id], 0.0)
+        tracker.advance("cpu", [trial_id], 1.0)
+        tracker.record(trial_id, "ok")
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(trace)
+    tracker.snapshot()
+    sys.setprofile(None)
+    return count
 
 
 def test_a_display_reads_progress_while_the_run_records():

@@ -40,6 +40,24 @@ def test_a_start_without_a_pass_counts_as_an_attempt(tmp_path: Path) -> None:
     assert (2, 0, 0) == (unfinished["a"], unfinished["b"], unfinished["never"])
 
 
+def test_a_record_is_found_without_reading_all(tmp_path: Path) -> None:
+    """SQLite takes few steps to read one of a thousand records."""
+    measurements = [measurement(str(number)) for number in range(1000)]
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.finish(measurements)
+        journal._file.connection.set_progress_handler(count, 1)
+        selected = list(journal.records(["700"]))
+
+    assert measurements[700:701] == selected
+    assert steps < 100
+
+
 def test_forgetting_takes_back_records_and_starts(tmp_path: Path) -> None:
     """A trial that is to be run again leaves no trace of the first time."""
     with Journal(tmp_path / "j.sqlite") as journal:

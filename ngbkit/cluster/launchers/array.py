@@ -29,6 +29,7 @@ from ngbkit.device.plan import locate_journal
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.options import STATE_DIR
+from ngbkit.sweep import records
 from ngbkit.workloads.subprocesses import build_arguments
 
 # The interval between questions about the queue, which itself looks less often.
@@ -242,7 +243,8 @@ class ArrayPlan:
         retry_id = self.spec.retry_id if self.spec.retry or self.spec.retry_ids else ""
         for event in self.engine.collect(self.spec.run_id, have, trial_ids, retry_id):
             if event["kind"] == "record":
-                self._recorded.add(event["record"]["trial_id"])
+                self._recorded.add(event["record"].trial_id)
+                event["record"] = records.to_json(event["record"])
             else:
                 key = event["kind"], event["key"]
                 if self._notes.get(key) == event["value"]:
