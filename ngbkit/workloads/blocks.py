@@ -19,16 +19,27 @@ from ngbkit.workloads.randomise import build_network, seed_generators
 if TYPE_CHECKING:
     import torch
 
-Values = Number | Iterable[Number] | None
+Counts = Number | Iterable[Number]
+Values = Counts | None
 
 _TAKES = ("width", "depth")
+# By block: what a sweep can vary beside its width and depth.
+_CONDITIONS: Mapping[str, tuple[str, ...]] = {"conv": ("size", "kernel"), "mha": ("sequence", "heads")}
+_KERNEL = 3
 _PREFIX = "blocks."
 
 
 def conv(
-    width: Values = None, depth: Values = None, *, size: tuple[int, int] = (244, 244), name: str = "conv"
+    width: Values = None,
+    depth: Values = None,
+    *,
+    size: int | tuple[int, int] = (244, 244),
+    kernel: Counts = _KERNEL,
+    name: str = "conv",
 ) -> Workload:
-    """A stack of convolution blocks: Conv3x3 with bias, BatchNorm, ReLU, from `width` channels to `width` channels.
+    """A stack of convolution blocks: Conv2d with bias, BatchNorm, ReLU, from `width` channels to `width` channels.
+
+    A sweep can vary the factors ``size``, the side of a square input in pixels, and ``kernel`` too.
 
     Parameters
     ----------
@@ -36,24 +47,36 @@ def conv(
         The number of channels and of blocks: one value, several values, or None to sweep the factors ``width`` and
         ``depth``.
     size
-        Height and width of the input in pixels; a sample has the shape ``(width, *size)``. Table V states 244 x 244.
+        Height and width of the input in pixels, or the side of a square; a sample has the shape ``(width, *size)``.
+        Table V states 244 x 244.
+    kernel
+        The side of the convolution's kernel, an odd number: one value, or several as a factor. Table V states 3.
     name
         The label.
 
     Raises
     ------
     WorkloadError
-        A value is not a positive integer.
+        A value is not a positive integer, or a kernel is even.
     """
-    if isinstance(size, (int, str)) or len(size) != 2:
+    sides = (size, size) if isinstance(size, int) else size
+    if isinstance(sides, str) or len(sides) != 2:
         raise WorkloadError(f"invalid size: got {size!r}; expected a height and a width in pixels, such as (244, 244).")
-    return _build_stack(name, {"block": "conv", "size": [_check_count("size", value) for value in size]}, width, depth)
+    kernels = _check_counts("kernel", kernel)
+    for value in kernels:
+        _check_kernel(value)
+    # A stack of table V has no kernel in its description: its hash is that of what was measured already.
+    conditions = {} if kernels == (_KERNEL,) else {"kernel": kernels}
+    spec = {"block": "conv", "size": [_check_count("size", value) for value in sides]}
+    return _build_stack(name, spec, width, depth, conditions)
 
 
 def mha(
-    embed: Values = None, depth: Values = None, *, sequence: int = 10, heads: int = 8, name: str = "mha"
+    embed: Values = None, depth: Values = None, *, sequence: Counts = 10, heads: Counts = 8, name: str = "mha"
 ) -> Workload:
     """A stack of attention blocks: multi-head self-attention, residual, LayerNorm without affine parameters, ReLU.
+
+    A sweep can vary the factors ``sequence`` and ``heads`` too.
 
     Parameters
     ----------
@@ -61,41 +84,49 @@ def mha(
         The embedding dimension, named ``width`` in sweeps and datasets as for every block, and the number of blocks:
         one value, several values, or None to sweep the factors.
     sequence
-        The number of tokens; a sample has the shape ``(sequence, embed)``. Table V states 10.
+        The number of tokens: one value, or several as a factor; a sample has the shape ``(sequence, embed)``. Table V
+        states 10.
     heads
-        The number of attention heads, a divisor of `embed`. The paper does not state it.
+        The number of attention heads, divisors of `embed`: one value, or several as a factor. The paper states none.
     name
         The label.
 
     Raises
     ------
     WorkloadError
-        A value is not a positive integer, or `heads` does not divide `embed`.
+        A value is not a positive integer, or a number of heads does not divide `embed`.
     """
-    spec = {"block": "mha", "sequence": _check_count("sequence", sequence), "heads": _check_count("heads", heads)}
-    workload = _build_stack(name, spec, embed, depth)
+    conditions = {"sequence": _check_counts("sequence", sequence), "heads": _check_counts("heads", heads)}
+    workload = _build_stack(name, {"block": "mha"}, embed, depth, conditions)
     for value in workload.factors.get("width", ()):
-        _check_heads(int(value), heads)
+        for count in conditions["heads"]:
+            _check_heads(int(value), count)
     return workload
 
 
 # By the name of a block: the function, and its arguments with values as examples.
 _MAKERS: Mapping[str, tuple[Callable[..., Workload], Mapping[str, Any]]] = {
-    "conv": (conv, {"width": 64, "depth": 4, "size": [244, 244]}),
+    "conv": (conv, {"width": 64, "depth": 4, "size": [244, 244], "kernel": _KERNEL}),
     "mha": (mha, {"embed": 64, "depth": 4, "sequence": 10, "heads": 8}),
 }
 
 
 def build(workload: Workload, factors: Factors) -> Network:
-    """Build the stack at this width and depth, its weights drawn from the option `seed`."""
+    """Build the stack at these factors, its weights drawn from the option `seed`."""
     import torch
 
     spec, seed = workload.spec, options.get_options()["seed"]
+    block = spec["block"]
     width, depth = (_check_count(name, factors[name]) for name in _TAKES)
-    is_conv = spec["block"] == "conv"
+    swept = {name: _check_count(name, factors[name]) for name in _CONDITIONS[block] if name in factors}
+    conditions = {"kernel": _KERNEL, **spec, **swept}
     with seed_generators(seed):
-        blocks = [_build_conv_block(width) if is_conv else _build_mha_block(width, spec["heads"]) for _ in range(depth)]
-    shape = (width, *spec["size"]) if is_conv else (spec["sequence"], width)
+        if block == "conv":
+            size = [swept["size"]] * 2 if "size" in swept else spec["size"]
+            blocks, shape = [_build_conv_block(width, conditions["kernel"]) for _ in range(depth)], (width, *size)
+        else:
+            blocks = [_build_mha_block(width, conditions["heads"]) for _ in range(depth)]
+            shape = (conditions["sequence"], width)
     return build_network(torch.nn.Sequential(*blocks).eval(), shape, seed)
 
 
@@ -136,16 +167,24 @@ SOURCE = Source(
 )
 
 
-def _build_stack(name: str, spec: Mapping[str, Any], width: Values, depth: Values) -> Workload:
+def _build_stack(
+    name: str, spec: Mapping[str, Any], width: Values, depth: Values, conditions: Mapping[str, tuple[int, ...]]
+) -> Workload:
+    """Build the description of a stack: a condition of one value describes it, and one of several is a factor."""
     factors = {
         factor: _check_counts(factor, values)
         for factor, values in zip(_TAKES, (width, depth), strict=True)
         if values is not None
     }
-    return Workload(name=name, source="blocks", spec=spec, takes=_TAKES, factors=factors)
+    factors |= {condition: values for condition, values in conditions.items() if len(values) > 1}
+    fixed = {condition: values[0] for condition, values in conditions.items() if len(values) == 1}
+    optional = _CONDITIONS[spec["block"]]
+    spec = {**spec, **fixed}
+    takes = (*_TAKES, *optional)
+    return Workload(name=name, source="blocks", spec=spec, takes=takes, optional=optional, factors=factors)
 
 
-def _check_counts(name: str, values: Number | Iterable[Number]) -> tuple[int, ...]:
+def _check_counts(name: str, values: Counts) -> tuple[int, ...]:
     counts = [_check_count(name, value) for value in ([values] if isinstance(values, (int, float)) else values)]
     if not counts:
         raise WorkloadError(f"{name} has no value; expected one or more. Omit it to sweep {name} as a factor.")
@@ -165,10 +204,20 @@ def _check_heads(embed: int, heads: int) -> None:
         )
 
 
-def _build_conv_block(width: int) -> torch.nn.Module:
+def _check_kernel(kernel: int) -> None:
+    if kernel % 2 == 0:
+        raise WorkloadError(
+            f"invalid kernel of a block: got {kernel}; expected an odd number, since each block keeps the size of its "
+            "input."
+        )
+
+
+def _build_conv_block(width: int, kernel: int) -> torch.nn.Module:
     from torch import nn
 
-    return nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+    _check_kernel(kernel)
+    convolution = nn.Conv2d(width, width, kernel, padding=kernel // 2)
+    return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU())
 
 
 def _build_mha_block(embed: int, heads: int) -> torch.nn.Module:

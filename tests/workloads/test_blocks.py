@@ -62,6 +62,42 @@ def test_the_values_of_a_workload_take_precedence() -> None:
     assert {"width": (128, 256), "depth": (1, 2)} == workload.factors
 
 
+@pytest.mark.parametrize(
+    ("workload", "factors", "shape", "parameters"),
+    [
+        (blocks.conv(4, 1, size=6, kernel=[1, 5]), {"kernel": 5}, (4, 6, 6), 4 * 4 * 25 + 4 + 8),
+        (blocks.conv(4, 1, kernel=1), {"size": 7}, (4, 7, 7), 4 * 4 + 4 + 8),
+        (blocks.mha(16, 1, sequence=[10, 20]), {"sequence": 20}, (20, 16), 4 * (16 * 16 + 16)),
+    ],
+)
+def test_a_condition_is_a_factor(
+    workload: Workload, factors: dict[str, int], shape: tuple[int, ...], parameters: int
+) -> None:
+    """A sweep varies kernel, size, sequence and heads as it varies width and depth."""
+    varied = workload.with_factors({name: [value] for name, value in factors.items()})
+    network = blocks.build(varied, {"width": workload.factors["width"][0], "depth": 1, **factors})
+
+    assert {*factors} <= {*varied.factors}
+    assert (1, *shape) == network.inputs[0].bind(1)
+    assert parameters == sum(parameter.numel() for parameter in network.module.parameters())
+
+
+def test_the_heads_of_a_stack_are_a_factor() -> None:
+    """The number of heads changes the work and not the parameters."""
+    workload = blocks.mha(16, 1, heads=[2, 4])
+    networks = [
+        blocks.build(workload, {"width": 16, "depth": 1, "heads": heads}) for heads in workload.factors["heads"]
+    ]
+
+    assert [2, 4] == [network.module[0].attention.num_heads for network in networks]
+
+
+def test_a_stack_of_table_v_keeps_its_hash() -> None:
+    """The default conditions add nothing to the description of a stack, of which trials exist."""
+    assert {"block": "conv", "size": [244, 244]} == blocks.conv(kernel=[3]).spec
+    assert {"block": "mha", "sequence": 10, "heads": 8} == blocks.mha().spec
+
+
 def test_a_stack_without_values_is_rejected() -> None:
     """The error says how to give width and depth."""
     with pytest.raises(UsageError, match="conv needs a value of width and depth"):
@@ -81,8 +117,10 @@ def test_a_label_is_parsed_to_a_stack() -> None:
     [
         (lambda: blocks.conv(0), WorkloadError, "invalid width of a block: got 0; expected an integer >= 1"),
         (lambda: blocks.conv(8, 1.5), WorkloadError, "invalid depth of a block: got 1.5"),
-        (lambda: blocks.conv(size=8), WorkloadError, "a height and a width"),
+        (lambda: blocks.conv(size=(8, 8, 8)), WorkloadError, "a height and a width"),
+        (lambda: blocks.conv(kernel=[3, 4]), WorkloadError, "invalid kernel of a block: got 4; expected an odd number"),
         (lambda: blocks.conv([]), WorkloadError, "width has no value"),
+        (lambda: blocks.mha(96, heads=[8, 5]), WorkloadError, "invalid embedding of 5 heads: got 96"),
         (lambda: blocks.mha(100), WorkloadError, "invalid embedding of 8 heads: got 100; expected a multiple of 8"),
         (lambda: blocks.build(blocks.mha(), {"width": 100, "depth": 1}), WorkloadError, "invalid embedding of 8 heads"),
         (lambda: blocks.parse("blocks.cnov"), UnknownNameError, r"Did you mean blocks\.conv"),
