@@ -201,8 +201,8 @@ class ComposeSection:
                     h.span[f"{name} (factor)"],
                     h.input(
                         {"data-input": f"factor-{name}"},
-                        value=values,
-                        placeholder="64,96 or 1:6",
+                        value=values.text,
+                        placeholder="as the network has it" if values.is_optional else "64,96 or 1:6",
                         **mark(error, identifier),
                     ),
                 ]

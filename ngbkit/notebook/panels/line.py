@@ -35,6 +35,14 @@ _ANY = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactorText:
+    """The values of a factor, as typed; an optional one needs none."""
+
+    text: str
+    is_optional: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """The arguments of ``%ngbench``, as typed."""
 
@@ -104,13 +112,15 @@ class Line:
             errors["line"] = self._explain(modules)
         return {name: text for name, text in errors.items() if text}
 
-    def list_factors(self, modules: Collection[str] = ()) -> dict[str, str]:
+    def list_factors(self, modules: Collection[str] = ()) -> dict[str, FactorText]:
         """List the values of each factor that the networks take, as typed; empty where there are none yet."""
         typed = dict(word.partition("=")[::2] for word in self.factors.split())
-        factors: dict[str, str] = {}
+        factors: dict[str, FactorText] = {}
         with suppress(NgbkitError):
             for workload in self._list_networks(modules):
-                factors |= {name: typed.get(name, "") for name in workload.takes if name not in workload.factors}
+                for name in [name for name in workload.takes if name not in workload.factors]:
+                    is_optional = name in workload.optional and (name not in factors or factors[name].is_optional)
+                    factors[name] = FactorText(text=typed.get(name, ""), is_optional=is_optional)
         return factors
 
     @property

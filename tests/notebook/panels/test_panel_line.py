@@ -144,6 +144,9 @@ def test_the_factors_of_the_networks_are_fields():
     """Each factor that a network takes has its values, and a changed one is written."""
     line = Line(workloads=("blocks.conv", "resnet18"), factors="width=8")
 
-    assert {"width": "8", "depth": ""} == line.list_factors()
+    assert {"width": "8", "depth": "", "size": "", "kernel": ""} == {
+        name: factor.text for name, factor in line.list_factors().items()
+    }
+    assert ["size", "kernel"] == [name for name, factor in line.list_factors().items() if factor.is_optional]
     assert "width=8 depth=1:3" == line.with_factor("depth", "1:3").factors
     assert "" == line.with_factor("width", "").factors
