@@ -60,6 +60,7 @@ class Layout:
     devices: str = "devices"  # a folder per device label: the journal of each run, the lock of the device
     downloads: str = "downloads"  # pip's cache during a deployment
     engines: str = "engines"  # a folder per engine: its process, connection file and log
+    environments: str = "environments"  # a folder per release of a compiler, with its packages: `onnxruntime@1.23.2`
     env: str = "env"  # the virtual environment that `ngbkit deploy` created
     incoming: str = "incoming"  # artifacts in transfer
     peaks: str = "peaks.json"  # the device's measured peaks (a file)

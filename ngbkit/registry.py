@@ -51,12 +51,12 @@ _COMPILER_SYNONYMS = {
 
 def list_names(group: str) -> list[str]:
     """List the names of a group's entry points without importing any."""
-    return list(_list_entry_points(group))
+    return list(list_entry_points(group))
 
 
 def load(group: str, name: str) -> Any:
     """Load the object of the entry point `name` in `group`, or raise `UnknownNameError` with the nearest names."""
-    entry_points = _list_entry_points(group)
+    entry_points = list_entry_points(group)
     if name not in entry_points:
         hint = "`ngbkit compilers` lists them all." if group == COMPILERS else ""
         synonyms = _COMPILER_SYNONYMS if group == COMPILERS else {}
@@ -67,7 +67,7 @@ def load(group: str, name: str) -> Any:
 def load_all(group: str, names: Iterable[str] | None = None) -> dict[str, Any]:
     """Load the objects of `group` with those names, or all; warn about one that fails to import, and leave it out."""
     plugins: dict[str, Any] = {}
-    entry_points = _list_entry_points(group)
+    entry_points = list_entry_points(group)
     for name in entry_points if names is None else names:
         entry_point = entry_points[name]
         try:
@@ -80,19 +80,20 @@ def load_all(group: str, names: Iterable[str] | None = None) -> dict[str, Any]:
 
 def preload(group: str) -> None:
     """Import what ngbkit itself adds to `group`, but no plugin of others, which may start threads."""
-    entry_points = _list_entry_points(group).values()
+    entry_points = list_entry_points(group).values()
     load_all(group, [each.name for each in entry_points if each.module.partition(".")[0] == __package__])
 
 
 def refresh() -> None:
     """Discover the plugins again, after a package was installed while Python runs."""
     _scan.cache_clear()
-    _list_entry_points.cache_clear()
+    list_entry_points.cache_clear()
     _load.cache_clear()
 
 
 @cache
-def _list_entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
+def list_entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
+    """List the entry points of a group by name, without importing any."""
     return drop_duplicates(_scan().select(group=group))
 
 

@@ -59,7 +59,7 @@ def test_a_preload_leaves_plugins_of_others_alone(monkeypatch: pytest.MonkeyPatc
     loaded: list[str] = []
     points = [("ours", "ngbkit.compilers.identity:COMPILER"), ("other", "ngbkit_other:COMPILER")]
     entry_points = {name: EntryPoint(name=name, value=value, group=registry.COMPILERS) for name, value in points}
-    monkeypatch.setattr(registry, "_list_entry_points", lambda _group: entry_points)
+    monkeypatch.setattr(registry, "list_entry_points", lambda _group: entry_points)
     monkeypatch.setattr(registry, "_load", lambda entry_point: loaded.append(entry_point.name))
     registry.preload(registry.COMPILERS)
 
@@ -69,8 +69,8 @@ def test_a_preload_leaves_plugins_of_others_alone(monkeypatch: pytest.MonkeyPatc
 def test_a_plugin_that_fails_to_import_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """All other plugins are loaded."""
     broken = EntryPoint(name="broken", value="no_such_module:COMPILER", group=registry.COMPILERS)
-    entry_points = {**registry._list_entry_points(registry.COMPILERS), "broken": broken}
-    monkeypatch.setattr(registry, "_list_entry_points", lambda group: entry_points)
+    entry_points = {**registry.list_entry_points(registry.COMPILERS), "broken": broken}
+    monkeypatch.setattr(registry, "list_entry_points", lambda group: entry_points)
     with pytest.warns(UserWarning, match=r"'broken' \(no_such_module:COMPILER\) failed to load"):
         loaded = registry.load_all(registry.COMPILERS)
 

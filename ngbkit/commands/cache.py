@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _KEY_LENGTH = 12
 _DAY_S = 86400.0
-_PLURAL = {"preparation": "preparations", "result of tuning": "results of tuning"}
+_NAMES = {"preparation": "preparation", "environment": "environment", "tuning": "result of tuning"}
+_PLURAL = {"preparation": "preparations", "environment": "environments", "result of tuning": "results of tuning"}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -172,7 +173,7 @@ def _select(items: Sequence[CacheItem], names: Sequence[str]) -> list[CacheItem]
 
 
 def _to_json(caches: DeviceCaches, items: Sequence[CacheItem]) -> dict[str, Any]:
-    kinds = {kind: [item.bytes for item in items if item.kind == kind] for kind in ("preparation", "tuning")}
+    kinds = {kind: [item.bytes for item in items if item.kind == kind] for kind in _NAMES}
     return {
         "device": caches.device,
         "state_dir": str(caches.state_dir),
@@ -195,8 +196,7 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
     ]
     if not rows:
         return []
-    tuned = sum(item.kind == "tuning" for item in items)
-    counts = {"preparation": len(items) - tuned, "result of tuning": tuned}
+    counts = {name: sum(item.kind == kind for item in items) for kind, name in _NAMES.items()}
     totals = [f"{count} {name if count == 1 else _PLURAL[name]}" for name, count in counts.items() if count]
     return [*rows, {"kind": "all", "what": totals, "size": format_size(sum(item.bytes for item in items))}]
 
@@ -204,6 +204,8 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
 def _describe(item: CacheItem) -> str:
     if item.kind == "tuning":
         return _describe_result(item)
+    if item.kind == "environment":
+        return str(item.metadata["requirements"][0]).replace("==", " ")
     factors = "".join(f" {name}={value}" for name, value in item.metadata["factors"].items())
     count = item.metadata["parameters"]
     return f"{item.metadata['network']}{factors}" or ("unfinished" if count is None else f"{count:,} parameters")
@@ -232,6 +234,9 @@ def _describe_contents(item: CacheItem) -> str:
         target = _format_target(metadata.get("target", ""))
         unused = [f"unused here: {text}" for text in contents.find_differences(item)]
         return sanitize("; ".join([f"{metadata.get('candidates', 0)} candidates{took}, {target}", *unused]))
+    if item.kind == "environment":
+        took = format_duration(metadata["seconds"])
+        return f"Python {metadata['python']}, {len(metadata['packages'])} packages, installed in {took}"
     files = [f"{metadata['onnx']} ONNX"] if metadata["onnx"] else []
     files += ["reference"] if metadata["reference"] else []
     files += [f"{metadata['compiled']} compiled"] if metadata["compiled"] else []

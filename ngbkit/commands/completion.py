@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
 from ngbkit.errors import NgbkitError
+from ngbkit.registry import find_version
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import RETRIABLE
+from ngbkit.sweep.trials import RELEASE
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:
@@ -47,6 +49,19 @@ def select_positionals(table: Sequence[Argument], words: Sequence[str]) -> list[
 def _list_workloads(cursor: Cursor) -> Iterator[str]:
     for source in registry.load_all(registry.WORKLOADS).values():
         yield from source.complete(cursor.typed)
+
+
+def _list_compilers(cursor: Cursor) -> Iterator[str]:
+    """List the compilers or, after the sign of a release, the releases of one that are installed."""
+    name, sign, _ = cursor.typed.partition(RELEASE)
+    if not sign:
+        yield from registry.list_names(registry.COMPILERS)
+    elif name in registry.list_names(registry.COMPILERS):
+        from ngbkit.device.releases import list_releases
+
+        compiler: Compiler = registry.load(registry.COMPILERS, name)
+        for release in dict.fromkeys(filter(None, [*list_releases(compiler), find_version(compiler.distribution)])):
+            yield f"{name}{RELEASE}{release}"
 
 
 def _list_devices(_cursor: Cursor) -> Iterator[str]:
@@ -100,7 +115,7 @@ def _list_figures(_cursor: Cursor) -> Iterable[str]:
 
 LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     "workload": _list_workloads,
-    "compiler": lambda _: registry.list_names(registry.COMPILERS),
+    "compiler": _list_compilers,
     "device": _list_devices,
     "factor": _list_factors,
     "simplifier": lambda _: [*registry.list_names(registry.SIMPLIFIERS), "all"],
@@ -121,7 +136,7 @@ Options = Mapping[str, Sequence[Any]]
 """The values to offer, by the name of an option."""
 
 # The braces before the cursor, if they are not closed: `openvino{"hint":"latency","pre`.
-_OPEN = re.compile(r"([\w.-]+)\{([^{}]*)$")
+_OPEN = re.compile(r"([\w.@+-]+)\{([^{}]*)$")
 _PAIR = re.compile(r'\s*"?(\w+)"?\s*[:=]\s*(?:"[^"]*"|\[[^\]]*\]|[^",\s\[]+)\s*,')
 _KEY = re.compile(r'\s*("?\w*)$')
 _VALUE = re.compile(r'\s*"?(\w+)"?\s*[:=]\s*("?[^",]*)$')
@@ -167,7 +182,7 @@ def _complete_name_or_value(options: Options, inside: str) -> tuple[str, list[st
 
 
 def _list_compiler_options(name: str) -> Options:
-    compiler: Compiler = registry.load(registry.COMPILERS, name)
+    compiler: Compiler = registry.load(registry.COMPILERS, name.partition(RELEASE)[0])
     return {option: _list_values(declared) for option, declared in compiler.options.items()}
 
 

@@ -126,8 +126,9 @@ def _list_calls(sweep: Grid) -> Iterator[str]:
 
 def _warn_of_baseline(sweep: Grid) -> Iterator[str]:
     """Warn of a comparison without the compiler that ratios are over."""
-    names = [Choice.parse(label).compiler for label in sweep.compilers]
-    if BASELINE not in names and len(names) > 1:
+    choices = [Choice.parse(label) for label in sweep.compilers]
+    names = [choice.compiler for choice in choices if not choice.release]
+    if BASELINE not in names and len(choices) > 1:
         yield f"no speed-ups: {BASELINE}, which they are over, is not among the compilers; add it: -c {BASELINE},…"
 
 
@@ -137,7 +138,8 @@ def _warn_of_missing_compilers(sweep: Grid) -> Iterator[str]:
 
     configured = devices.load()
     local = [label for label in sweep.devices if label in configured and configured[label].shares_packages]
-    for name in dict.fromkeys(Choice.parse(label).compiler for label in sweep.compilers):
+    choices = [Choice.parse(label) for label in sweep.compilers]
+    for name in dict.fromkeys(choice.compiler for choice in choices if not choice.release):
         compiler: Compiler = registry.load(registry.COMPILERS, name)
         if local and (missing := compiler.missing()):
             yield (

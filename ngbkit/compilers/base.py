@@ -12,6 +12,7 @@ Every compiler must pass `ngbkit.testing.CompilerConformance`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -246,6 +247,10 @@ class Compiler:
         `Task.onnx` then is; the steps and their time are recorded, and are no part of the compile time.
     caches
         Whether `compile` stores anything below ``task.cache`` that speeds up the next compile of the same task.
+    distribution
+        The distribution that a release in a label is of: ``onnxruntime@1.23.2``. Empty if it cannot have one.
+    beside
+        Requirements of an environment with such a release, beside the distribution and what ngbkit itself needs.
     """
 
     name: str
@@ -260,6 +265,8 @@ class Compiler:
     tunes: Callable[[Mapping[str, Any]], bool] = _never_tunes
     importer: Importer | None = None
     caches: bool = False
+    distribution: str = ""
+    beside: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
         """Return the required packages that are not installed."""
@@ -283,6 +290,20 @@ class Compiler:
                 "Choose a device with another `accelerator` in the devices file."
             )
         return self.accelerators[kind]()
+
+    def check_release(self, release: str) -> None:
+        """Check the release in a label; UsageError if it is none, or if this compiler cannot have one."""
+        if not self.distribution:
+            raise UsageError(
+                f"invalid compiler: got {self.name}@{release}; {self.name} has no releases that ngbkit can install. "
+                f"Leave @{release} out."
+            )
+        if not _RELEASE.fullmatch(release):
+            example = find_version(self.distribution) or "1.23.0"
+            raise UsageError(
+                f"invalid compiler: got {self.name}@{release}; expected a release of {self.distribution} after @, such "
+                f"as {self.name}@{example}."
+            )
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """Return `options` checked, with the defaults of all others; `GRAPH` only if set.
@@ -312,6 +333,9 @@ class Compiler:
             raise UsageError(f"invalid option {name} of {self.name}: {error} ({option.help}).") from None
         return checked
 
+
+# https://packaging.python.org/en/latest/specifications/version-specifiers/, without epochs.
+_RELEASE = re.compile(r"[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")
 
 GRAPH = "graph"
 """The option of every compiler that reads ONNX: the content hash of an ONNX file to compile in place of the network's

@@ -50,6 +50,8 @@ COMPILER = Compiler(
     forms={"module": ("torch",), "onnx": ("ngbkit.compilers.onnxruntime_runtime",)},
     # Each is enough for its own kind of workload; a device that only runs ONNX files needs no torch.
     packages=tuple(package for package in ("torch", onnx_form.PACKAGE) if find_version(package)) or ("torch",),
+    distribution="torch",
+    beside=torch_runtime.BUILDERS,
     install="pip install 'ngbkit[torch]' (for PyTorch modules) or pip install 'ngbkit[onnxruntime]' (for ONNX files)",
     compile=compile,
     accelerators={"cpu": always, "cuda": probe_cuda},

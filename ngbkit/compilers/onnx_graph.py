@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+PACKAGES = ("onnx", "ml-dtypes")
+"""The packages that read ONNX files, and their values of narrow types, for ngbkit itself."""
+
 # Internal layouts of ONNX Runtime, in which an operator keeps its ONNX name.
 _LAYOUTS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
 _CONTRIBUTED = "com.microsoft"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ngbkit.compilers import nvidia
+from ngbkit.compilers import nvidia, onnx_graph
 from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.compilers.onnxruntime_session import CPU, Provider
@@ -211,6 +211,8 @@ COMPILER = Compiler(
     summary="ONNX Runtime: its CPU provider, and its CUDA provider on an NVIDIA GPU",
     forms={"onnx": ("ngbkit.compilers.onnxruntime_runtime",)},
     packages=(PACKAGE,),
+    distribution=PACKAGE,
+    beside=onnx_graph.PACKAGES,
     install="pip install 'ngbkit[onnxruntime]'",
     compile=compile,
     accelerators={"cpu": always, "cuda": probe_cuda},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.compilers.base import Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
+from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.export import flatten, to_array, to_tensor
 
@@ -35,6 +36,9 @@ OPTIONS: Mapping[str, Option] = {
         choices=(False, True),
     ),
 }
+
+#: Build networks beside torch itself. Its release is that of here, since it decides what the networks are.
+BUILDERS = (f"timm=={find_version('timm')}" if find_version("timm") else "timm",)
 
 #: Errors of a network that cannot run after a cast: a kernel is missing, or its own code creates float32 tensors.
 REFUSALS = (

@@ -42,13 +42,18 @@ def environments(data: Data) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A column per device. The rows are ``chip``, ``accelerator``, ``cores``, ``threads``, ``memory (GiB)``,
-        ``system``, ``python``, ``ngbkit commit``, and the version of each library by its name; what a device does not
-        have is empty.
+        A column per device, and one for each release that it had in an environment of its own. The rows are ``chip``,
+        ``accelerator``, ``cores``, ``threads``, ``memory (GiB)``, ``system``, ``python``, ``ngbkit commit``, and the
+        version of each library by its name; what a device does not have is empty.
     """
     import pandas as pd
 
-    columns = {label: _describe(device) for label, device in read_environments(data).items()}
+    columns: dict[str, dict[str, Any]] = {}
+    for label, device in read_environments(data).items():
+        columns[label] = _describe(device)
+        columns |= {
+            f"{name} on {label}": _describe(release) for name, release in (device.get("releases") or {}).items()
+        }
     rows = dict.fromkeys(name for column in columns.values() for name in column)
     return pd.DataFrame(columns, index=list(rows), dtype=object).fillna("")
 

@@ -162,7 +162,8 @@ def _occupy(spec: Spec, bench: Bench, interrupt: Interrupt) -> Iterator[None]:
 
 
 def _measure(spec: Spec, bench: Bench) -> None:
-    description = _describe_device(spec, bench.threads)
+    bench.install_releases()
+    description = {**_describe_device(spec, bench.threads), "releases": bench.describe_releases()}
     bench.note("environment", spec.device, description)
     bench.warm_servers()
     for bundle in spec.sweep.bundles(spec.device):

@@ -26,8 +26,8 @@ muted palette of Paul Tol (https://sronpersonalpages.nl/~pault/)."""
 OTHERS = ("#AA4499", "#661100", "#6699CC", "#117733", "#DDCC77", "#CC6677", "#88CCEE")
 """For compilers of other packages: more colours of those palettes."""
 
-DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
-"""A compiler with other options has the same colour and another dash."""
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (12, 4), (1, 4), (12, 3, 1, 3))
+"""A compiler with another release or other options has the same colour and another dash."""
 
 STATUS_SHAPES = {
     "failed": "cross",
@@ -151,7 +151,8 @@ def _compute_luminance(colour: str) -> float:
 
 
 def _strip_options(label: str) -> str:
-    return label.partition("{")[0]
+    """Strip the release and the options of a column: they change its dash, not its colour."""
+    return label.partition("{")[0].partition("@")[0]
 
 
 DARK = "#333333"

@@ -92,8 +92,22 @@ def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
     A field that only one of them has is not compared.
     """
-    old, new = before.get("packages", {}), after.get("packages", {})
-    return find_hardware_differences(before, after) + [
+    old, new = before.get("releases") or {}, after.get("releases") or {}
+    return [
+        *find_hardware_differences(before, after),
+        *_compare_packages(before, after),
+        *(
+            f"{line}, for {label}"
+            for label in old
+            if label in new
+            for line in _compare_packages(old[label], new[label])
+        ),
+    ]
+
+
+def _compare_packages(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    old, new = before.get("packages") or {}, after.get("packages") or {}
+    return [
         f"{name} was {old.get(name, 'not installed')} and is {new.get(name, 'not installed')}"
         for name in sorted({*old, *new} - _TRANSPORTS)
         if old and new and old.get(name) != new.get(name)

@@ -372,7 +372,9 @@ class Run:
     def _set_conditions(self, device: str, description: Mapping[str, Any]) -> None:
         conditions = description.get("conditions", {})
         # Replaced, since other threads read it.
-        self.warnings = {**self.warnings, device: conditions.get("warnings", [])}
+        refusals = {label: release.get("refusal", "") for label, release in (description.get("releases") or {}).items()}
+        lines = [f"no result of {label}: {text}" for label, text in refusals.items() if text]
+        self.warnings = {**self.warnings, device: [*lines, *conditions.get("warnings", [])]}
         self._tracker.set_other_work(device, describe_other_work(conditions))
 
     def _notify(self) -> None:

@@ -66,7 +66,7 @@ class Grid:
         default=(BASELINE,),
         converter=to_compilers,
         metadata=option(
-            'Labels: ``"onnxruntime"``, ``\'openvino{"hint":"throughput"}\'``. `identity`, the baseline of every '
+            'Labels: ``"onnxruntime"``, ``"onnxruntime@1.23.2"``, ``\'openvino{"hint":"throughput"}\'``. `identity`, the baseline of every '
             "ratio, comes first in each group if it is among them.",
             "-c",
             action="append",
@@ -75,8 +75,8 @@ class Grid:
             parse=lambda texts: _flatten(parse_compilers, texts),
             format=lambda labels: [",".join(labels)],
             always=True,
-            help='separated by commas, each with its own options if needed: identity,openvino{"hint":"throughput"} '
-            "(default: identity)",
+            help="separated by commas, each with a release or options of its own if needed: "
+            'identity,onnxruntime@1.23.2,openvino{"hint":"throughput"} (default: identity)',
         ),
     )
     batch_sizes: tuple[int, ...] = field(

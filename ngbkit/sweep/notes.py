@@ -62,6 +62,16 @@ class HistoryNote(TypedDict, total=False):
     deviations: Mapping[str, Deviation]
 
 
+class ReleaseNote(TypedDict, total=False):
+    """The fields of the environment of a release that have readers, by the label of its column."""
+
+    python: Line
+    packages: Mapping[str, Line]
+    seconds: Finite
+    size_bytes: Count
+    refusal: Line
+
+
 class Environment(TypedDict, total=False):
     """The fields of the description of a device that have readers: see `ngbkit.hardware.environment.describe`."""
 
@@ -82,6 +92,7 @@ class Environment(TypedDict, total=False):
     cores_usable: Count | None
     memory_bytes: Count | None
     packages: Mapping[str, Line]
+    releases: Mapping[str, ReleaseNote]
     conditions: Conditions
     peaks: PeaksNote
     selfcheck: Reliability | None

@@ -23,23 +23,29 @@ BASELINE = "identity"
 ANCHOR = "anchor-"
 """The beginning of the id of an anchor: see `Trial`."""
 
+RELEASE = "@"
+"""The sign between a compiler and its release: ``onnxruntime@1.23.2``."""
+
 # A quoted text without its end reaches to the end, so that no text is read twice.
 _MARKS = re.compile(r'[{},]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A compiler with the options that were chosen for it: one column of the results."""
+    """A compiler with its release, if one was chosen, and its options: one column of the results."""
 
     compiler: str
+    # Of the compiler's distribution; empty for the one that is installed on the device.
+    release: str = ""
     options: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """The name of the column in the results: ``openvino``, ``openvino{"hint":"throughput"}``."""
+        """The name of the column in the results: ``openvino``, ``openvino@2024.3.0{"hint":"throughput"}``."""
+        name = f"{self.compiler}{RELEASE}{self.release}" if self.release else self.compiler
         if not self.options:
-            return self.compiler
-        return self.compiler + json.dumps(dict(self.options), sort_keys=True, separators=(",", ":"))
+            return name
+        return name + json.dumps(dict(self.options), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> Choice:
@@ -48,12 +54,15 @@ class Choice:
         Raises
         ------
         UnknownNameError, UsageError
-            No such compiler or option, or options that are not a JSON object.
+            No such compiler or option, an invalid release, or options that are not a JSON object.
         """
-        name, brace, rest = text.strip().partition("{")
-        compiler: Compiler = registry.load(registry.COMPILERS, name.strip())
+        column, brace, rest = text.strip().partition("{")
+        name, sign, release = (part.strip() for part in column.partition(RELEASE))
+        compiler: Compiler = registry.load(registry.COMPILERS, name)
+        if sign:
+            compiler.check_release(release)
         if not brace:
-            return cls(compiler=compiler.name)
+            return cls(compiler=compiler.name, release=release)
         try:
             chosen = parse_json(brace + rest)
         except UsageError as error:
@@ -61,7 +70,7 @@ class Choice:
                 f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
             ) from None
         resolved = compiler.settle(chosen)
-        return cls(compiler=compiler.name, options={key: resolved[key] for key in chosen})
+        return cls(compiler=compiler.name, release=release, options={key: resolved[key] for key in chosen})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

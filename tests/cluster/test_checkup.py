@@ -223,7 +223,7 @@ def test_a_launcher_of_another_package_is_only_loaded(monkeypatch: pytest.Monkey
         name: metadata.EntryPoint(name, value, registry.LAUNCHERS)
         for name, value in (("mine", "json"), ("broken", "no_such_module"))
     }
-    monkeypatch.setattr(registry, "_list_entry_points", lambda group: entry_points)
+    monkeypatch.setattr(registry, "list_entry_points", lambda group: entry_points)
     findings = [check(Device(label="x", launch=name)) for name in entry_points]
 
     assert DeviceFinding(device="x", reachable=None) == findings[0]

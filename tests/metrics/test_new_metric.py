@@ -40,13 +40,13 @@ MILLISECONDS = Metric(
 def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another package has an entry point for the metric, and one that is broken."""
     names = {"milliseconds": f"{__name__}:MILLISECONDS", "broken": "no_such_module:METRIC"}
-    list_entry_points = registry._list_entry_points
+    list_entry_points = registry.list_entry_points
 
     def list_with_plugin(group: str) -> dict[str, EntryPoint]:
         plugins = {name: EntryPoint(name=name, value=value, group=group) for name, value in names.items()}
         return {**list_entry_points(group), **(plugins if group == registry.METRICS else {})}
 
-    monkeypatch.setattr(registry, "_list_entry_points", list_with_plugin)
+    monkeypatch.setattr(registry, "list_entry_points", list_with_plugin)
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:the ngbkit.metrics plugin 'broken'")

@@ -5,6 +5,7 @@ In the state folder, which only its owner can read::
     cache/<device>/<key>/                  a preparation, see `ngbkit.device.preparation`
         prepared.json, batch-4.onnx, reference.npz
         compiled/<hash>/                   the cache of one compiler
+    environments/<hash>/                   a release of a compiler, for all devices: `ngbkit.device.releases`
     tuning/<device>/<compiler>/<key>/      a tuning result: meta.json and records
 
 The key of a tuning result is a hash of the network, the chip and the versions, so that a copy is used where it fits.
@@ -16,13 +17,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ngbkit import options, registry
 from ngbkit.cluster import devices, keys
-from ngbkit.device import preparation
+from ngbkit.device import preparation, releases
 from ngbkit.device.groups import tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
@@ -30,7 +31,8 @@ from ngbkit.errors import DeviceError, UsageError
 from ngbkit.files import is_usable, locate_usable
 from ngbkit.user_text import parse_path
 
-Kind = Literal["preparation", "tuning"]
+Kind = Literal["preparation", "environment", "tuning"]
+_KINDS = get_args(Kind)
 #: The file in the folder of a tuning result that describes it.
 META = "meta.json"
 _MAX_META_BYTES = 1 << 20
@@ -47,6 +49,11 @@ class DeviceCaches:
     def cache(self) -> Path:
         """The folder of its preparations."""
         return preparation.locate_cache(self.state_dir, self.device)
+
+    @property
+    def environments(self) -> Path:
+        """The folder of the releases, which the devices of a state folder share."""
+        return self.state_dir / options.LAYOUT.environments
 
     @property
     def tuning(self) -> Path:
@@ -70,7 +77,8 @@ class DeviceCaches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheItem:
-    """One entry of a device's caches: the ``"preparation"`` of a workload, or the ``"tuning"`` result of one search."""
+    """One entry of a device's caches: the ``"preparation"`` of a workload, the ``"environment"`` of a release, or the
+    ``"tuning"`` result of one search."""
 
     kind: Kind
     # The name of its folder: a hash of all that it depends on.
@@ -82,7 +90,7 @@ class CacheItem:
     # The compiler of a tuning result; "" for a preparation, which all compilers share.
     compiler: str = ""
     # Of a preparation: network, factors and parameters if known, the numbers of onnx files and compiled folders, and
-    # whether it has a reference. Of a tuning result: its meta.json.
+    # whether it has a reference. Of an environment: its description. Of a tuning result: its meta.json.
     metadata: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +107,7 @@ class CacheItem:
 
     def matches(self, name: str) -> bool:
         """Return whether `name` is a prefix of its key, its compiler, or a part of its network's name."""
-        network = str(self.metadata.get("network", ""))
+        network = str(self.metadata.get("network") or " ".join(self.metadata.get("requirements", ())[:1]))
         return self.key.startswith(name) or name == self.compiler or name.lower() in network.lower()
 
 
@@ -126,13 +134,13 @@ def locate(label: str) -> DeviceCaches:
 
 def list_items(caches: DeviceCaches) -> list[CacheItem]:
     """List all entries, preparations first, the most recently used on top."""
-    items = [*_find_preparations(caches), *_find_results(caches)]
-    return sorted(items, key=lambda item: (item.kind == "tuning", -item.used_at, item.key))
+    items = [*_find_preparations(caches), *_find_environments(caches), *_find_results(caches)]
+    return sorted(items, key=lambda item: (_KINDS.index(item.kind), -item.used_at, item.key))
 
 
 def find_leftovers(caches: DeviceCaches) -> list[Path]:
     """Find the folders that a killed removal left behind."""
-    parents = [caches.cache, caches.tuning, *_list_folders(caches.tuning)]
+    parents = [caches.cache, caches.environments, caches.tuning, *_list_folders(caches.tuning)]
     entries = [path for parent in parents for path in _list_all_folders(parent)]
     return [path for path in entries if path.name.startswith(".") and path.name.endswith(".out")]
 
@@ -179,6 +187,20 @@ def _find_preparations(caches: DeviceCaches) -> Iterator[CacheItem]:
                 # `preparation.load` touches the folder; eviction uses the same time.
                 used_at=folder.stat().st_mtime,
                 metadata=_describe_preparation(folder),
+            )
+
+
+def _find_environments(caches: DeviceCaches) -> Iterator[CacheItem]:
+    for folder in releases.list_environments(caches.state_dir):
+        environment = releases.read_environment(folder)
+        if environment is not None:
+            yield CacheItem(
+                kind="environment",
+                key=folder.name,
+                folder=folder,
+                bytes=environment.size_bytes,
+                used_at=folder.stat().st_mtime,
+                metadata=asdict(environment),
             )
 
 

@@ -28,6 +28,18 @@ _HEADROOM = 1.5
 class Bench(Loader):
     """Measures the bundles of one plan, one after the other."""
 
+    def install_releases(self) -> None:
+        """Install the releases of the columns that have no record; those that cannot be installed fail at once."""
+        pending = [trial for trial in self.spec.sweep.trials(self.spec.device) if trial.id not in self._finished]
+        self._install(trial.compiler for trial in pending)
+        self._finish(
+            [
+                build_failure(trial, "unsupported", "build", self._refusals[trial.compiler])
+                for trial in pending
+                if trial.compiler in self._refusals
+            ]
+        )
+
     def measure(self, bundle: Bundle) -> None:
         """Measure every trial of a bundle that has no record, until it has one.
 

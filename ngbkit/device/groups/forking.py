@@ -35,6 +35,8 @@ class Forker:
     # Receives the events.
     publish: Callable[[dict[str, Any]], None]
     _compilers: dict[str, Compiler] = field(default_factory=dict)
+    # Of the children of columns with a release, by label.
+    _interpreters: dict[str, str] = field(default_factory=dict)
     _chip: Chip | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class Forker:
     def _start_worker(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Worker:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
         modules = list_modules(self._load_compiler(trial.compiler), task["form"], source)
-        return self._fork(trial, modules, group.workload.python)
+        return self._fork(trial, modules, self._interpreters.get(trial.compiler, group.workload.python))
 
     def _fork(self, trial: Trial, modules: tuple[str, ...], python: str) -> Worker:
         search = JournalledSearch(trial.id, self.journal)

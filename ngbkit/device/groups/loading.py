@@ -16,7 +16,7 @@ from ngbkit.device.groups.preparing import Preparer
 from ngbkit.device.groups.tuning import Budget
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.server_pool import choose_form
-from ngbkit.sweep.trials import Group, Trial
+from ngbkit.sweep.trials import Choice, Group, Trial
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,14 +71,23 @@ class Loader(Preparer):
         cache.mark_full(worker.compile_time_s)
         return worker.compile_time_s
 
+    def _find_refusal(self, label: str) -> str:
+        """Find why a column cannot be measured here, whatever its network; empty if it can."""
+        compiler, kind = self._load_compiler(label), self.spec.accelerator.partition(":")[0]
+        if Choice.parse(label).release and kind in compiler.accelerators:
+            return self._refusals.get(label, "")
+        return compiler.unavailable(self.spec.accelerator)
+
     def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """Build the task that the worker's child loads."""
         compiler = self._load_compiler(trial.compiler)
         form = choose_form(compiler, group.workload.source)
         size = str(trial.batch_size)
-        reason = compiler.unavailable(self.spec.accelerator)
+        reason = self._find_refusal(trial.compiler)
         if not reason and form is None:
             reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
+        if not reason and form == "onnx" and "module" in compiler.forms and Choice.parse(trial.compiler).release:
+            reason = f"{trial.compiler} is a release of {compiler.distribution}, which runs no ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
             reason = preparation.describe_batch(group.workload.name, prepared)
         if not reason and form == "onnx" and size not in prepared["onnx"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ngbkit import registry
 from ngbkit.device import canonical_graphs, preparation
-from ngbkit.device.groups.forking import Forker
+from ngbkit.device.groups.installing import Installer
 from ngbkit.device.groups.worker import TrialFailedError
 from ngbkit.device.isolation.server_pool import choose_form, list_preparation_modules, start_servers
 from ngbkit.device.world import World
@@ -23,7 +23,7 @@ _CACHE_BYTES = 20_000_000_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Preparer(Forker):
+class Preparer(Installer):
     """Prepares the networks of one plan."""
 
     # How an export ended its child, by the folder of the preparation: this plan does not repeat it.
@@ -32,7 +32,7 @@ class Preparer(Forker):
     def warm_servers(self) -> None:
         """Evict old preparations, and start every fork server that the sweep needs."""
         preparation.evict(preparation.locate_cache(self.spec.state_dir, self.spec.place), _CACHE_BYTES)
-        start_servers(self.spec)
+        start_servers(self.spec, self._interpreters)
 
     def _prepare(self, group: Group, trials: Sequence[Trial]) -> Mapping[str, Any]:
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""

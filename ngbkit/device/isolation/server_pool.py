@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ngbkit import files, registry
@@ -49,18 +50,24 @@ def choose_threads(spec: Spec) -> int:
     return spec.sweep.threads or spec.threads or environment.count_usable_cores()
 
 
-def start_servers(spec: Spec) -> list[ForkServer]:
-    """Start every fork server that a sweep needs, so that their imports overlap."""
+def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> list[ForkServer]:
+    """Start every fork server that a sweep needs, so that their imports overlap.
+
+    A column with a release has none without an interpreter, by its label.
+    """
     servers: list[ForkServer] = []
     pool = get_servers(spec)
-    compilers = [registry.load(registry.COMPILERS, Choice.parse(label).compiler) for label in spec.sweep.compilers]
+    choices = [Choice.parse(label) for label in spec.sweep.compilers]
+    compilers: list[Compiler] = [registry.load(registry.COMPILERS, choice.compiler) for choice in choices]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
         forms = [choose_form(compiler, workload.source) for compiler in compilers]
         servers.append(pool.get(list_preparation_modules(source, exports="onnx" in forms), workload.python))
-        for compiler, form in zip(compilers, forms, strict=True):
-            if form is not None and not compiler.unavailable(spec.accelerator):
-                servers.append(pool.get(list_modules(compiler, form, source), workload.python))
+        for choice, compiler, form in zip(choices, compilers, forms, strict=True):
+            python = (interpreters or {}).get(choice.label, workload.python)
+            is_installed = bool(python) if choice.release else not compiler.unavailable(spec.accelerator)
+            if form is not None and is_installed:
+                servers.append(pool.get(list_modules(compiler, form, source), python))
     return servers
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.release_sources import link_sources
+from ngbkit.device.releases import is_environment
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.resources import count_out_of_memory_kills
@@ -151,6 +153,8 @@ class ForkServer:
     folder: Path
     # The interpreter; empty for that of this process, whose packages another one must not import.
     python: str = ""
+    # A folder with ngbkit, for an interpreter without it.
+    sources: Path | None = None
     started_at: float = field(default_factory=time.monotonic)
     _process: subprocess.Popen[bytes] = field(init=False)
     _control: socket.socket = field(init=False)
@@ -162,7 +166,9 @@ class ForkServer:
         modules = ",".join(self.preload)
         arguments = build_arguments("ngbkit.device.isolation.forkserver", str(remote.fileno()), modules)
         command = [self.python or sys.executable, *arguments]
-        environment = self.environment.items()
+        foreign = _PACKAGES if self.python else frozenset[str]()
+        environment = {name: value for name, value in self.environment.items() if name not in foreign}
+        environment |= {"PYTHONPATH": str(self.sources)} if self.sources else {}
         try:
             with remote, open(self._log, "ab") as log:
                 self._process = subprocess.Popen(
@@ -171,7 +177,7 @@ class ForkServer:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={name: value for name, value in environment if not (self.python and name in _PACKAGES)},
+                    env=environment,
                     cwd=self.folder,  # where a child remains if the folder of its world was removed
                     start_new_session=True,
                 )
@@ -276,8 +282,9 @@ class Servers:
         if server is None:
             folder = self.folder / f"server-{time.monotonic_ns()}"
             folder.mkdir(parents=True)
+            sources = link_sources(self.folder / "sources") if is_environment(python) else None
             server = self._servers[key] = ForkServer(
-                preload=modules, environment=self.environment, folder=folder, python=python
+                preload=modules, environment=self.environment, folder=folder, python=python, sources=sources
             )
         return server
 

@@ -26,6 +26,7 @@ class ServingBench(Bench):
     def serve(self, load: Load, folder: Path) -> list[LoadTest]:
         """Run the tests of a load, each of which is reported at once; `folder` is for LoadGen's logs."""
         loadgen.load()
+        self.install_releases()
         self.warm_servers()
         tests = list(load.tests)
         with self._open_server() as (worker, call_s):

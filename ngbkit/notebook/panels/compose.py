@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +18,9 @@ from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.notebook import preload
 from ngbkit.notebook.panels.choices import list_devices, list_networks, suggest
 from ngbkit.notebook.panels.fields import (
+    build_label,
+    list_fields,
     mark,
-    parse_option,
     render_check,
     render_chips,
     render_missing,
@@ -31,7 +31,7 @@ from ngbkit.notebook.panels.line import MAGIC, Line
 from ngbkit.notebook.panels.page import Page
 from ngbkit.runs.known import Contents
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import BASELINE, Choice
+from ngbkit.sweep.trials import BASELINE
 
 # Ticked at first, if they work on this machine.
 _DEFAULTS = ("identity", "onnxruntime", "openvino")
@@ -221,10 +221,10 @@ class ComposeSection:
         return h.fieldset[
             h.legend["compilers"],
             (render_check("compiler", name, name in self.line.compilers, name in missing) for name in names),
-            render_chips("column-remove", "compilers with options", columns),
+            render_chips("column-remove", "compilers with a release or options", columns),
             show_error(self._errors.get("compilers", ""), identifier),
             h.details[
-                h.summary["a compiler with other options"],
+                h.summary["a compiler with another release or other options"],
                 (self._render_options(name) for name in names if name not in missing),
             ],
             render_missing(missing),
@@ -232,17 +232,15 @@ class ComposeSection:
 
     def _render_options(self, name: str) -> h.Node:
         compiler: Compiler = registry.load(registry.COMPILERS, name)
-        if not compiler.options:
+        fields = list_fields(compiler)
+        if not fields:
             return None
         typed = self._choices.setdefault(name, {})
-        for option in compiler.options:
+        for option in fields:
             self._page.actions[f"option-{name}-{option}"] = self._build_option_setter(name, option)
         self._page.actions["column-add"] = self._on_add_column
         return h.div(".fields", {"data-key": f"options-{name}"})[
-            (
-                render_option(name, option, declared, typed.get(option, ""))
-                for option, declared in compiler.options.items()
-            ),
+            (render_option(name, option, declared, typed.get(option, "")) for option, declared in fields.items()),
             h.button({"data-click": "column-add", "data-value": name}, type="button")[f"Add {name} with these"],
         ]
 
@@ -351,12 +349,7 @@ class ComposeSection:
 
     def _on_add_column(self, name: str) -> None:
         compiler: Compiler = registry.load(registry.COMPILERS, name)
-        chosen = {
-            option: parse_option(compiler.options[option], text)
-            for option, text in self._choices.get(name, {}).items()
-            if text
-        }
-        label = Choice.parse(f"{name}{json.dumps(chosen)}" if chosen else name).label
+        label = build_label(compiler, self._choices.get(name, {}))
         self._choices[name] = {}
         self._switch("compilers", label, True)
 

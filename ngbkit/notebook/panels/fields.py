@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import htpy as h
 
-from ngbkit.compilers.base import Option
+from ngbkit.compilers.base import Compiler, Option
 from ngbkit.errors import translate_commands
+from ngbkit.sweep.trials import RELEASE, Choice
+
+_FIELD = "release"
+
+
+def list_fields(compiler: Compiler) -> dict[str, Option]:
+    """List the fields of a column of a compiler: its release, if it can have one, and its options."""
+    help_text = f"of {compiler.distribution}, such as 1.23.2; empty for the one that is installed"
+    release = {_FIELD: Option(default="", help=help_text)} if compiler.distribution else {}
+    return {**release, **compiler.options}
+
+
+def build_label(compiler: Compiler, texts: Mapping[str, str]) -> str:
+    """Build the label of a column from the typed texts of its fields; UsageError for an invalid one."""
+    fields = list_fields(compiler)
+    chosen = {name: parse_option(fields[name], text) for name, text in texts.items() if text}
+    release = chosen.pop(_FIELD, "")
+    name = f"{compiler.name}{RELEASE}{release}" if release else compiler.name
+    return Choice.parse(f"{name}{json.dumps(chosen)}" if chosen else name).label
 
 
 def parse_option(declared: Option, text: str) -> Any:

@@ -1,0 +1,60 @@
+"""The releases of compilers that the columns of a plan name: each is installed before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from ngbkit.device import releases
+from ngbkit.device.groups.forking import Forker
+from ngbkit.errors import MissingDependencyError, UnsupportedError
+from ngbkit.sweep.trials import Choice
+
+
+@dataclass(slots=True, kw_only=True)
+class Installer(Forker):
+    """Installs the releases of one plan."""
+
+    # Why a column cannot be measured here, by its label.
+    _refusals: dict[str, str] = field(default_factory=dict)
+
+    def _install(self, labels: Iterable[str]) -> None:
+        """Install the releases that labels name, each once, and find the interpreters of their children."""
+        columns = [label for label in dict.fromkeys(labels) if Choice.parse(label).release]
+        for number, label in enumerate(columns, 1):
+            requirements = releases.list_requirements(self._load_compiler(label), Choice.parse(label).release)
+            text = f"installing {requirements[0].replace('==', ' ')} ({number} of {len(columns)})"
+            self._report("stage", step="install", text=text)
+            try:
+                releases.install(
+                    self.spec.state_dir,
+                    requirements,
+                    variables=self.spec.world.apply(os.environ) if self.spec.world else os.environ,
+                    interrupt=self.interrupt,
+                    report=partial(self._report_installation, text),
+                )
+            except (UnsupportedError, MissingDependencyError) as error:
+                self._refusals[label] = str(error)
+                continue
+            folder = releases.locate_environment(self.spec.state_dir, requirements)
+            self._interpreters[label] = str(releases.locate_interpreter(folder))
+
+    def _report_installation(self, text: str, progress: str) -> None:
+        self._report("stage", step="install", text=f"{text}: {progress}")
+
+    def describe_releases(self) -> dict[str, Any]:
+        """Describe the environment of each column with a release; one that an earlier plan used keeps its note."""
+        earlier = self.journal.notes("environment").get(self.spec.device, {}).get("releases", {})
+        described = {}
+        for label in self.spec.sweep.compilers:
+            release = Choice.parse(label).release
+            requirements = releases.list_requirements(self._load_compiler(label), release)
+            folder = releases.locate_environment(self.spec.state_dir, requirements)
+            environment = releases.read_environment(folder) if release else None
+            if environment is not None:
+                described[label] = asdict(environment)
+        refused = {label: {"refusal": reason} for label, reason in self._refusals.items()}
+        return {**earlier, **described, **refused}

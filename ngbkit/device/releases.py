@@ -1,0 +1,268 @@
+"""Environments of releases: a compiler's distribution at one version, installed once in the state folder by uv.
+
+    environments/<hash>/                    a virtual environment, complete once it has its description
+        environment.json                    its requirements, packages, Python, and what it took
+        bin/python                          children of that release are forked from it
+
+The hash is of all that is asked for, so that sweeps and devices of a state folder share it. ngbkit itself is not in it:
+see `ngbkit.device.release_sources`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ngbkit.compilers.base import Compiler
+from ngbkit.device.lock import acquire_lock
+from ngbkit.errors import MissingDependencyError, UnsupportedError
+from ngbkit.files import write_atomically
+from ngbkit.options import LAYOUT, get_state_dir, make_private
+from ngbkit.workloads.base import hash_json
+
+# What a child imports beside its compiler.
+_HARNESS = ("attrs", "numpy", "psutil")
+_DESCRIPTION = "environment.json"
+# The minor versions of the Pythons that ngbkit runs on.
+_MINORS = range(10, 14)
+_POLL_S, _REPORT_S = 0.1, 5.0
+# uv's message about a release that exists for other Pythons only.
+_TAGS = re.compile(r"following Python ABI tags?: (.*)")
+_NO_WHEEL = "has no wheels with a matching Python"
+_NO_RELEASE = ("there is no version of", "was not found in")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseEnvironment:
+    """An installed release, with all packages of its environment."""
+
+    # The distribution at its release comes first.
+    requirements: tuple[str, ...]
+    # The version of its Python, which is another one where this one has no wheel of that release.
+    python: str
+    packages: Mapping[str, str]
+    # The duration of the installation, and the size of all files.
+    seconds: float
+    size_bytes: int
+
+
+def list_requirements(compiler: Compiler, release: str) -> tuple[str, ...]:
+    """List what the environment of a compiler's release has, that release first."""
+    return (f"{compiler.distribution}=={release}", *sorted({*_HARNESS, *compiler.beside}))
+
+
+def locate_environment(state_dir: Path, requirements: Sequence[str]) -> Path:
+    """Locate the environment with these requirements for this interpreter, whether it exists or not."""
+    python = [platform.python_implementation(), *sys.version_info[:2], platform.machine()]
+    return state_dir / LAYOUT.environments / hash_json({"python": python, "requirements": list(requirements)})[:20]
+
+
+def locate_interpreter(folder: Path) -> Path:
+    """Locate the interpreter of an environment."""
+    return folder / "bin" / "python"
+
+
+def is_environment(interpreter: str) -> bool:
+    """Return whether an interpreter is that of an installed release."""
+    return (Path(interpreter).parents[1] / _DESCRIPTION).is_file() if interpreter else False
+
+
+def read_environment(folder: Path) -> ReleaseEnvironment | None:
+    """Read the description of an environment; None if it is not complete."""
+    with suppress(OSError, ValueError, TypeError):
+        content = json.loads((folder / _DESCRIPTION).read_text())
+        return ReleaseEnvironment(**{**content, "requirements": tuple(content["requirements"])})
+    return None
+
+
+def list_environments(state_dir: Path) -> list[Path]:
+    """List the folders of the complete environments."""
+    folders = (state_dir / LAYOUT.environments).glob("[!.]*")
+    return sorted(folder for folder in folders if (folder / _DESCRIPTION).is_file())
+
+
+def list_releases(compiler: Compiler) -> list[str]:
+    """List the releases of a compiler that are installed in the state folder of this process."""
+    described = filter(None, map(read_environment, list_environments(get_state_dir())))
+    names = (environment.requirements[0].partition("==") for environment in described)
+    return [release for name, _, release in names if compiler.distribution == name]
+
+
+def install(
+    state_dir: Path,
+    requirements: Sequence[str],
+    *,
+    variables: Mapping[str, str],
+    interrupt: int,
+    report: Callable[[str], None],
+) -> ReleaseEnvironment:
+    """Install an environment, or find it installed; `report` receives the progress, and uv the variables.
+
+    UnsupportedError: it cannot be installed here, with the reason and the remedy. InterruptedError: the descriptor
+    `interrupt` has become readable.
+    """
+    folder = locate_environment(state_dir, requirements)
+    make_private(folder.parent)
+    lock = folder.with_name(f".{folder.name}.lock")
+
+    def report_holder(holder: str) -> None:
+        report(f"waiting for {holder}, which installs it")
+
+    with acquire_lock(lock, f"that installs {requirements[0]}", interrupt, report_holder):
+        environment = read_environment(folder)
+        if environment is None:
+            environment = _Installation(folder, tuple(requirements), variables, interrupt, report).carry_out()
+        os.utime(folder)
+    return environment
+
+
+@dataclass(slots=True)
+class _Installation:
+    """The installation of one environment."""
+
+    folder: Path
+    requirements: tuple[str, ...]
+    variables: Mapping[str, str]
+    interrupt: int
+    report: Callable[[str], None]
+
+    def carry_out(self) -> ReleaseEnvironment:
+        """Install for this Python, or else for the nearest one that has a wheel of the release."""
+        start = time.monotonic()
+        partial = self.folder.with_name(f".{self.folder.name}.partial")
+        try:
+            problem = self._install(partial, sys.executable)
+            for minor in _list_other_minors(problem):
+                if not self._install(partial, f"3.{minor}"):
+                    problem = ""
+                    break
+            if problem:
+                raise UnsupportedError(self._explain(problem))
+            environment = ReleaseEnvironment(
+                requirements=self.requirements,
+                python=_read_python(partial),
+                packages=_list_packages(partial),
+                seconds=time.monotonic() - start,
+                size_bytes=sum(path.lstat().st_size for path in partial.rglob("*")),
+            )
+            with write_atomically(partial / _DESCRIPTION) as draft:
+                draft.write_text(json.dumps(asdict(environment)))
+            shutil.rmtree(self.folder, ignore_errors=True)
+            partial.replace(self.folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return environment
+
+    def _install(self, partial: Path, python: str) -> str:
+        """Create an environment of a Python with all requirements; return uv's complaint, empty if it succeeds."""
+        shutil.rmtree(partial, ignore_errors=True)
+        return self._run("venv", "--python", python, str(partial)) or self._run(
+            "pip", "install", "--python", str(locate_interpreter(partial)), *self.requirements
+        )
+
+    def _explain(self, problem: str) -> str:
+        """Explain uv's complaint in a sentence, with the nearest releases where there is no such one."""
+        distribution, _, release = self.requirements[0].partition("==")
+        python = f"Python 3.{sys.version_info[1]} on {platform.machine()}"
+        if _NO_WHEEL in problem:
+            minors = " or ".join(f"3.{minor}" for minor in _list_other_minors(problem))
+            remedy = f"Install Python {minors}, which uv could not download" if minors else "Choose another release"
+            return f"{distribution} {release} has no wheel for {python}. {remedy}."
+        if any(f"{text} {distribution}" in problem or f"{distribution} {text}" in problem for text in _NO_RELEASE):
+            nearest = dict.fromkeys(filter(None, [self._resolve("<=", "highest"), self._resolve(">=", "lowest")]))
+            remedy = f"The nearest are {' and '.join(nearest)}." if nearest else "Check its index."
+            return f"{distribution} has no release {release} for {python}. {remedy}"
+        line = " ".join(problem.partition("cause: ")[2].split()) or problem.strip()
+        return (
+            f"{distribution} {release} cannot be installed here: {line[:400]}. A device without an index needs its "
+            "wheels in a folder that uv.toml names as find-links."
+        )
+
+    def _resolve(self, sign: str, resolution: str) -> str:
+        """Find the nearest release on one side; empty without any."""
+        distribution, _, release = self.requirements[0].partition("==")
+        with tempfile.TemporaryDirectory() as scratch:
+            request, answer = Path(scratch, "request.in"), Path(scratch, "answer.txt")
+            request.write_text(f"{distribution}{sign}{release}\n")
+            words = ("--no-deps", "--no-header", "--no-annotate", "--resolution", resolution, "--output-file")
+            problem = self._run("pip", "compile", *words, str(answer), str(request))
+            return "" if problem else answer.read_text().strip().partition("==")[2]
+
+    def _run(self, *words: str) -> str:
+        """Run uv; return what it printed if it failed, and empty text if it succeeded."""
+        start = reported = time.monotonic()
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                [_find_uv(), *words, "--no-progress", "--color", "never"],
+                cwd=self.folder.parent,  # without the settings of a project of the user
+                env={**self.variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                while process.poll() is None:
+                    if select.select([self.interrupt], [], [], _POLL_S)[0]:
+                        raise InterruptedError("stopped while a release was installed")
+                    if time.monotonic() - reported > _REPORT_S:
+                        reported = time.monotonic()
+                        self.report(f"{reported - start:.0f} s")
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        return (text.strip() or f"uv ended with {process.returncode}") if process.returncode else ""
+
+
+def _find_uv() -> str:
+    """Find uv, which the extra ``releases`` installs; MissingDependencyError without it."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        program = shutil.which("uv")
+    if program is None:
+        raise MissingDependencyError("uv", "releases")
+    return program
+
+
+def _list_other_minors(problem: str) -> list[int]:
+    """List the Pythons for which uv's complaint says that there are wheels, the nearest first."""
+    tags = _TAGS.search(problem)
+    return sorted(_parse_minors(tags[1]), key=lambda minor: abs(minor - sys.version_info[1])) if tags else []
+
+
+def _parse_minors(tags: str) -> list[int]:
+    return [minor for minor in map(int, re.findall(r"\bcp3([0-9]+)\b", tags)) if minor in _MINORS]
+
+
+def _read_python(folder: Path) -> str:
+    """Read the version of an environment's Python from its settings."""
+    settings = (folder / "pyvenv.cfg").read_text()
+    match = re.search(r"^version_info = (\S+)", settings, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _list_packages(folder: Path) -> dict[str, Any]:
+    """List the packages of an environment with their versions."""
+    paths = [str(path) for path in folder.glob("lib/python*/site-packages")]
+    return dict(sorted((each.metadata["Name"], each.version) for each in metadata.distributions(path=paths)))

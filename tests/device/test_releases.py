@@ -1,0 +1,86 @@
+"""Releases of a compiler as columns: installed before anything is measured, and measured in the same rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnxgraphs import Builder, write
+from plans import carry_out
+from releases import build_index
+
+from ngbkit.api import Sweep
+from ngbkit.cluster.caches import contents
+from ngbkit.commands.completion import LISTERS, Cursor
+from ngbkit.errors import UsageError
+from ngbkit.sweep.records import Failure, Measurement
+from ngbkit.sweep.trials import Choice
+from ngbkit.workloads import onnx
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The settings of uv for an index in a folder."""
+    return build_index(tmp_path_factory.mktemp("index"))
+
+
+def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two releases are measured beside the baseline; one that is not there fails before, with the nearest ones."""
+    monkeypatch.setenv("UV_CONFIG_FILE", str(index))
+    labels = ["identity", "released@1.0", "released@1.1", "released@1.0.5", "released@0.9"]
+    builder = Builder()
+    network = onnx.file(write(builder.model(builder.add("Relu", "x")), tmp_path / "relu.onnx"))
+    records, events = carry_out(Sweep(network, labels, [1], repeats=10, threads=1))
+    kinds = [event["kind"] for event in events]
+    (environment, _) = [event["value"] for event in events if event["kind"] == "environment"]
+    older, newer = records["released@1.0", 1], records["released@1.1", 1]
+    missing, unbuilt = records["released@1.0.5", 1], records["released@0.9", 1]
+    assert isinstance(older, Measurement)
+    assert isinstance(newer, Measurement)
+    assert isinstance(missing, Failure)
+    assert isinstance(unbuilt, Failure)
+
+    assert ("1.0", "1.1.0") == (older.facts["release"], newer.facts["release"])
+    assert older.rounds == newer.rounds
+    assert older.bundle == newer.bundle
+    assert kinds.index("record") < kinds.index("environment") < kinds.index("round")
+    assert "unsupported" == missing.status == unbuilt.status
+    assert missing.error.startswith("fakeruntime has no release 1.0.5")
+    assert missing.error.endswith("The nearest are 1.0 and 1.1.0.")
+    assert unbuilt.error.startswith("fakeruntime 0.9 has no wheel for Python 3.")
+    assert "1.1.0" == environment["releases"]["released@1.1"]["packages"]["fakeruntime"]
+    assert missing.error == environment["releases"]["released@1.0.5"]["refusal"]
+
+    items = [item for item in contents.list_items(contents.locate("cpu")) if item.kind == "environment"]
+    offered = LISTERS["compiler"](Cursor(typed="released@", words=(), positionals=()))
+
+    assert {("fakeruntime==1.0", True), ("fakeruntime==1.1", True)} == {
+        (item.metadata["requirements"][0], item.matches("fakeruntime")) for item in items
+    }
+    assert all(item.bytes > 1_000_000 for item in items)
+    assert {"released@1.0", "released@1.1"} == set(offered)
+
+
+def test_a_release_is_part_of_a_label() -> None:
+    """A release is between the name and the options; a trial of another release is another trial."""
+    choice = Choice.parse(' onnxruntime@1.19.2{"optimization":"basic"}')
+    trials = Sweep("resnet18", ["onnxruntime", "onnxruntime@1.19.2", "onnxruntime@1.20.1"]).trials()
+
+    assert ("onnxruntime", "1.19.2") == (choice.compiler, choice.release)
+    assert 'onnxruntime@1.19.2{"optimization":"basic"}' == choice.label
+    assert choice == Choice.parse(choice.label)
+    assert 3 == len({trial.id for trial in trials})
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("onnxruntime@", r"got onnxruntime@; expected a release of onnxruntime after @, such as onnxruntime@\d"),
+        ("onnxruntime@1.x", r"got onnxruntime@1\.x; expected a release of onnxruntime after @"),
+        ("tvm@0.18", r"got tvm@0\.18; tvm has no releases that ngbkit can install\. Leave @0\.18 out"),
+    ],
+)
+def test_an_invalid_release_is_refused(label: str, expected: str) -> None:
+    """A sign without a release, a text that is none, and a compiler without releases are refused by a sentence."""
+    with pytest.raises(UsageError, match=expected):
+        Choice.parse(label)

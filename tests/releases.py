@@ -1,0 +1,49 @@
+"""An index of wheels in a folder, of which uv installs environments without a network."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+# What a child of any release imports.
+_HARNESS = ("attrs", "numpy", "psutil")
+
+
+def build_index(folder: Path) -> Path:
+    """Build an index of ``fakeruntime`` 1.0 and 1.1.0, and 0.9 for Python 3.6; return the settings of uv for it."""
+    for name in _HARNESS:
+        _pack_installed(name, folder)
+    for release, tag in (("0.9", "cp36-none-any"), ("1.0", "py3-none-any"), ("1.1.0", "py3-none-any")):
+        _write_wheel(folder, release, tag)
+    settings = folder / "uv.toml"
+    settings.write_text(f'offline = true\n[pip]\nno-index = true\nfind-links = ["{folder}"]\n')
+    return settings
+
+
+def _pack_installed(name: str, folder: Path) -> None:
+    """Pack an installed distribution into a wheel."""
+    distribution = metadata.distribution(name)
+    tags = (line.partition(": ") for line in (distribution.read_text("WHEEL") or "").splitlines())
+    tag = next(value for key, _, value in tags if key == "Tag")
+    with zipfile.ZipFile(folder / f"{name}-{distribution.version}-{tag}.whl", "w") as wheel:
+        for file in _list_files(distribution):
+            wheel.write(Path(str(distribution.locate_file(file))), file)
+
+
+def _list_files(distribution: metadata.Distribution) -> Iterator[str]:
+    for path in distribution.files or ():
+        file = path.as_posix()
+        is_needed = not file.startswith("..") and "__pycache__" not in file and "/tests/" not in file
+        if is_needed and Path(str(distribution.locate_file(file))).is_file():
+            yield file
+
+
+def _write_wheel(folder: Path, release: str, tag: str) -> None:
+    information = f"fakeruntime-{release}.dist-info"
+    with zipfile.ZipFile(folder / f"fakeruntime-{release}-{tag}.whl", "w") as wheel:
+        wheel.writestr("fakeruntime.py", f"__version__ = '{release}'\n")
+        wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: fakeruntime\nVersion: {release}\n")
+        wheel.writestr(f"{information}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        wheel.writestr(f"{information}/RECORD", "")
