@@ -213,6 +213,10 @@ COMPILER = Compiler(
     packages=(PACKAGE,),
     distribution=PACKAGE,
     beside=onnx_graph.PACKAGES,
+    limits=(
+        r"max supported IR version: (?P<most_ir>\d+)",
+        r"support for domain ai\.onnx is till opset (?P<most_opset>\d+)",
+    ),
     install="pip install 'ngbkit[onnxruntime]'",
     compile=compile,
     accelerators={"cpu": always, "cuda": probe_cuda},

@@ -64,11 +64,11 @@ def list_needs(compilers: Iterable[Compiler]) -> list[dict[str, Any]]:
     return [asdict(importer) for importer in importers]
 
 
-def choose(compiler: Compiler, prepared: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+def choose(importer: Importer | None, prepared: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
     """Choose the ONNX file of a trial: the canonical graph for the compiler's importer, whose steps are facts."""
     record = None
-    if compiler.importer is not None:
-        record = prepared["canonical"].get(_name(batch_size, canonical.build_key(compiler.importer)))
+    if importer is not None:
+        record = prepared["canonical"].get(_name(batch_size, canonical.build_key(importer)))
     if record is None or not record["steps"]:
         return {"onnx": prepared["onnx"].get(str(batch_size)), "facts": {}}
     return {"onnx": record["path"], "facts": {"canonical": record["steps"], "canonical_time_s": record["seconds"]}}

@@ -66,8 +66,8 @@ class Grid:
         default=(BASELINE,),
         converter=to_compilers,
         metadata=option(
-            'Labels: ``"onnxruntime"``, ``"onnxruntime@1.23.2"``, ``\'openvino{"hint":"throughput"}\'``. `identity`, the baseline of every '
-            "ratio, comes first in each group if it is among them.",
+            'Labels: ``"onnxruntime"``, ``"onnxruntime@1.23.2"``, ``\'openvino{"hint":"throughput"}\'``. `identity`, '
+            "the baseline of every ratio, comes first in each group if it is among them.",
             "-c",
             action="append",
             metavar="NAMES",

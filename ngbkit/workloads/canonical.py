@@ -46,10 +46,19 @@ class Importer:
         The least version of ONNX's operators; 0 if it reads all of them.
     folds
         Whether the arithmetic on shapes and constants must be folded beforehand.
+    most_opset, most_ir
+        The latest version of ONNX's operators and of its format that it reads; 0 without a limit.
     """
 
     opset: int = 0
     folds: bool = False
+    most_opset: int = 0
+    most_ir: int = 0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it reads no graph of a later version than one of its limits."""
+        return bool(self.most_opset or self.most_ir)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +83,18 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpsetPlan:
-    """One attempt: the opset to lift to, 0 for none, and whether constants are folded; shapes are inferred in all."""
+    """One attempt: the opset and the version of the format to convert to, 0 for none, and whether constants are folded.
+
+    Shapes are inferred in all.
+    """
 
     opset: int
     folds: bool
+    ir: int = 0
 
     def describe(self) -> str:
         """Describe the attempt, with the versions of its tools."""
-        tools = ["onnx"] * bool(self.opset or not self.folds) + [FOLDER] * self.folds
+        tools = ["onnx"] * bool(self.opset or self.ir or not self.folds) + [FOLDER] * self.folds
         return " and ".join(f"{tool} {find_version(tool)}" for tool in tools)
 
 
@@ -150,27 +163,45 @@ def lift(model: Any, opset: int) -> Any:
         The converter cannot lift an operator, or the model.
     """
     import onnx
-    from onnx.inliner import inline_local_functions
 
     version = find_opset(model)
     if version >= opset:
         return model
-    lifted = onnx.ModelProto()
-    lifted.CopyFrom(model)
-    try:
-        if lifted.functions:
-            lifted = inline_local_functions(lifted)
-        _normalise(lifted)
-        lifted = onnx.version_converter.convert_version(lifted, opset)
-    except Exception as error:  # a converter in C++ has exceptions of many kinds
-        line = " ".join(str(error).split())[-200:]
-        raise ValueError(f"onnx {onnx.__version__} cannot lift opset {version} to {opset}: {line}") from error
+    lifted = _convert(model, opset, "lift")
     if version < 11 <= opset:
         _keep_resizing(lifted)
     lifted.ir_version = max(
         lifted.ir_version, onnx.helper.find_min_ir_version_for(lifted.opset_import, ignore_unknown=True)
     )
     return lifted
+
+
+def lower(model: Any, opset: int) -> Any:
+    """Return an `onnx.ModelProto` with the operators of an earlier `opset`, as `lift` does with those of a later one.
+
+    Raises
+    ------
+    ValueError
+        The converter cannot lower an operator, or the model.
+    """
+    return _convert(model, opset, "lower")
+
+
+def _convert(model: Any, opset: int, verb: str) -> Any:
+    import onnx
+    from onnx.inliner import inline_local_functions
+
+    converted = onnx.ModelProto()
+    converted.CopyFrom(model)
+    try:
+        if converted.functions:
+            converted = inline_local_functions(converted)
+        _normalise(converted)
+        return onnx.version_converter.convert_version(converted, opset)
+    except Exception as error:  # a converter in C++ has exceptions of many kinds
+        line = " ".join(str(error).split())[-200:]
+        version = find_opset(model)
+        raise ValueError(f"onnx {onnx.__version__} cannot {verb} opset {version} to {opset}: {line}") from error
 
 
 def find_opset(model: Any) -> int:
@@ -204,16 +235,19 @@ def _plan(path: Path, importer: Importer) -> tuple[list[_OpsetPlan], list[str]]:
     import onnx
 
     model = onnx.load(path, load_external_data=False)
-    opset = importer.opset if 0 < find_opset(model) < importer.opset else 0
+    version = find_opset(model)
+    opset = importer.opset if 0 < version < importer.opset else 0
+    opset = importer.most_opset if 0 < importer.most_opset < version else opset
+    ir = importer.most_ir if 0 < importer.most_ir < model.ir_version else 0
     # A lifted graph may have constants that the original one does not have.
     folds = importer.folds and bool(opset or is_foldable(model))
     notes = []
     if folds and find_version(FOLDER) is None:
         folds = False
         notes.append(f"constants not folded: {FOLDER} is not installed; install with: pip install {FOLDER}")
-    plans = [_OpsetPlan(opset=opset, folds=True)] if folds else []
-    if opset or lacks_shapes(model):
-        plans.append(_OpsetPlan(opset=opset, folds=False))
+    plans = [_OpsetPlan(opset=opset, folds=True, ir=ir)] if folds else []
+    if opset or ir or lacks_shapes(model):
+        plans.append(_OpsetPlan(opset=opset, folds=False, ir=ir))
     if opset and folds:
         plans.append(_OpsetPlan(opset=0, folds=True))
     return plans, notes
@@ -239,7 +273,8 @@ def _attempt(
         # In the folder of `out`, where the external data is, and moved in one step: a reader never sees half of a file.
         draft = out.with_name(f".{out.stem}.draft.onnx")
         try:
-            arguments = [str(path), str(draft), str(folder), str(plan.opset), str(int(plan.folds)), str(threads)]
+            numbers = map(str, (plan.opset, plan.ir, int(plan.folds), threads))
+            arguments = [str(path), str(draft), str(folder), *numbers]
             problem = run_module(_CHILD, arguments, limit_s)
             if problem:
                 return [], problem

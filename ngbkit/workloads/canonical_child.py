@@ -1,8 +1,8 @@
 """The process of one attempt at a canonical graph: it lifts, folds and proves.
 
-It is ``python -m ngbkit.workloads.canonical_child SOURCE TARGET FOLDER OPSET FOLDS THREADS``. FOLDER has the inputs of
-the proof, ``0.pb`` and on, and takes ``report.json`` with the steps and the problem. TARGET is written only where the
-graph has changed and is proved.
+It is ``python -m ngbkit.workloads.canonical_child SOURCE TARGET FOLDER OPSET IR FOLDS THREADS``. FOLDER has the
+inputs of the proof, ``0.pb`` and on, and takes ``report.json`` with the steps and the problem. TARGET is written only
+where the graph has changed and is proved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.registry import find_version
-from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, find_opset, is_foldable, lacks_shapes, lift
+from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, find_opset, is_foldable, lacks_shapes, lift, lower
 from ngbkit.workloads.onnx_traversal import find_inputs, infer_shapes
 
 # A product of more elements than that is left to the compiler: it would only make the file larger.
@@ -27,15 +27,15 @@ _LARGEST_RESULT = 1 << 18
 def main(arguments: Sequence[str]) -> None:
     """Make one attempt."""
     source, target, folder = map(Path, arguments[:3])
-    opset, folds, threads = map(int, arguments[3:])
-    steps = rewrite(source, target, opset, folds=bool(folds))
+    opset, ir, folds, threads = map(int, arguments[3:])
+    steps = rewrite(source, target, opset, ir, folds=bool(folds))
     problem = prove(source, target, _read_arrays(folder), threads) if target.exists() else ""
     if problem:
         target.unlink()
     (folder / "report.json").write_text(json.dumps({"steps": steps, "problem": problem}))
 
 
-def rewrite(source: Path, target: Path, opset: int, *, folds: bool) -> list[str]:
+def rewrite(source: Path, target: Path, opset: int, ir: int = 0, *, folds: bool) -> list[str]:
     """Write the canonical graph of `source` to `target`, unless nothing changes, and return the steps."""
     import onnx
 
@@ -45,12 +45,16 @@ def rewrite(source: Path, target: Path, opset: int, *, folds: bool) -> list[str]
     if opset:
         version = find_opset(model)
         try:
-            model = lift(model, opset)
+            model = lift(model, opset) if version < opset else lower(model, opset)
         except ValueError as error:
-            steps.append(f"opset {version} not lifted: {error}")
+            steps.append(f"opset {version} not {'lifted' if version < opset else 'lowered'}: {error}")
         else:
             steps.append(f"opset {version} to {opset} (onnx {onnx.__version__})")
             is_changed = True
+    if ir:
+        steps.append(f"format {model.ir_version} to {ir}")
+        model.ir_version = ir
+        is_changed = True
     if folds and is_foldable(model):
         fix_weights(model.graph)
         _save(infer_shapes(model), target)

@@ -41,6 +41,8 @@ def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, mon
     assert isinstance(unbuilt, Failure)
 
     assert ("1.0", "1.1.0") == (older.facts["release"], newer.facts["release"])
+    assert [step.partition(" (")[0] for step in older.facts["canonical"]] == ["opset 18 to 17"]
+    assert "canonical" not in newer.facts
     assert older.rounds == newer.rounds
     assert older.bundle == newer.bundle
     assert kinds.index("record") < kinds.index("environment") < kinds.index("round")

@@ -296,6 +296,21 @@ def test_a_lifted_quantised_graph_has_a_float64_reference(tmp_path: Path) -> Non
     np.testing.assert_allclose(output, quantised @ W.astype(np.float64), rtol=1e-6)
 
 
+def test_a_graph_is_lowered_for_a_release_that_reads_earlier_versions(tmp_path: Path) -> None:
+    """The graph has the opset and the format of the limits, and the same function; its own versions change nothing."""
+    path = tmp_path / "net.onnx"
+    onnx.save(build_quantised(19), path)
+
+    result = canonicalise(path, tmp_path / "out.onnx", Importer(most_opset=13, most_ir=7), {"x": X})
+    same = canonicalise(path, tmp_path / "same.onnx", Importer(most_opset=19, most_ir=8), {"x": X})
+    model = onnx.load(result.path)
+
+    assert (13, 7) == (model.opset_import[0].version, model.ir_version)
+    assert ["opset 19 to 13", "format 8 to 7"] == [step.partition(" (")[0] for step in result.steps]
+    np.testing.assert_array_equal(run(path), run(result.path))
+    assert (path, ()) == (same.path, same.steps)
+
+
 def test_a_newer_graph_is_not_lifted() -> None:
     """A graph of a newer opset is returned unchanged."""
     model = build_quantised(19)

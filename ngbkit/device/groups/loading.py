@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,9 @@ from ngbkit.device.groups.preparing import Preparer
 from ngbkit.device.groups.tuning import Budget
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.server_pool import choose_form
+from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Choice, Group, Trial
+from ngbkit.workloads.canonical import Importer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,9 +42,34 @@ class Loader(Preparer):
         self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
 
     def _load(self, job: Job) -> Worker:
+        """Load a trial; a release that cannot read the network's ONNX file gets one of an earlier opset or format."""
+        task = self._build_task(job.trial, job.group, job.prepared)
+        self.journal.start([job.trial.id], "load")
+        limits = Importer()
+        while True:
+            try:
+                return self._load_task(job, task)
+            except TrialFailedError as error:
+                narrower = self._find_limits(job.trial.compiler, error.failure, limits)
+                if narrower == limits:
+                    raise
+                limits = narrower
+            text = f"lowering {job.group.workload.name} for {job.trial.compiler}"
+            self._report("stage", step="prepare", text=text)
+            prepared = self._prepare_limited(job.group, job.trial, limits)
+            task |= canonical_graphs.choose(limits, prepared, job.trial.batch_size)
+
+    def _find_limits(self, label: str, failure: Failure, limits: Importer) -> Importer:
+        """Find what a release says that it can read at most, when it refuses a file."""
+        if Choice.parse(label).release:
+            for pattern in self._load_compiler(label).limits:
+                match = re.search(pattern, f"{failure.error}\n{failure.detail}")
+                versions = match.groupdict() if match else {}
+                limits = replace(limits, **{name: int(text) for name, text in versions.items()})
+        return limits
+
+    def _load_task(self, job: Job, task: dict[str, Any]) -> Worker:
         trial, group, prepared = job.trial, job.group, job.prepared
-        task = self._build_task(trial, group, prepared)
-        self.journal.start([trial.id], "load")
         cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
         caches = self._load_compiler(trial.compiler).caches
         cold_s = self._compile_cold(trial, group, task, cache) if caches else None
@@ -102,7 +130,7 @@ class Loader(Preparer):
             **self._describe_network(group),
             "compiler": trial.compiler,
             "form": form,
-            **canonical_graphs.choose(compiler, prepared, trial.batch_size),
+            **canonical_graphs.choose(compiler.importer, prepared, trial.batch_size),
             "inputs": prepared["inputs"],
             "examples": prepared["examples"],
             "reference": preparation.find_reference(prepared, trial.batch_size),

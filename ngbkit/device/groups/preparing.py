@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ngbkit import registry
@@ -15,6 +16,7 @@ from ngbkit.device.world import World
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads.base import Source
+from ngbkit.workloads.canonical import Importer
 
 # The number of ended processes in the same phase after which a trial is not repeated.
 MOST_ATTEMPTS = 2
@@ -38,6 +40,22 @@ class Preparer(Installer):
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
         compilers = [self._load_compiler(trial.compiler) for trial in trials]
         needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
+        folder = self._locate_folder(group)
+        exports = needs_onnx and str(folder) not in self._unexportable
+        message = self._build_message(group, folder, exports, canonical_graphs.list_needs(compilers) if exports else [])
+        prepared = preparation.load(folder, message["batch_sizes"], exports=exports, importers=message["importers"])
+        if prepared is None:
+            self._report("stage", step="prepare", text=f"preparing {group.workload.name}")
+            prepared = self._prepare_in_child(group, trials[0], message)
+        self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
+        return {**prepared, "folder": str(folder)}
+
+    def _prepare_limited(self, group: Group, trial: Trial, importer: Importer) -> Mapping[str, Any]:
+        """Build the ONNX files that a release can read, of a prepared workload."""
+        message = self._build_message(group, self._locate_folder(group), True, [asdict(importer)])
+        return self._prepare_in_child(group, trial, message)
+
+    def _locate_folder(self, group: Group) -> Path:
         network = self._describe_network(group)
         world = self.spec.world or World.capture()
         key = preparation.build_key(
@@ -47,23 +65,20 @@ class Preparer(Installer):
             [world.folder, *world.list_additions()],
             scope=self.spec.run_id + network["file"],
         )
-        folder = preparation.locate_folder(self.spec.state_dir, self.spec.place, key)
-        exports = needs_onnx and str(folder) not in self._unexportable
-        message = {
+        return preparation.locate_folder(self.spec.state_dir, self.spec.place, key)
+
+    def _build_message(
+        self, group: Group, folder: Path, exports: bool, importers: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        return {
             "op": "prepare",
-            **network,
+            **self._describe_network(group),
             "threads": self.threads,
             "folder": str(folder),
             "batch_sizes": list(self.spec.sweep.batch_sizes),
             "exports": exports,
-            "importers": canonical_graphs.list_needs(compilers) if exports else [],
+            "importers": list(importers),
         }
-        prepared = preparation.load(folder, message["batch_sizes"], exports=exports, importers=message["importers"])
-        if prepared is None:
-            self._report("stage", step="prepare", text=f"preparing {group.workload.name}")
-            prepared = self._prepare_in_child(group, trials[0], message)
-        self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
-        return {**prepared, "folder": str(folder)}
 
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
         """Prepare in a child; an export that ends its child costs the ONNX graph, but not every compiler."""
