@@ -13,6 +13,7 @@ from ngbkit.errors import UsageError
 from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.option import format_parameters
+from ngbkit.sweep.trials import Choice
 from ngbkit.user_text import read_docstring
 
 if TYPE_CHECKING:
@@ -270,19 +271,20 @@ def describe(
 
 def gate(
     before: str | Workload | Iterable[str | Workload],
-    after: str | Workload | Iterable[str | Workload],
+    after: str | Workload | Iterable[str | Workload] | None = None,
     *,
     margin: float | str | None = None,
     before_python: str | None = None,
     after_python: str | None = None,
     **keywords: Any,
 ) -> Gate:
-    """Measure two versions of networks in turns on one machine, and judge which trials became slower.
+    """Measure two versions of networks, or two releases of a compiler, in turns, and judge which trials became slower.
 
     Parameters
     ----------
     before, after
-        The networks of either side, in pairs.
+        The networks of either side, in pairs. Without `after`, the sides are the two columns of `compilers`, such as
+        ``["onnxruntime@1.22.1", "onnxruntime@1.23.2"]``.
     margin
         The slowdown that is accepted: 0.01, or ``"1%"``, the default.
     before_python, after_python
@@ -312,7 +314,7 @@ def gate(
 
 def build_gate_sweep(
     before: str | Workload | Iterable[str | Workload],
-    after: str | Workload | Iterable[str | Workload],
+    after: str | Workload | Iterable[str | Workload] | None = None,
     *,
     before_python: str | None = None,
     after_python: str | None = None,
@@ -321,6 +323,16 @@ def build_gate_sweep(
     """Build the sweep of a gate, whose sides take turns; it takes the arguments of `gate`."""
     from ngbkit.metrics.gates.sides import name_sides
 
+    if after is None:
+        if before_python or after_python:
+            raise UsageError("invalid gate: got an interpreter and one side of networks; expected two sides.")
+        sweep = Sweep(**{**keywords, "workloads": before})
+        if len(sweep.compilers) != 2 or len({Choice.parse(label).compiler for label in sweep.compilers}) != 1:
+            raise UsageError(
+                f"invalid gate: got one side, and the compilers {', '.join(sweep.compilers)}; expected two sides, or "
+                "two columns of one compiler, such as onnxruntime@1.22.1,onnxruntime@1.23.2."
+            )
+        return sweep
     sides = [
         [replace(workload, python=python or "") for workload in to_workloads(networks)]
         for networks, python in ((before, before_python), (after, after_python))

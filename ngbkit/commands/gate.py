@@ -1,4 +1,4 @@
-"""``ngbkit gate``: two versions of networks, or of their Python environment, measured in turns and judged."""
+"""``ngbkit gate``: two versions of networks, of a compiler or of an environment, measured in turns and judged."""
 
 from __future__ import annotations
 
@@ -59,11 +59,12 @@ def measure_gate(call: Call) -> Answer:
 
 COMMAND = Command(
     name="gate",
-    help="Measure two versions of a network in turns, and exit with 1 if the later one is slower.",
+    help="Measure two versions of a network or of a compiler in turns, and exit with 1 if the later one is slower.",
     arguments=(
         argument(
             "networks BEFORE AFTER",
-            "a network as it was and as it is now: before.onnx after.onnx; several with commas, in the same order",
+            "a network as it was and as it is now: before.onnx after.onnx; several with commas, in the same order; or "
+            "one, for two releases: net.onnx -c onnxruntime@1.22.1,onnxruntime@1.23.2",
             nargs="*",
             completes="workload",
         ),
@@ -134,17 +135,17 @@ def _build_sweep(args: argparse.Namespace) -> Sweep:
 
     vars(args).update(_FIXED, workloads=[])
     keywords = parse_options(Sweep, args)
-    if len(args.networks) != 2:
+    if len(args.networks) not in (1, 2):
         raise UsageError(
             f"invalid gate: got {args.networks}; expected two sides, such as `ngbkit gate before.onnx after.onnx`, or "
             "--judge with an earlier gate."
         )
-    before, after = ([restore_quotes(label) for label in split_labels(side)] for side in args.networks)
+    sides = [[restore_quotes(label) for label in split_labels(side)] for side in args.networks]
     pythons = {
         f"{side}_python": path and str(parse_path(path).absolute())
         for side, path in (("before", args.before_python), ("after", args.after_python))
     }
-    sweep = build_gate_sweep(before, after, **pythons, **keywords)
+    sweep = build_gate_sweep(sides[0], sides[1] if len(sides) == 2 else None, **pythons, **keywords)
     if args.cluster in (None, ""):
         devices.check(sweep.devices)
     return sweep

@@ -148,6 +148,12 @@ def find_hardware_differences(before: Mapping[str, Any], after: Mapping[str, Any
     return differences
 
 
+def list_refusals(description: Mapping[str, Any]) -> list[str]:
+    """List, in a sentence each, the columns whose release could not be installed on a device."""
+    releases = description.get("releases") or {}
+    return [f"no result of {label}: {each['refusal']}" for label, each in releases.items() if each.get("refusal")]
+
+
 def count_usable_cores() -> int:
     """Count the cores that this process may run on."""
     return len(list_usable_cores())

@@ -16,6 +16,7 @@ from ngbkit import files
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunInterruptedError
 from ngbkit.hardware.conditions import describe_other_work
+from ngbkit.hardware.environment import list_refusals
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.known import Contents
 from ngbkit.runs.progress import Progress, ProgressTracker
@@ -372,9 +373,7 @@ class Run:
     def _set_conditions(self, device: str, description: Mapping[str, Any]) -> None:
         conditions = description.get("conditions", {})
         # Replaced, since other threads read it.
-        refusals = {label: release.get("refusal", "") for label, release in (description.get("releases") or {}).items()}
-        lines = [f"no result of {label}: {text}" for label, text in refusals.items() if text]
-        self.warnings = {**self.warnings, device: [*lines, *conditions.get("warnings", [])]}
+        self.warnings = {**self.warnings, device: [*list_refusals(description), *conditions.get("warnings", [])]}
         self._tracker.set_other_work(device, describe_other_work(conditions))
 
     def _notify(self) -> None:

@@ -57,7 +57,7 @@ class Importer:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it reads no graph of a later version than one of its limits."""
+        """True if it reads no graph of a later version than one of its limits."""
         return bool(self.most_opset or self.most_ir)
 
 

@@ -63,7 +63,7 @@ def test_the_packages_of_an_interpreter_run_its_side(mlp_file: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{file}"], "expected two sides, such as"),
+        (["{file}"], "expected two sides, or two columns of one compiler"),
         (["resnet18,{file}", "{file}"], "invalid sides: got 2 networks before and 1 after"),
         (["{file}", "nowhere.onnx"], "there is no file"),
         (["{file}", "{file}", "--margin", "2"], "invalid margin"),

@@ -222,7 +222,7 @@ def test_attempts_end_in_time(tmp_path: Path) -> None:
     result = canonicalise(path, tmp_path / "out.onnx", Importer(folds=True), {"x": X}, limit_s=1e-3)
 
     assert path == result.path
-    assert "took longer than 0.001 s" in " ".join(result.steps)
+    assert "took longer than" in " ".join(result.steps)
 
 
 def test_keys_differ_by_importer() -> None:

@@ -6,8 +6,8 @@ undeploy -> remote -> onsite (on the device): a list of the contents, and their 
 
 from __future__ import annotations
 
-# The extras with compilers, and with the load generator; the others are the client's.
+# The extras with compilers, with the load generator, and with what installs releases; the others are the client's.
 DEVICE_EXTRAS = (
     *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
-    *("onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen"),
+    *("onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen", "releases"),
 )

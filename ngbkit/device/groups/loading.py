@@ -64,8 +64,10 @@ class Loader(Preparer):
         if Choice.parse(label).release:
             for pattern in self._load_compiler(label).limits:
                 match = re.search(pattern, f"{failure.error}\n{failure.detail}")
-                versions = match.groupdict() if match else {}
-                limits = replace(limits, **{name: int(text) for name, text in versions.items()})
+                versions: dict[str, Any] = {}
+                for name, text in (match.groupdict() if match else {}).items():
+                    versions[name] = int(text)
+                limits = replace(limits, **versions)
         return limits
 
     def _load_task(self, job: Job, task: dict[str, Any]) -> Worker:

@@ -1,4 +1,6 @@
-"""Two versions of networks in one run, the sides of a gate: how much longer the later one takes, round by round.
+"""Two versions of networks or of a compiler in one run, the sides of a gate: how much slower the later one is.
+
+The ratio is taken round by round.
 
 Both sides are versions of one program and take turns, so that what a machine does from minute to minute affects both
 alike. Beyond their rounds, a ratio deviates as that of two processes of one program does; two different programs would
@@ -16,7 +18,7 @@ import numpy as np
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_trial_dims, to_frame
+from ngbkit.dataset.long_form import list_labels, list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL, find_quantile
@@ -26,6 +28,7 @@ from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, compute_lead, list_candidates
 from ngbkit.sweep.records import MEASURED, OPEN
+from ngbkit.sweep.trials import RELEASE
 from ngbkit.workloads.base import Workload
 
 BEFORE, AFTER = " (before)", " (after)"
@@ -50,7 +53,7 @@ def name_sides(before: Sequence[Workload], after: Sequence[Workload]) -> list[Wo
 
 
 def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
-    """Judge the trials of a run of two sides, of `name_sides`.
+    """Judge the trials of a run of two sides: the networks of `name_sides`, or two releases of one compiler.
 
     Parameters
     ----------
@@ -68,12 +71,13 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
 
     share = validation.check("margin", validation.Margin, margin)
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    before, after = (_list_outcomes(data, side) for side in (BEFORE, AFTER))
+    columns = find_releases(data)
+    before, after = (_list_outcomes(data, side, columns) for side in (BEFORE, AFTER))
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     absent: list[dict[str, Any]] = []
     in_turns = True
-    for labels, earlier, later in _pair(data):
+    for labels, earlier, later in _pair(data, columns):
         if later is None:
             reason = after.get(tuple(labels.values()), ({}, ""))[1]
             (failed if reason else absent).append({**labels, **({"reason": reason} if reason else {})})
@@ -87,14 +91,14 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
     ]
     if not rows and not failed and not unjudged:
         raise UsageError(
-            f"no trial to judge: a gate needs networks whose names end in {BEFORE!r} and {AFTER!r}, measured at the "
-            "same batch size. `ngbkit gate` measures both."
+            f"no trial to judge: a gate needs networks whose names end in {BEFORE!r} and {AFTER!r}, or two releases of "
+            "a compiler, measured at the same batch size. `ngbkit gate` measures both."
         )
     judged = pd.DataFrame(rows)
     if rows:
-        columns = {name: judged[name] for name in ("rounds", "conclusive")}
+        settings = {name: judged[name] for name in ("rounds", "conclusive")}
         bounds = (judged[name] for name in ("slowdown", "low", "high"))
-        judged["verdict"] = judge(*bounds, level=LEVEL, margin=share, **columns)
+        judged["verdict"] = judge(*bounds, level=LEVEL, margin=share, **settings)
     return build_gate(
         judged,
         failed=pd.DataFrame(failed),
@@ -111,26 +115,52 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
     )
 
 
-def _pair(data: Data) -> Iterator[tuple[dict[str, Any], RankingCandidate, RankingCandidate | None]]:
+def find_releases(data: Data) -> tuple[str, str] | None:
+    """Find the two columns of one compiler that a dataset compares; None if it has other columns, or two networks."""
+    parts = list(nodes(data).values())
+    compilers = dict.fromkeys(label for node in parts for label in list_labels(node, "compiler"))
+    names = [label.partition("{")[0].partition(RELEASE)[0] for label in compilers]
+    workloads = [label for node in parts for label in list_labels(node, "workload")]
+    if len(compilers) != 2 or names[0] != names[1] or any(label.endswith(BEFORE) for label in workloads):
+        return None
+    before, after = compilers
+    return before, after
+
+
+def _find_side(workload: str, compiler: str, columns: tuple[str, str] | None) -> tuple[str, str, str]:
+    """Find the side of a trial, and the network and the column that both sides share; the side is empty for neither."""
+    if columns is not None:
+        return BEFORE if compiler == columns[0] else AFTER, workload, " to ".join(columns)
+    side = next((each for each in (BEFORE, AFTER) if workload.endswith(each)), "")
+    return side, workload.removesuffix(side), compiler
+
+
+def _pair(
+    data: Data, columns: tuple[str, str] | None
+) -> Iterator[tuple[dict[str, Any], RankingCandidate, RankingCandidate | None]]:
     """Every trial that the earlier side measured: its labels, and the trials of both sides."""
     for cell, candidates in list_candidates(data, "gate", "allow", untuned=True).items():
-        later = {_label(cell, each, AFTER): each for each in candidates if each.workload.endswith(AFTER)}
-        for earlier in candidates:
-            if earlier.workload.endswith(BEFORE):
-                key = _label(cell, earlier, BEFORE)
+        sides = [_label(cell, each, columns) for each in candidates]
+        pairs = list(zip(sides, candidates, strict=True))
+        later = {key: each for (side, key), each in pairs if side == AFTER}
+        for (side, key), earlier in pairs:
+            if side == BEFORE:
                 yield dict(key), earlier, later.get(key)
 
 
-def _label(cell: Cell, candidate: RankingCandidate, side: str) -> tuple[tuple[str, Any], ...]:
-    """The labels of a trial, in the order of the columns of every table, its network without the side."""
+def _label(
+    cell: Cell, candidate: RankingCandidate, columns: tuple[str, str] | None
+) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """The side of a trial, and its labels without that, in the order of the columns of every table."""
+    side, workload, compiler = _find_side(candidate.workload, candidate.compiler, columns)
     labels: Mapping[str, Any] = {
-        "workload": candidate.workload.removesuffix(side),
+        "workload": workload,
         **candidate.factors,
         "device": cell[0],
-        "compiler": candidate.compiler,
+        "compiler": compiler,
         "batch_size": cell[1],
     }
-    return tuple(labels.items())
+    return side, tuple(labels.items())
 
 
 def _compare(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[dict[str, Any], str]:
@@ -160,14 +190,17 @@ def _describe_unchecked(earlier: RankingCandidate, later: RankingCandidate) -> s
     return f"not checked {' and '.join(sides)}: {reason}" if sides else ""
 
 
-def _list_outcomes(data: Data, side: str) -> dict[tuple[Any, ...], tuple[dict[str, Any], str]]:
+def _list_outcomes(
+    data: Data, side: str, columns: tuple[str, str] | None
+) -> dict[tuple[Any, ...], tuple[dict[str, Any], str]]:
     """The labels of the trials of a side that failed, and why, by the values of their labels."""
     outcomes: dict[tuple[Any, ...], tuple[dict[str, Any], str]] = {}
     for node in nodes(data).values():
         frame = to_frame(node[["status", "error"]])
         names = [name for name in list_trial_dims(node) if name in frame]
         for row in frame[~frame["status"].isin(["", *MEASURED, *OPEN])].to_dict("records"):
-            if str(row["workload"]).endswith(side):
-                labels = {name: row[name] for name in names} | {"workload": str(row["workload"]).removesuffix(side)}
+            trial_side, workload, compiler = _find_side(str(row["workload"]), str(row["compiler"]), columns)
+            if trial_side == side:
+                labels = {name: row[name] for name in names} | {"workload": workload, "compiler": compiler}
                 outcomes[tuple(labels.values())] = (labels, f"{row['status']}: {row['error']}")
     return outcomes

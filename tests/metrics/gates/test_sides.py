@@ -72,6 +72,28 @@ def test_a_planted_slowdown_is_found_round_by_round() -> None:
     assert () == gate.warnings
 
 
+def test_two_releases_of_a_compiler_are_the_sides_of_a_gate() -> None:
+    """The first column is the earlier side; a compiler that has one column has no sides."""
+    labels = ("onnxruntime@1.22.1", "onnxruntime@1.23.2")
+    sweep = build_gate_sweep(build_network("net"), compilers=labels, repeats=ROUNDS)
+    generator = np.random.default_rng(0)
+    common = np.exp(generator.normal(0, 0.3, ROUNDS))
+    slowdowns = dict(zip(labels, (1.0, 1.05), strict=True))
+    records = [
+        build_record(trial, common * np.exp(generator.normal(0, 0.01, ROUNDS)) * slowdowns[trial.compiler], 7)
+        for trial in sweep.trials()
+    ]
+    gate = judge_sides(assemble(sweep, records, environments=QUIET, run_id="1"))
+    (row,) = gate.trials.to_dict("records")
+
+    assert ("net", "onnxruntime@1.22.1 to onnxruntime@1.23.2") == (row["workload"], row["compiler"])
+    assert "slower" == row["verdict"]
+    assert row["slowdown"] == pytest.approx(1.05, abs=0.01)
+    assert "latency, measured in turns" == gate.compared
+    with pytest.raises(UsageError, match="expected two sides, or two columns of one compiler"):
+        build_gate_sweep(build_network("net"), compilers=["onnxruntime@1.22.1", "openvino"])
+
+
 def test_alarms_and_misses_of_many_gates_are_rare() -> None:
     """Few of 20 gates have a false alarm, and few miss a planted slowdown of 5 %."""
     compilers = ("onnxruntime", "openvino")
