@@ -2,6 +2,7 @@
 
 notebook -> executed notebook (execute.py; recordings replace measuring) -> page with its figures (pages.py)
          -> site by Sphinx (site.py), manifest (manifest.py), archive (archive.py) -> verification (checking.py)
+archive -> unpacked (unpacking.py) -> executed again (replaying.py), or measured again and judged (remeasurement.py)
 """
 
 from __future__ import annotations
@@ -13,17 +14,30 @@ if TYPE_CHECKING:
     from ngbkit.publish.checking import Finding, verify
     from ngbkit.publish.execute import ExecutionError
     from ngbkit.publish.publication import Published, publish
+    from ngbkit.publish.replaying import ReplayedFigure, ReplayFolder, replay
 
 # The module of each name, imported lazily: the command line is parsed without them.
 _EXPORTS = {
     "ExecutionError": "execute",
     "Finding": "checking",
     "Published": "publication",
+    "ReplayFolder": "replaying",
+    "ReplayedFigure": "replaying",
     "publish": "publication",
+    "replay": "replaying",
     "verify": "checking",
 }
 
-__all__ = ["ExecutionError", "Finding", "Published", "publish", "verify"]
+__all__ = [
+    "ExecutionError",
+    "Finding",
+    "Published",
+    "ReplayFolder",
+    "ReplayedFigure",
+    "publish",
+    "replay",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

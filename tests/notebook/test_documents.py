@@ -108,7 +108,7 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
         if _is_far(words):
             FAR[words[1]](parsed)
             return
-        if "--re-run" in words:
+        if {"--re-run", "--again"} & {*words}:
             return  # measures the recordings of `--missing` again
         with pytest.MonkeyPatch.context() as patch:
             line = list(map(_resolve_run, words[1:]))

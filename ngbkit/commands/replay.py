@@ -1,0 +1,146 @@
+"""``ngbkit replay``: execute the notebooks of a site from their recordings, or measure their sweeps again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngbkit import validation
+from ngbkit.commands.answer import FAILED, OK, Answer
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command
+from ngbkit.commands.shell import print_progress
+from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.runs.recordings import FOLDER, MEASURE
+from ngbkit.sweep.argument import argument
+from ngbkit.sweep.json_values import to_json_value
+
+if TYPE_CHECKING:
+    from ngbkit.metrics.reproduction import ReproducedFinding
+    from ngbkit.publish.replaying import ReplayFolder
+
+
+def replay(call: Call) -> Answer:
+    """Replay the site of a call, or measure its sweeps again."""
+    args = call.args
+    if args.repeats is not None and not args.again:
+        raise UsageError("invalid options: got -r without --again, which it belongs to. Add --again.")
+    if args.again:
+        return _measure(call)
+    from ngbkit.publish import replaying
+
+    folder, figures = replaying.replay(args.source, args.out, only=args.only or (), report=call.report)
+    rows = [
+        {"figure": each.figure, "title": each.title, "verdict": each.verdict, "reason": each.reason} for each in figures
+    ]
+    differing = [row for row in rows if row["verdict"] != "same"]
+    if args.lab:
+        print_progress(f"ngbkit: {replaying.summarize(figures)}")  # the answer is printed at the end
+        _open_lab(folder, folder.select(args.only or ()))
+    return Answer(
+        json={"folder": str(folder.root), "figures": rows},
+        text=f"{folder.root / replaying.EXECUTED}: the executed notebooks",
+        rows=differing,
+        empty=replaying.summarize(figures),
+        notes=[
+            *([replaying.summarize(figures)] if differing else []),
+            f"`{_format_line(args.source, args.out)}` measures the same sweeps on this machine, and says which "
+            "findings hold here.",
+        ],
+        code=FAILED if differing else OK,
+    )
+
+
+COMMAND = Command(
+    name="replay",
+    help="Execute the notebooks of a published site again: from its recordings, or measured on this machine.",
+    arguments=(
+        argument("source SITE", "archive.zip of a site, or the folder of a site", completes="path"),
+        argument("-o, --out DIR", "a new folder, or that of an earlier replay (default: replayed)", default="replayed"),
+        argument("--only NOTEBOOK", "a notebook of the site; once a notebook (default: all)", action="append"),
+        argument(
+            "--again",
+            "measure the same sweeps on this machine, and say which findings hold here; exits with 1 if one does not",
+        ),
+        argument("-r, --repeats N", "with --again, timed samples a trial (default: as published)", type=int),
+        argument("--lab", "open the notebooks in JupyterLab, where they are replayed"),
+    ),
+    run=replay,
+    shell=(JSON, QUIET),
+    needs=(*CLIENT_SIDE, "altair", "vl_convert"),
+)
+
+
+def _measure(call: Call) -> Answer:
+    """Measure the sweeps of a site on this machine, and judge its findings."""
+    from ngbkit.metrics.reproduction import FAILS, summarize
+    from ngbkit.publish import remeasurement
+    from ngbkit.publish.replaying import ReplayFolder
+
+    args = call.args
+    if os.environ.get(MEASURE) == "never":
+        raise UsageError(f"invalid call: got --again and {MEASURE}=never, which forbids measuring. Unset one of them.")
+    if args.repeats is not None:
+        validation.check("-r", validation.PositiveCount, args.repeats)
+    report = call.report or (lambda _line: None)
+    folder = ReplayFolder.open(args.source, args.out)
+    notes = list(folder.list_notes())
+    findings: dict[str, list[ReproducedFinding]] = {}
+    for each in remeasurement.list_sweeps(folder, folder.select(args.only or ()), args.repeats):
+        notes += [f"{each.name}: {note}" for note in each.notes]
+        if each.sweep is None:
+            continue
+        report(f"measuring {each.name}")
+        try:
+            with _measuring_in(folder.notebooks):
+                data = call.wait(remeasurement.start(folder, each), _format_line(args.source, args.out))
+        except NgbkitError as error:
+            notes.append(f"{each.name} was not measured: {error}")
+            continue
+        findings[each.name] = remeasurement.judge(folder, each, data)
+    page = remeasurement.write_report(folder, findings, notes)
+    rows = [finding for part in findings.values() for finding in part]
+    tables = {name: [each.to_row(remeasurement.NAMES) for each in part] for name, part in findings.items()}
+    fails = any(finding.verdict == FAILS for finding in rows)
+    return Answer(
+        json={"folder": str(folder.root), "findings": to_json_value(tables), "notes": notes},
+        rows=[row for table in tables.values() for row in table],
+        empty="Nothing was compared.",
+        notes=[*notes, summarize(rows), f"{page} is this table as a page; `ngbkit runs` lists the runs."],
+        code=FAILED if fails or not findings else OK,
+    )
+
+
+def _format_line(source: str, out: str) -> str:
+    """Format the line that measures a site again, or goes on with that."""
+    return shlex.join(["ngbkit", "replay", source, "-o", out, "--again"])
+
+
+@contextmanager
+def _measuring_in(folder: Path) -> Iterator[None]:
+    """Measure in the folder of the notebooks, whose cells import the modules beside them, whatever its recordings."""
+    previous, variables = Path.cwd(), {name: os.environ.pop(name, None) for name in (FOLDER, MEASURE)}
+    os.chdir(folder)
+    os.environ[MEASURE] = "always"
+    try:
+        yield
+    finally:
+        os.chdir(previous)
+        del os.environ[MEASURE]
+        os.environ.update({name: value for name, value in variables.items() if value is not None})
+
+
+def _open_lab(folder: ReplayFolder, notebooks: list[str]) -> None:
+    """Open JupyterLab on the notebooks, until its user ends it."""
+    if find_spec("jupyterlab") is None:
+        raise MissingDependencyError("jupyterlab", "lab")
+    print_progress("ngbkit: JupyterLab opens; Ctrl-C ends it. Cells replay their recordings; --again measures.")
+    variables = {name: value for name, value in os.environ.items() if name not in (FOLDER, MEASURE)}
+    command = [sys.executable, "-m", "jupyterlab", f"{notebooks[0]}.ipynb"]
+    subprocess.run(command, cwd=folder.notebooks, env=variables, check=False)

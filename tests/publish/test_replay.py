@@ -1,0 +1,82 @@
+"""Replaying a site: its figures from its recordings, in a state folder that knows nothing of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ngbkit import cli, options, set_options
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.publish import remeasurement, replay
+from ngbkit.publish.manifest import Manifest
+from ngbkit.publish.replaying import ReplayFolder
+from ngbkit.runs import recordings
+
+
+@pytest.fixture(autouse=True)
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader has no run and no settings."""
+    monkeypatch.setenv(options.STATE_DIR, str(tmp_path / "state"))
+    for name in (recordings.FOLDER, recordings.MEASURE):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_an_archive_is_replayed_without_measuring(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every figure is the same; a second call executes nothing again, and another site needs another folder."""
+    words = ["replay", str(site / "archive.zip"), "-o", str(tmp_path / "out"), "--only", "01-first.ipynb"]
+    assert cli.OK == cli.main(words)
+    assert "All 2 figures are the same. Nothing was measured." in capsys.readouterr().out
+    executed = tmp_path / "out" / "executed" / "01-first.ipynb"
+    modified_ns = executed.stat().st_mtime_ns
+    assert cli.OK == cli.main([*words, "--json"])
+    figures = json.loads(capsys.readouterr().out)["figures"]
+
+    assert ["same"] * 2 == [figure["verdict"] for figure in figures]
+    assert modified_ns == executed.stat().st_mtime_ns
+    with pytest.raises(UsageError, match="that of an earlier replay of the same site"):
+        ReplayFolder.open(site, tmp_path / "out")
+    assert not (tmp_path / "state" / "runs").exists()
+
+
+def test_the_sweeps_of_a_site_fit_this_machine(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device of the author is mapped, and a compiler that is not here is left out; both are said."""
+    monkeypatch.setenv(options.DEVICE, "bench")
+    folder = ReplayFolder.open(site, tmp_path / "out")
+    monkeypatch.setattr("ngbkit.compilers.onnxruntime.COMPILER.missing", lambda: ["onnxruntime"], raising=False)
+    (sweep,) = remeasurement.list_sweeps(folder, folder.manifest.notebooks, 5)
+
+    assert sweep.sweep is not None
+    assert (("bench",), ("identity",), 5) == (sweep.sweep.devices, sweep.sweep.compilers, sweep.sweep.repeats)
+    assert "mlp (01-first, 02-again)" == sweep.name or "mlp (01-first)" == sweep.name
+    assert ["onnxruntime is left out: not installed here (onnxruntime)", "cpu of its author is bench here"] == [
+        *sweep.notes[:2]
+    ]
+
+
+def test_a_site_without_the_file_of_a_network_is_not_measured(site: Path, tmp_path: Path) -> None:
+    """A sentence says which network lacks its file."""
+    folder = ReplayFolder.open(site, tmp_path / "out")
+    (folder.notebooks / "data" / "mlp.onnx").unlink()
+    with set_options(state_dir=tmp_path / "another"):
+        (sweep,) = remeasurement.list_sweeps(folder, folder.manifest.notebooks)
+
+    assert sweep.sweep is None
+    assert sweep.notes[-1].startswith("mlp cannot be measured here")
+
+
+def test_errors_of_replaying(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown notebook, options without their counterpart, and a version that built the site are named."""
+    with pytest.raises(UnknownNameError, match=r"01-frist.*01-first"):
+        replay(site, tmp_path / "out", only=["01-frist"])
+    assert cli.INVALID == cli.main(["replay", str(site), "-r", "5"])
+    monkeypatch.setenv(recordings.MEASURE, "never")
+    assert cli.INVALID == cli.main(["replay", str(site), "--again"])
+    manifest = Manifest.read(site)
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "9.9")
+    notes = list(ReplayFolder(tmp_path / "out", manifest).list_notes())
+
+    assert any('pip install "ngbkit[all]==' in note for note in notes)
