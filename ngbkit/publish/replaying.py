@@ -15,6 +15,7 @@ from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.figures import renderer
 from ngbkit.figures.provenance import KEY, list_datasets
 from ngbkit.files import hash_file, write_atomically
+from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.checking import verify
 from ngbkit.publish.execute import ExecutionError, Executor
 from ngbkit.publish.instructions import format_install
@@ -165,7 +166,7 @@ def replay(
         raise MissingDependencyError("papermill", "publish")
     executor = Executor(
         folder=folder.root / EXECUTED,
-        recordings=folder.recordings,
+        adoption=Adoption(folder.recordings, ()),
         datasets=folder.root / EXECUTED / "datasets",
         state=folder.root / "state",
     )
