@@ -22,6 +22,7 @@ from ngbkit.hardware.environment import count_usable_cores
 from ngbkit.metrics.reproduction import FAILS, ReproducedFinding, list_findings, summarize
 from ngbkit.publish.replaying import ReplayFolder
 from ngbkit.runs.folders import assemble_dataset, load_metadata
+from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.trials import BASELINE, Choice
 from ngbkit.tabular import Texts
 
@@ -143,12 +144,16 @@ def _list_digests(file: Path) -> Iterator[str]:
 
 
 def _find_owners(folder: ReplayFolder) -> dict[str, list[str]]:
-    """Find the notebooks that show each run, by the provenance of their figures."""
+    """Find the notebooks that show each run: by the provenance of their figures, and by what the recordings note."""
     owners: dict[str, list[str]] = {}
     for figure in folder.manifest.figures:
         for part in list_parts(figure.provenance):
             for run_id in str(part.get("run_id") or "").split(", "):
                 owners.setdefault(run_id, []).append(figure.notebook)
+    for file in folder.recordings.glob("*/run.json"):
+        name = Path(RunContext.load(file.parent).notebook).stem
+        if name in folder.manifest.notebooks:
+            owners.setdefault(load_metadata(file.parent)["id"], []).append(name)
     return owners
 
 
@@ -172,7 +177,7 @@ def _adapt(
             else "none of its compilers is installed"
         )
         return PublishedSweep(name=name, recording=recording, published=published, sweep=None, notes=[*notes, reason])
-    if published.devices != (device,) and list(published.devices) != [device]:
+    if published.devices != (device,):
         notes.append(f"{', '.join(published.devices)} of its author is {device} here")
     changes: dict[str, Any] = {"devices": [device], "compilers": compilers}
     if repeats is not None:
