@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 from ngbkit import validation
 from ngbkit.publish.citation import Authors, Citation, Licenses
 from ngbkit.user_text import parse_toml
-from ngbkit.validation import Line
+from ngbkit.validation import Line, text
 
 FILE = "site.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
-    """The title and the description of a site, the modules of its API reference, its authors and licenses."""
+    """The title, description and repository of a site, the modules of its API reference, its authors and licenses."""
 
     title: Line = "Notebooks"
     description: Line = ""
+    repository: Annotated[str, text(r"(?:https://[^\s<>\"]+)?", "the address of a public repository, https://…")] = ""
     api: tuple[Line, ...] = ()
     authors: Authors = ()
     license: Licenses = ()

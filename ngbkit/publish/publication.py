@@ -17,6 +17,7 @@ from ngbkit.publish import archive, citation, config, images, pages, sanitise, s
 from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
+from ngbkit.publish.instructions import README, write_readme
 from ngbkit.publish.manifest import FIGURES, Manifest
 from ngbkit.publish.sources import copy_sources, describe_data, join_names
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
@@ -186,6 +187,7 @@ def publish(
         report(line)
     for path in metadata_files:
         shutil.copyfile(path, target / path.name)
+    (target / README).write_text(write_readme(manifest, credits, settings.repository), encoding="utf-8")
     manifest = replace(manifest, files={name: hash_sha256(target / name) for name in list_names(target)})
     manifest.write(target)
     archive.write_archive(target, manifest, credits, target / ARCHIVE)
