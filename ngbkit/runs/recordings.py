@@ -34,7 +34,6 @@ from ngbkit.files import write_atomically
 from ngbkit.runs.folders import load_metadata
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.journal import Journal
 from ngbkit.workloads.content import hash_content
 
 FOLDER, MEASURE, EARLIER = "NGBKIT_RECORDED", "NGBKIT_MEASURE", "NGBKIT_EARLIER_RUNS"
@@ -107,6 +106,8 @@ class Recordings:
 
     def describe(self, recording: Path, device: str) -> str:
         """Describe a replay in a sentence: the machine and the day of its measurements."""
+        from ngbkit.sweep.journal import Journal  # NumPy is not imported with the extension
+
         with Journal(recording / _FILES[0], writable=False) as journal:
             environment = journal.notes("environment").get(device, {})
         chip = f" on {environment['chip']}" if environment.get("chip") else ""

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ input_shape = (WIDTH,)
 @pytest.fixture
 def notebook(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, peaks_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+) -> Iterator[Path]:
     """A notebook that its author has executed, in a state folder of the author's own."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(make_state_dir(tmp_path_factory, peaks_file)))
     folder = tmp_path / "author" / "notebooks"
@@ -42,7 +43,8 @@ def notebook(
     content = build_notebook(new_markdown_cell("# A layer"), *map(new_code_cell, cells))
     NotebookClient(content, resources={"metadata": {"path": str(folder)}}).execute()
     nbformat.write(content, folder / "layer.ipynb")
-    return folder / "layer.ipynb"
+    yield folder / "layer.ipynb"
+    engines.close()
 
 
 def read(archive: Path, home: Path, *options: str) -> tuple[int, dict[str, Any]]:
@@ -60,6 +62,11 @@ def read(archive: Path, home: Path, *options: str) -> tuple[int, dict[str, Any]]
     return process.returncode, json.loads(process.stdout)
 
 
+def list_runs(home: Path) -> list[str]:
+    folder = home / ".local" / "state" / "ngbkit" / "runs"
+    return [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+
+
 def test_a_reader_replays_and_measures_again(notebook: Path, tmp_path: Path) -> None:
     """The author's run is published and verified; a reader gets its figure, and the numbers of another machine."""
     site, home = tmp_path / "author" / "site", tmp_path / "home"
@@ -73,7 +80,7 @@ def test_a_reader_replays_and_measures_again(notebook: Path, tmp_path: Path) -> 
 
     code, answer = read(site / "archive.zip", home)
     assert (0, ["same"]) == (code, [figure["verdict"] for figure in answer["figures"]])
-    assert not (home / ".local" / "state" / "ngbkit" / "runs").exists()
+    assert [] == list_runs(home)
 
     code, answer = read(site / "archive.zip", home, "--again")
     (findings,) = answer["findings"].values()
@@ -81,10 +88,8 @@ def test_a_reader_replays_and_measures_again(notebook: Path, tmp_path: Path) -> 
     assert rows
     assert all(row["published"] and row["here"] for row in rows)
     assert (tmp_path / "home" / "replayed" / "findings.html").read_text().count("<tr>") > len(rows)
-    runs = [path.name for path in (home / ".local" / "state" / "ngbkit" / "runs").iterdir() if path.is_dir()]
-    assert 1 == len(runs)
+    (run,) = list_runs(home)
 
     repeated = read(site / "archive.zip", home, "--again")
     assert (code, answer["findings"]) == (repeated[0], repeated[1]["findings"])
-    assert runs == [path.name for path in (home / ".local" / "state" / "ngbkit" / "runs").iterdir() if path.is_dir()]
-    engines.close()
+    assert [run] == list_runs(home)
