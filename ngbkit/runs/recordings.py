@@ -34,7 +34,6 @@ from ngbkit.files import write_atomically
 from ngbkit.runs.folders import load_metadata
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
-from ngbkit.workloads.content import hash_content
 
 FOLDER, MEASURE, EARLIER = "NGBKIT_RECORDED", "NGBKIT_MEASURE", "NGBKIT_EARLIER_RUNS"
 MANIFEST = "ngbkit-site.json"
@@ -151,6 +150,8 @@ def is_complete(recording: Path) -> bool:
 
 def list_changed(sweep: Grid, digests: Mapping[str, str], places: Iterable[str]) -> list[str]:
     """List the networks of a sweep that import modules of other content in `places` than a run had, by its digests."""
+    from ngbkit.workloads.content import hash_content  # NumPy is not imported with the extension
+
     places = list(places)
     contents = {workload.name: hash_content(workload, places) for workload in sweep.workloads}
     return [
