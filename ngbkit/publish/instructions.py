@@ -55,7 +55,7 @@ def write_readme(manifest: Manifest, citation: Citation, repository: str = "") -
     """Write the README of an archive: its content, and how to verify, replay and cite it."""
     authors = ", ".join(author.name for author in citation.authors)
     licenses = ", ".join(f"{license.name} ({license.url})" for license in citation.licenses)
-    version = manifest.version
+    version, address = manifest.version, locate_binder(repository, "")
     notebooks = "\n".join(f"- `notebooks/{name}.ipynb`" for name in manifest.notebooks)
     figures = len(manifest.figures)
     parts = [
@@ -68,6 +68,7 @@ def write_readme(manifest: Manifest, citation: Citation, repository: str = "") -
         f"## Replay\n\n    {format_command(version)}",
         "executes the notebooks from their recordings, measures nothing, and says which figures are the same. "
         "`--lab` opens them in JupyterLab.",
+        *([f"[Open the repository on Binder]({address})"] if address else []),
         f"## Measure again\n\n    {format_command(version, '--again')}",
         "measures the same sweeps on your machine, and says which findings hold there.",
         "## Cite",
