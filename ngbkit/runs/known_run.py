@@ -146,8 +146,8 @@ class KnownRun:
 
 
 def _is_certain(record: Record) -> bool:
-    """Return whether a trial was measured, or failed as another attempt would."""
-    return isinstance(record, Measurement) or record.status in _LASTING
+    """Return whether a trial was measured, or failed as another attempt would; an index may be reached later."""
+    return isinstance(record, Measurement) or (record.status in _LASTING and record.stage != "install")
 
 
 def _is_usable(record: Record) -> bool:

@@ -38,7 +38,7 @@ INCONCLUSIVE = "inconclusive"
 """The name of the trials that are not conclusive, among the statuses that can be retried."""
 RETRIABLE = (*(status for status in STATUSES if status not in OPEN), INCONCLUSIVE)
 """The statuses of trials that `ngbkit.runs.resume` can measure again."""
-Stage = Literal["export", "build", "compile", "check", "measure", "engine"]
+Stage = Literal["install", "export", "build", "compile", "check", "measure", "engine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

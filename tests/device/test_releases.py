@@ -47,6 +47,7 @@ def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, mon
     assert older.bundle == newer.bundle
     assert kinds.index("record") < kinds.index("environment") < kinds.index("round")
     assert "unsupported" == missing.status == unbuilt.status
+    assert "install" == missing.stage == unbuilt.stage
     assert missing.error.startswith("fakeruntime has no release 1.0.5")
     assert missing.error.endswith("The nearest are 1.0 and 1.1.0.")
     assert unbuilt.error.startswith("fakeruntime 0.9 has no wheel for Python 3.")

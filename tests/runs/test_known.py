@@ -263,17 +263,17 @@ def test_a_race_is_known_as_a_whole() -> None:
 
 
 def test_a_lasting_failure_is_known() -> None:
-    """An unsupported network stays so; a timeout is tried again."""
+    """An unsupported network stays so; a timeout, and a release that was not installed, are tried again."""
     sweep = build_sweep(sizes=(1,))
     measure(sweep)
     trial = sweep.trials()[1]
     counts = []
-    for status in ("unsupported", "timeout"):
+    for status, stage in (("unsupported", "compile"), ("timeout", "compile"), ("unsupported", "install")):
         with Journal(folders.get_runs_dir() / "first" / "journal.sqlite") as journal:
-            journal.finish([Failure(trial_id=trial.id, status=status, stage="compile", error="no")])
+            journal.finish([Failure(trial_id=trial.id, status=status, stage=stage, error="no")])
         counts.append(len(find(sweep).records))
 
-    assert [2, 1] == counts
+    assert [2, 1, 1] == counts
 
 
 def test_a_network_that_failed_everywhere_is_tried_again() -> None:

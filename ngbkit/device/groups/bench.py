@@ -34,7 +34,7 @@ class Bench(Loader):
         self._install(trial.compiler for trial in pending)
         self._finish(
             [
-                build_failure(trial, "unsupported", "build", self._refusals[trial.compiler])
+                build_failure(trial, "unsupported", "install", self._refusals[trial.compiler])
                 for trial in pending
                 if trial.compiler in self._refusals
             ]
