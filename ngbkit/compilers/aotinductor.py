@@ -214,6 +214,7 @@ COMPILER = Compiler(
     packages=("torch",),
     distribution="torch",
     beside=torch_runtime.BUILDERS,
+    numpy_2="2.3",
     install="pip install 'ngbkit[torch]'",
     compile=compile,
     accelerators={"cpu": probe_cpu, "cuda": probe_cuda},

@@ -251,6 +251,8 @@ class Compiler:
         The distribution that a release in a label is of: ``onnxruntime@1.23.2``. Empty if it cannot have one.
     beside
         Requirements of an environment with such a release, beside the distribution and what ngbkit itself needs.
+    numpy_2
+        The first release that runs with NumPy 2, if earlier ones do not state that they need NumPy 1: these crash.
     limits
         Regular expressions of the error by which a release refuses an ONNX file, with the latest version that it reads
         as the group ``most_opset`` or ``most_ir``: the file is then converted, proved, and tried again.
@@ -270,6 +272,7 @@ class Compiler:
     caches: bool = False
     distribution: str = ""
     beside: tuple[str, ...] = ()
+    numpy_2: str = ""
     limits: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:

@@ -52,6 +52,7 @@ COMPILER = Compiler(
     packages=tuple(package for package in ("torch", onnx_form.PACKAGE) if find_version(package)) or ("torch",),
     distribution="torch",
     beside=torch_runtime.BUILDERS,
+    numpy_2="2.3",
     install="pip install 'ngbkit[torch]' (for PyTorch modules) or pip install 'ngbkit[onnxruntime]' (for ONNX files)",
     compile=compile,
     accelerators={"cpu": always, "cuda": probe_cuda},

@@ -213,6 +213,7 @@ COMPILER = Compiler(
     packages=(PACKAGE,),
     distribution=PACKAGE,
     beside=onnx_graph.PACKAGES,
+    numpy_2="1.19",
     limits=(
         r"max supported IR version: (?P<most_ir>\d+)",
         r"support for domain ai\.onnx is till opset (?P<most_opset>\d+)",

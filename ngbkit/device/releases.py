@@ -63,7 +63,14 @@ class ReleaseEnvironment:
 
 def list_requirements(compiler: Compiler, release: str) -> tuple[str, ...]:
     """List what the environment of a compiler's release has, that release first."""
-    return (f"{compiler.distribution}=={release}", *sorted({*_HARNESS, *compiler.beside}))
+    needs_numpy_1 = compiler.numpy_2 and _parse_numbers(release) < _parse_numbers(compiler.numpy_2)
+    harness = ["numpy<2" if name == "numpy" and needs_numpy_1 else name for name in _HARNESS]
+    return (f"{compiler.distribution}=={release}", *sorted({*harness, *compiler.beside}))
+
+
+def _parse_numbers(release: str) -> tuple[int, ...]:
+    """Parse the numbers of a release, without what marks a preview or a build."""
+    return tuple(map(int, re.split(r"[^0-9.]", release)[0].strip(".").split(".")))
 
 
 def locate_environment(state_dir: Path, requirements: Sequence[str]) -> Path:

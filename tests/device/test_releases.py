@@ -9,9 +9,11 @@ from onnxgraphs import Builder, write
 from plans import carry_out
 from releases import build_index
 
+from ngbkit import registry
 from ngbkit.api import Sweep
 from ngbkit.cluster.caches import contents
 from ngbkit.commands.completion import LISTERS, Cursor
+from ngbkit.device.releases import list_requirements
 from ngbkit.errors import UsageError
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.sweep.trials import Choice
@@ -73,6 +75,17 @@ def test_a_release_is_part_of_a_label() -> None:
     assert 'onnxruntime@1.19.2{"optimization":"basic"}' == choice.label
     assert choice == Choice.parse(choice.label)
     assert 3 == len({trial.id for trial in trials})
+
+
+def test_a_release_of_before_numpy_2_has_numpy_1() -> None:
+    """A release that crashes with NumPy 2 without stating it gets NumPy 1; later ones, previews too, get the newest."""
+    compiler = registry.load(registry.COMPILERS, "onnxruntime")
+    numpys = [
+        next(text for text in list_requirements(compiler, release) if text.startswith("numpy"))
+        for release in ("1.9.0", "1.16.3", "1.19.0rc1", "1.23")
+    ]
+
+    assert ["numpy<2", "numpy<2", "numpy", "numpy"] == numpys
 
 
 @pytest.mark.parametrize(
