@@ -58,19 +58,20 @@ def folder(tmp_path: Path, mlp_file: Path, few: ngbkit.predictor.Examples, monke
     (tmp_path / "data").symlink_to(ROOT / "notebooks" / "data")
     few.save(tmp_path / "labels.nc")
     (tmp_path / "notebooks").mkdir()
+    shutil.copy(mlp_file, tmp_path / "notebooks" / "model.onnx")
     nbformat.write(_build_notebook(), tmp_path / "notebooks" / "01-small.ipynb")
+    nbformat.write(_build_notebook(measures=False), tmp_path / "study.ipynb")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(recordings.FOLDER, str(RECORDED))
     monkeypatch.setenv(recordings.MEASURE, os.environ.get(recordings.MEASURE, "never"))
     return tmp_path
 
 
-def _build_notebook() -> nbformat.NotebookNode:
-    """Build a notebook that measures and draws."""
-    measuring = "%load_ext ngbkit\n%ngbench ../model.onnx -c identity,onnxruntime -r 10 -o ds"
-    notebook = new_notebook(
-        cells=[new_markdown_cell("# Small"), *map(new_code_cell, (measuring, "ds.ngb.plot.speedup()"))]
-    )
+def _build_notebook(*, measures: bool = True) -> nbformat.NotebookNode:
+    """Build a notebook that measures and draws, or one of text alone."""
+    code = ("%load_ext ngbkit\n%ngbench model.onnx -c identity,onnxruntime -r 10 -o ds", "ds.ngb.plot.speedup()")
+    cells = [new_markdown_cell("# Small"), *map(new_code_cell, code if measures else ())]
+    notebook = new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return notebook
 
