@@ -51,9 +51,11 @@ class Installer(Forker):
         described = {}
         for label in self.spec.sweep.compilers:
             release = Choice.parse(label).release
+            if not release:
+                continue
             requirements = releases.list_requirements(self._load_compiler(label), release)
             folder = releases.locate_environment(self.spec.state_dir, requirements)
-            environment = releases.read_environment(folder) if release else None
+            environment = releases.read_environment(folder)
             if environment is not None:
                 described[label] = asdict(environment)
         refused = {label: {"refusal": reason} for label, reason in self._refusals.items()}
