@@ -19,6 +19,7 @@ _GAP = "  "
 _INDENT = "  "
 # A column shrinks down to its longest word, if that is at most this long: the first limit under which all fit.
 _LEAST = (60, 40, 20)
+_CODE = re.compile(r"`([^`]+)`")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 # What Markdown, or HTML within it, would interpret.
 _MARKUP = re.compile(r"[\\`*\[\]<>|~]")
@@ -233,3 +234,8 @@ def _to_html_sheet(row: Row) -> str:
         body += f'<tr><td style="{_LINE} white-space: nowrap;">{escape(name)}</td>'
         body += f'<td style="{_LINE}">{content}</td></tr>'
     return body
+
+
+def quote_code(text: str) -> str:
+    """Format a sentence as HTML, with what it quotes in backticks as code that no line break splits."""
+    return _CODE.sub(r'<code style="white-space: nowrap">\1</code>', escape(text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -10,12 +9,11 @@ from typing import Any, Literal
 
 from ngbkit import tabular
 from ngbkit.errors import translate_commands
-from ngbkit.tabular import Row
+from ngbkit.tabular import Row, quote_code
 
 OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes."""
 
-_CODE = re.compile(r"`([^`]+)`")
 _RENDER: dict[str, Callable[[Iterable[Row], str], str]] = {
     "table": tabular.to_text,
     "sheets": tabular.to_sheets,
@@ -91,11 +89,6 @@ class Answer:
 
     def __repr__(self) -> str:
         return self.translate().to_text()
-
-
-def quote_code(text: str) -> str:
-    """Format a sentence as HTML, with what it quotes in backticks as code that no line break splits."""
-    return _CODE.sub(r'<code style="white-space: nowrap">\1</code>', escape(text))
 
 
 def _translate(value: Any) -> Any:

@@ -39,6 +39,7 @@ COMMAND = Command(
             "a value for a name in the notebook's cell tagged `parameters`: gallery-figures.networks=4; once a name",
             action="append",
         ),
+        argument("--sign KEY", "sign the site with this private SSH key, such as ~/.ssh/id_ed25519"),
     ),
     run=publish,
     shell=(QUIET,),
@@ -67,6 +68,7 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
         "out": args.out,
         "measure": measure,
         "parameters": parameters,
+        "sign": args.sign,
     }
 
 

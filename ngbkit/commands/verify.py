@@ -1,6 +1,8 @@
-"""``ngbkit verify``: check the figures of a site."""
+"""``ngbkit verify``: check a site against its data."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
@@ -8,26 +10,51 @@ from ngbkit.sweep.argument import argument
 
 
 def verify(call: Call) -> Answer:
-    """Answer with the figures of a site that do not agree with their sources."""
+    """Answer with the kinds of items that were checked, and with those that do not agree with their origin."""
     from ngbkit import publish
 
-    count, findings = publish.verify(call.args.site, call.args.notebooks)
-    rows = [{"figure": finding.figure, "what": finding.what, "said": finding.said} for finding in findings]
+    args = call.args
+    result = publish.verify(args.site, args.notebooks, signer=args.signer)
+    findings = [asdict(finding) for finding in result.findings]
+    summary = [
+        {"kind": check.name, "checked": check.checked, "differ": len(check.findings), "compared with": check.binds}
+        for check in result.checks
+        if check.checked
+    ]
+    obstacles = [
+        f"not checked: {count} {check.name}: {reason}"
+        for check in result.checks
+        for reason, count in check.obstacles.items()
+    ]
+    checks = [
+        {
+            "name": check.name,
+            "binds": check.binds,
+            "checked": check.checked,
+            "differences": len(check.findings),
+            "obstacles": dict(check.obstacles),
+        }
+        for check in result.checks
+    ]
+    count = sum(check.checked for check in result.checks)
     return Answer(
-        json={"figures": count, "findings": rows},
-        rows=rows,
-        empty=f"All {count} figures agree with their data, sweeps and code.",
+        json={"checks": checks, "findings": findings, "signature": result.signature, "is_signed": result.is_signed},
+        previous=Answer(rows=summary),
+        rows=findings,
+        empty=f"All {count} items agree.",
+        notes=[*obstacles, result.signature],
         code=FAILED if findings else OK,
     )
 
 
 COMMAND = Command(
     name="verify",
-    help="Say which figures of a site do not agree with their data, their sweep or their code.",
+    help="Check every file, figure, table and number of a site against its data.",
     arguments=(
-        argument("site SITE", "the folder of a site"),
+        argument("site SITE", "the folder of a site, or its archive.zip"),
         argument("--notebooks DIR", "the notebooks that it was built from (default: its own copies)"),
+        argument("--signer FILE", "the author's public SSH keys, such as key.pub: the site must be signed by one"),
     ),
     run=verify,
-    needs=CLIENT_SIDE,
+    needs=(*CLIENT_SIDE, "altair", "vl_convert"),
 )

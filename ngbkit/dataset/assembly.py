@@ -45,6 +45,9 @@ __all__ = [
 
 Facts = Mapping[str, Mapping[str, Any]]
 
+# Of the year 9999: no date is later.
+_LAST_S = 253402300799
+
 
 def assemble(
     sweep: Grid,
@@ -168,17 +171,17 @@ def _assemble(
     strays: list[str] | None = None,
 ) -> Data:
     """Assemble entries; the ids of those that belong to no trial go to `strays`, or are an error without it."""
+    recorded = list(entries)
     attributes = {
         "ngbkit_version": metadata.version("ngbkit"),
         "run_id": run_id,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": _find_latest_time(recorded),
         "sweep": json.dumps(sweep.to_json()),
         "environments": json.dumps(environments),
         "facts": json.dumps(facts),
     }
     parts = _build_nodes(sweep)
     positions = _locate_trials(sweep, parts)
-    recorded = list(entries)
     if strays is not None:
         strays += [
             entry[0].trial_id for entry in recorded if entry[0].trial_id not in positions and not _is_anchor(entry)
@@ -201,6 +204,12 @@ def _assemble(
     if len(datasets) == 1:
         return datasets.popitem()[1]
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **datasets})
+
+
+def _find_latest_time(entries: Iterable[Entry]) -> str:
+    """Find the time of the latest trial, which a replay does not change; empty without any."""
+    latest_s = min(max((entry[0].started_at for entry in entries), default=0.0), _LAST_S)
+    return datetime.fromtimestamp(latest_s, timezone.utc).isoformat(timespec="seconds") if latest_s else ""
 
 
 def _get_repeated(tie: Trial) -> str:

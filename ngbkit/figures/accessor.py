@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.figures import statements
 from ngbkit.figures.comparison import ChartedComparison, compare, compare_sides
 from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
@@ -144,7 +145,9 @@ class Metrics:
         See `ngbkit.metrics.tables.compact`: `figure` is one of its figures, and labels are selected as for a figure:
         ``ds.ngb.table("bsr", compiler=["openvino"], batch_size=8)``. With `by`, rows are groups of networks.
         """
-        return Table(compact(self._pooled, figure, by=by, select=select))
+        arguments: dict[str, Any] = {"figure": figure, "by": by, "select": select}
+        mark = partial(statements.mark, name="table", data=self._pooled, **arguments)
+        return Table(compact(self._pooled, **arguments), mark)
 
     def compare(self, other: Data | str, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
         """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`.

@@ -119,7 +119,7 @@ def _embed_in_pdf(pdf: bytes, metadata: str, title: str) -> bytes:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        writer = library.PdfWriter(clone_from=BytesIO(pdf))
+        writer = library.PdfWriter(clone_from=_sort_objects(library.PdfWriter(clone_from=BytesIO(pdf))))
     finally:
         logger.setLevel(level)
     writer.add_metadata({"/Title": title, f"/{KEY}": metadata})
@@ -129,3 +129,21 @@ def _embed_in_pdf(pdf: bytes, metadata: str, title: str) -> bytes:
     target = BytesIO()
     writer.write(target)
     return target.getvalue()
+
+
+def _sort_objects(writer: Any) -> BytesIO:
+    """Sort the resources of a PDF by name, since vl-convert writes them in random order; a clone numbers them anew."""
+    visited: set[int] = set()
+    objects = list(writer.pages)
+    while objects:
+        item = objects.pop().get_object()
+        if id(item) not in visited and isinstance(item, (dict, list)):
+            visited.add(id(item))
+            if isinstance(item, dict):
+                entries = sorted(item.items())
+                item.clear()
+                item.update(entries)
+            objects += item.values() if isinstance(item, dict) else item
+    target = BytesIO()
+    writer.write(target)
+    return target

@@ -42,12 +42,19 @@ def traced(figure: Callable[_Arguments, _Chart]) -> Callable[_Arguments, _Chart]
         data: Any = args[0] if args else kwargs["data"]
         positional = zip(list(signature(figure).parameters)[1:], args[1:], strict=False)
         arguments = {**dict(positional), **{name: value for name, value in kwargs.items() if name != "data"}}
-        provenance = build_provenance(figure.__name__, arguments, data)
-        chart.usermeta = {KEY: provenance}  # type: ignore[attr-defined]
-        _archive(data, provenance["dataset"])
+        chart.usermeta = {KEY: trace(figure.__name__, arguments, data)}  # type: ignore[attr-defined]
         return chart
 
     return draw
+
+
+def trace(figure: str, arguments: dict[str, Any], data: Any) -> dict[str, Any]:
+    """Build the provenance of a figure or a statement of a dataset, and archive the dataset for a publication."""
+    provenance = build_provenance(figure, arguments, data)
+    folder = os.environ.get(DATASETS)
+    if folder and not (target := Path(folder) / f"{provenance['dataset']}.nc").exists():
+        storage.save(data, target)
+    return provenance
 
 
 def build_provenance(figure: str, arguments: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -82,12 +89,6 @@ def list_parts(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def list_datasets(provenance: Mapping[str, Any]) -> list[str]:
     """The hashes of the datasets of a figure or of a composition of figures, each once."""
     return list(dict.fromkeys(part["dataset"] for part in list_parts(provenance) if part.get("dataset")))
-
-
-def _archive(data: Any, digest: str) -> None:
-    folder = os.environ.get(DATASETS)
-    if folder and not (target := Path(folder) / f"{digest}.nc").exists():
-        storage.save(data, target)
 
 
 @cache

@@ -165,12 +165,15 @@ class Table:
     ----------
     frame
         The table in pandas, to compute with: the result of `compact`.
+    mark
+        Adds the provenance to its HTML.
     """
 
     frame: pd.DataFrame
+    mark: Callable[[str], str] = str
 
     def _repr_html_(self) -> str:
-        return to_html(self.frame)
+        return self.mark(to_html(self.frame))
 
     def __repr__(self) -> str:
         return to_text(self.frame)

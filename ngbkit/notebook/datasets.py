@@ -19,7 +19,7 @@ _MOST_ROWS = 40
 
 def to_html(data: Data) -> str:
     """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
-    from ngbkit.figures.captions import describe_provenance
+    from ngbkit.figures import statements
     from ngbkit.metrics import tables
 
     inner = _to_xarray_html(data)
@@ -27,8 +27,9 @@ def to_html(data: Data) -> str:
         return inner
     body = "".join(map(tables.to_html, frames))
     return (
-        f"{body}<p><small>{escape(describe_provenance(data))}</small></p>"
-        f"<details><summary>{escape(_summarize(data))}</summary>{inner}</details>"
+        statements.mark(body, "tables", data, figures=choose_figures(data), most=_MOST_ROWS)
+        + statements.mark(statements.render("origin", data, {}), "origin", data)
+        + f"<details><summary>{escape(_summarize(data))}</summary>{inner}</details>"
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands import streams
 from ngbkit.commands.shell import MOST_ROWS, choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
-from ngbkit.notebook import verdict
+from ngbkit.metrics import verdict
 from ngbkit.notebook.live_table import LiveTable
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_known, list_warnings
 from ngbkit.runs.time_left import format_duration
@@ -65,12 +65,17 @@ class Snapshot:
             stale = f"{time.strftime('%H:%M:%S')}. If this bar does not move, its kernel has ended: {_REMEDY}."
             notes = verdict.join_lines([*self.notices, *list_known(self.run), *list_warnings(self.run), stale])
             return f"{bar} {line}<br><small>{notes}</small>{self.table}"
+        from ngbkit.figures import statements
         from ngbkit.metrics.tables import to_html
 
+        data, warnings = self.data, list_warnings(self.run)
         tables = "".join(map(to_html, self._tables))
+        tables = statements.mark(tables, "tables", data, figures=choose_figures(data), most=MOST_ROWS)
+        conclusions = verdict.to_html(self._conclusions, warnings)
+        conclusions = statements.mark(conclusions, "verdict", data, remarks=list(warnings))
         remarks = verdict.join_lines([*list_known(self.run), *point_to_failures(self.run)])
         origin = "<br>".join(filter(None, [line, remarks]))
-        return f"{tables}{verdict.to_html(self._conclusions, list_warnings(self.run))}<p><small>{origin}</small></p>"
+        return f"{tables}{conclusions}<p><small>{origin}</small></p>"
 
     def __repr__(self) -> str:
         if self.data is None:
@@ -101,7 +106,9 @@ class Snapshot:
         if self.data is None:
             return line
         steps = f" ({seconds})" if (seconds := describe_seconds(self.run)) else ""
-        return f"{line}, {self.run.state} after {format_duration(self.elapsed_s)}{steps}; run {self.run.id}"
+        # A replay takes another time whenever it is published, and none of it for measuring.
+        elapsed = "" if self.run.is_replay else f" after {format_duration(self.elapsed_s)}{steps}"
+        return f"{line}, {self.run.state}{elapsed}; run {self.run.id}"
 
 
 @dataclass(frozen=True, slots=True)

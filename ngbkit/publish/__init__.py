@@ -1,7 +1,8 @@
 """Publishes notebooks as a site whose figures others can verify and reproduce.
 
 notebook -> executed notebook (execute.py; recordings replace measuring) -> page with its figures (pages.py)
-         -> site by Sphinx (site.py), manifest (manifest.py), archive (archive.py) -> verification (checking.py)
+         -> site by Sphinx (site.py), manifest (manifest.py), archive (archive.py)
+         -> verification (checking.py, by the checks of checks/)
 archive -> unpacked (unpacking.py) -> executed again (replaying.py), or measured again and judged (remeasurement.py)
 """
 
@@ -11,29 +12,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ngbkit.publish.checking import Finding, verify
+    from ngbkit.publish.checking import CheckResult, Finding, Verification, verify
     from ngbkit.publish.execute import ExecutionError
     from ngbkit.publish.publication import Published, publish
     from ngbkit.publish.replaying import ReplayedFigure, ReplayFolder, replay
 
 # The module of each name, imported lazily: the command line is parsed without them.
 _EXPORTS = {
+    "CheckResult": "checking",
     "ExecutionError": "execute",
     "Finding": "checking",
     "Published": "publication",
     "ReplayFolder": "replaying",
     "ReplayedFigure": "replaying",
+    "Verification": "checking",
     "publish": "publication",
     "replay": "replaying",
     "verify": "checking",
 }
 
 __all__ = [
+    "CheckResult",
     "ExecutionError",
     "Finding",
     "Published",
     "ReplayFolder",
     "ReplayedFigure",
+    "Verification",
     "publish",
     "replay",
     "verify",

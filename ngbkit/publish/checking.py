@@ -1,114 +1,158 @@
-"""Verifies that the figures of a site agree with its data, its sweeps and its notebooks."""
+"""Verifies a site: each kind of its files by a check, and its signature."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-from ngbkit.dataset import storage
-from ngbkit.dataset.dataset_hash import hash_dataset
-from ngbkit.errors import NgbkitError
-from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure
+from ngbkit.publish import signing
+from ngbkit.publish.checks import drawings, files, measurements, page_content
+from ngbkit.publish.checks.check import CheckedItem, SiteCheck, VerifiedSite
+from ngbkit.publish.manifest import SIGNATURE, Manifest
+from ngbkit.publish.unpacking import unpack
 from ngbkit.user_text import parse_path
-from ngbkit.workloads.base import hash_json
+
+CHECKS: tuple[SiteCheck, ...] = (
+    files.FILES,
+    files.ARCHIVED,
+    measurements.DATASET,
+    measurements.TABLES,
+    measurements.METADATA_FILES,
+    measurements.DATE,
+    drawings.CODE,
+    drawings.SPECIFICATIONS,
+    drawings.DRAWINGS,
+    drawings.PICTURES,
+    page_content.FIGURES_OF_PAGES,
+    page_content.STATEMENTS,
+    page_content.OTHERS,
+)
+"""The checks of a site, in the order of the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A figure that does not agree with its origin.
+    """A part of a site that does not agree with its origin.
 
     Parameters
     ----------
-    figure
-        Id of the figure.
-    what
-        The difference: ``"dataset"``, ``"spec"``, ``"sweep"`` or ``"code"``.
-    said
+    check
+        The name of the check: the kind of the part.
+    file
+        The path of the file within the site; for a part of a page with its anchor.
+    difference
         A sentence on the difference.
     """
 
-    figure: str
-    what: str
-    said: str
+    check: str
+    file: str
+    difference: str
 
 
-def verify(site: str | Path, notebooks: str | Path | None = None) -> tuple[int, list[Finding]]:
-    """Return the number of figures of a site, and those that do not agree with their origin.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The result of a check.
+
+    Parameters
+    ----------
+    name
+        The kind of the items.
+    binds
+        What their content was compared with.
+    checked
+        The number of items that were compared.
+    findings
+        The items that differ.
+    obstacles
+        The number of items that could not be compared, by the reason.
+    """
+
+    name: str
+    binds: str
+    checked: int
+    findings: Sequence[Finding]
+    obstacles: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The result of `verify`.
+
+    Parameters
+    ----------
+    checks
+        The result of each check.
+    signature
+        A sentence on the signature, of the manifest and thus of all files.
+    is_signed
+        True if a signature by the given signer was verified.
+    """
+
+    checks: Sequence[CheckResult]
+    signature: str
+    is_signed: bool
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The parts that differ, of all checks."""
+        return [finding for check in self.checks for finding in check.findings]
+
+
+def verify(site: str | Path, notebooks: str | Path | None = None, *, signer: str | Path | None = None) -> Verification:
+    """Verify that a site follows from its data.
+
+    Every file is compared with the manifest, and what can be made again with what it is made of: tables, sentences,
+    figures and pictures. Whoever alters data and makes all of the site again is found by a signature alone.
 
     Parameters
     ----------
     site
-        Folder that `ngbkit publish` built.
+        Folder that `ngbkit publish` built, or its ``archive.zip``.
     notebooks
         Folder of the notebooks that the site was built from, to compare with. Default: the copies in the site.
+    signer
+        File of the author's public SSH keys, one a line. Default: a signature is described, not verified.
 
     Raises
     ------
     UsageError
-        The folder contains no site.
+        There is no site, its manifest is damaged, or the signer's file has no key.
     """
-    folder = parse_path(site)
-    manifest = Manifest.read(folder)
-    sources = parse_path(notebooks) if notebooks is not None else folder / "notebooks"
-    cells = {name: _hash_cells(sources / f"{name}.ipynb") for name in manifest.notebooks}
-    digests: dict[str, str] = {}
-    findings = [
-        Finding(figure=figure.id, what=subject, said=sentence)
-        for figure in manifest.figures
-        for subject, sentence in _check(figure, folder, cells[figure.notebook], digests)
-    ]
-    return len(manifest.figures), findings
+    with _open(parse_path(site)) as folder:
+        manifest = Manifest.read(folder)
+        sources = folder / "notebooks" if notebooks is None else parse_path(notebooks)
+        signature = signing.verify(folder, None if signer is None else parse_path(signer))
+        contents = VerifiedSite(folder=folder, manifest=manifest, notebooks=sources)
+        results = [_summarise(check, list(check.run(contents))) for check in CHECKS]
+    if signature.difference:
+        finding = Finding(check="signature", file=SIGNATURE, difference=signature.difference)
+        binds = "the manifest is what the signer signed"
+        results.append(CheckResult(name="signature", binds=binds, checked=1, findings=[finding], obstacles={}))
+    return Verification(checks=results, signature=signature.description, is_signed=signature.is_verified)
 
 
-def _check(figure: SiteFigure, folder: Path, cells: set[str], digests: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Check a figure against its specification, cell, dataset and sweep; `digests` caches the digests of files."""
-    spec = _load_json(folder / FIGURES / f"{figure.id}.json")
-    if spec is None or hash_json(spec) != figure.spec:
-        yield "spec", "the specification is missing or has changed since the figure was drawn"
-    elif spec.get("usermeta", {}).get(KEY, {}) != figure.provenance:
-        yield "spec", "the specification has another provenance than the manifest"
-    if figure.code not in cells:
-        yield "code", f"cell {figure.cell} of {figure.notebook} drew it, and has changed since"
-    for part in list_parts(figure.provenance):
-        if part.get("dataset"):
-            yield from _check_dataset(part, figure, folder, digests)
+@contextmanager
+def _open(source: Path) -> Iterator[Path]:
+    """Open the folder of a site, or of its archive, which is unpacked for as long as it is read."""
+    if source.is_dir() or not source.exists():
+        yield source
+        return
+    with TemporaryDirectory(prefix="ngbkit-verify-") as folder:
+        unpack(source, Path(folder))
+        yield Path(folder)
 
 
-def _check_dataset(
-    provenance: Mapping[str, Any], figure: SiteFigure, folder: Path, digests: dict[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Check the dataset and the sweep of a figure that is not composed of others."""
-    digest = provenance["dataset"]
-    data = folder / DATASETS / f"{figure.datasets.get(digest, digest)}.nc"
-    if data.name not in digests:
-        digests[data.name] = _fingerprint(data)
-    if digests[data.name] != digest:
-        state = f"has the hash {digests[data.name]}" if digests[data.name] else "is missing or unreadable"
-        yield "dataset", f"{data.name} {state}; expected {digest}"
-    metadata = _load_json(data.with_suffix(".json"))
-    if metadata is None or hash_json(metadata.get("sweep")) != provenance.get("sweep"):
-        yield "sweep", f"the sweep of {data.name} is missing or differs from that of the figure"
-
-
-def _fingerprint(file: Path) -> str:
-    try:
-        return hash_dataset(storage.load(file))
-    except NgbkitError:
-        return ""
-
-
-def _hash_cells(file: Path) -> set[str]:
-    """Hash the cells of a notebook; a missing notebook has none."""
-    notebook = _load_json(file) or {"cells": []}
-    return {hash_json("".join(cell["source"])) for cell in notebook["cells"]}
-
-
-def _load_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
+def _summarise(check: SiteCheck, items: Sequence[CheckedItem]) -> CheckResult:
+    return CheckResult(
+        name=check.name,
+        binds=check.binds,
+        checked=sum(not item.obstacle for item in items),
+        findings=[
+            Finding(check=check.name, file=item.file, difference=item.difference) for item in items if item.difference
+        ],
+        obstacles=Counter(item.obstacle for item in items if item.obstacle),
+    )

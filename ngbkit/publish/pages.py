@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.provenance import KEY, list_parts
+from ngbkit.publish import outputs
 from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
 from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
@@ -56,6 +57,8 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
         if metadata.get("jupyter", {}).get("source_hidden"):  # folded in JupyterLab, and so in the page
             metadata["tags"] = [*metadata.get("tags", []), FOLDED]
         code = "".join(cell["source"])
+        for index, output in enumerate(cell.get("outputs", [])):
+            outputs.stabilise(output, f"{executed.stem}/{number}/{index}")
         for output, spec in _find_charts(cell.get("outputs", [])):
             provenance = dict(spec.get("usermeta", {}).get(KEY, {}))
             figure = SiteFigure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,19 +14,30 @@ from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import list_files
-from ngbkit.publish import archive, citation, config, images, pages, sanitise, site
+from ngbkit.publish import (
+    archive,
+    citation,
+    config,
+    dates,
+    images,
+    pages,
+    sanitise,
+    signing,
+    site,
+    statements,
+)
 from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
-from ngbkit.publish.manifest import FIGURES, Manifest
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest
 from ngbkit.publish.sources import copy_sources, describe_data, join_names
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
 
-ARCHIVE = "archive.zip"
-"""The zip of a site, in its folder."""
+VERSIONS = ("altair", "ngbkit", "numpy", "pandas", "pillow", "pypdf", "vl-convert-python", "xarray")
+"""The packages that draw figures and tables."""
 
 # Of the extra `publish`. A site is refused before its notebooks are executed, not after hours of measuring.
 _PACKAGES = {
@@ -73,6 +85,7 @@ def publish(
     *,
     measure: Measure = "never",
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    sign: str | Path | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Published:
     """Execute notebooks and build a site from them.
@@ -91,6 +104,8 @@ def publish(
         ``"always"``: every sweep is measured again and recorded.
     parameters
         Values for the names in the cell tagged ``parameters``, by stem of the notebook.
+    sign
+        File of the author's private SSH key, which signs the manifest and thus all files: `ngbkit.publish.signing`.
     report
         Called with lines of text on the progress.
 
@@ -98,7 +113,7 @@ def publish(
     ------
     UsageError
         There is no notebook; a cell has no complete measurement; the folder of the site has other files, or is one of
-        the notebooks; a picture is missing; ``site.toml`` or ``CITATION.cff`` is invalid.
+        the notebooks; a picture is missing; `sign` is no key; ``site.toml`` or ``CITATION.cff`` is invalid.
     ExecutionError
         A cell failed.
     MissingDependencyError
@@ -119,6 +134,8 @@ def publish(
     check_target(place, folder)
     for source in (*sources, *texts):
         images.list_images(source)
+    if sign is not None:
+        signing.check_key(parse_path(sign))
     build = place.absolute().parent / f".{place.absolute().name}-ngbkit"
     # The new site, until it is complete.
     target = build / "site"
@@ -151,16 +168,10 @@ def publish(
         for line in sanitise.clean_notebook(notebook, clean):
             report(line)
         figures += pages.write_page(clean, page_files[-1], pages_folder / FIGURES)
-    manifest = Manifest(
-        title=settings.title,
-        version=metadata.version("ngbkit"),
-        notebooks=tuple(source.stem for source in sources),
-        figures=tuple(figures),
-    )
     report("building the site")
-    datasets = {
-        stem: build / "datasets" / f"{digest}.nc" for figure in figures for digest, stem in figure.datasets.items()
-    }
+    page_statements, others = statements.collect(page_files, figures)
+    stem_names = [*(figure.datasets for figure in figures), *(statement.datasets for statement in page_statements)]
+    datasets = {stem: build / "datasets" / f"{digest}.nc" for stems in stem_names for digest, stem in stems.items()}
     clean_texts = []
     for text in texts:
         clean_texts.append(build / "clean" / text.name)
@@ -172,6 +183,7 @@ def publish(
         *(*page_files, *copies, *(file.with_suffix(".figures.json") for file in page_files)),
         *(pages_folder / name for name in (*site.list_names(settings), *(text.name for text in texts))),
         *(pages_folder / name for figure in figures for name in figure.list_files()),
+        *(pages_folder / name for statement in page_statements for name in statement.list_files()),
     ]
     if prune_sources(pages_folder, build_files):  # Sphinx would keep their pages
         for name in ("html", "doctrees"):
@@ -187,10 +199,23 @@ def publish(
         report(line)
     for path in metadata_files:
         shutil.copyfile(path, target / path.name)
+    descriptions = [json.loads((target / DATASETS / f"{stem}.json").read_text()) for stem in datasets]
+    manifest = Manifest(
+        title=settings.title,
+        version=metadata.version("ngbkit"),
+        date=dates.find_date(description.get("created", "") for description in descriptions).isoformat(),
+        notebooks=tuple(source.stem for source in sources),
+        figures=tuple(figures),
+        statements=tuple(page_statements),
+        others=others,
+        versions={package: metadata.version(package) for package in VERSIONS},
+    )
     (target / README).write_text(write_readme(manifest, credits, settings.repository), encoding="utf-8")
-    manifest = replace(manifest, files={name: hash_sha256(target / name) for name in list_names(target)})
-    manifest.write(target)
-    archive.write_archive(target, manifest, credits, target / ARCHIVE)
+    archive.write_metadata(target, manifest, credits)
+    replace(manifest, files={name: hash_sha256(target / name) for name in list_names(target)}).write(target)
+    if sign is not None:
+        signing.sign(target, parse_path(sign))
+    archive.write_archive(target, manifest, target / archive.ARCHIVE)
     size = sum(path.stat().st_size for path in list_files(target))
     if foreign := replace_site(target, place):
         report(f"left in {place}, and not in the archive: {join_names(foreign)}")

@@ -94,9 +94,8 @@ class ReplayFolder:
                 f"published with ngbkit {self.manifest.version}, replayed with {version}: figures and numbers may "
                 f"differ. The same version: {format_install(self.manifest.version)}"
             )
-        _, findings = verify(self.root / PUBLISHED)
-        for finding in findings:
-            yield f"altered since it was published: {finding.figure}: {finding.said}"
+        for finding in verify(self.root / PUBLISHED).findings:
+            yield f"altered since it was published: {finding.file}: {finding.difference}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

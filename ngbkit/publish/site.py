@@ -10,15 +10,11 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-import xarray as xr
-
-from ngbkit.dataset import storage
-from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.errors import NgbkitError
 from ngbkit.figures.pictures import load_converter
-from ngbkit.metrics import profiles
 from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.downloads import write_dataset
 from ngbkit.publish.manifest import DATASETS
-from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads.subprocesses import build_arguments
 
 _SCRIPT = """\
@@ -150,11 +146,13 @@ def write_sources(
             f"# {config.title}\n\n{config.description}\n\n```{{toctree}}\n:maxdepth: 1\n\n{contents}\n```\n",
         )
     for stem, dataset in datasets.items():
-        _write_dataset(dataset, folder / DATASETS / f"{stem}.nc")
+        write_dataset(dataset, folder / DATASETS / f"{stem}.nc")
 
 
 def build(folder: Path, site: Path) -> None:
-    """Run Sphinx to build the pages that have changed; its warnings, such as a broken link, are errors."""
+    """Run Sphinx to read changed sources and to write all pages; its warnings, such as a broken link, are errors."""
+    # A page written beside those of an earlier build has other links to styles.
+    shutil.rmtree(site, ignore_errors=True)
     # In a process of its own: docutils and Sphinx keep global state, and change that of Python.
     command = [sys.executable, *build_arguments("sphinx", "-b", "html", "-d", str(folder.parent / "doctrees"), "-q")]
     command += ["-W", "--keep-going", str(folder), str(site)]
@@ -167,33 +165,6 @@ def _write(target: Path, content: str) -> None:
     """Write a file only if its content changes, since Sphinx builds modified files again."""
     if not target.is_file() or target.read_text() != content:
         target.write_text(content)
-
-
-def _write_dataset(file: Path, target: Path) -> None:
-    """Write a dataset as netCDF, its profiles as CSV, and its sweep and environments as JSON."""
-    if target.is_file():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    data = storage.load(file)
-    attrs = data.attrs
-    metadata = {name: json.loads(attrs.get(name) or "null") for name in ("sweep", "environments")}
-    metadata |= {name: attrs[name] for name in ("run_id", "ngbkit_version", "created") if name in attrs}
-    target.with_suffix(".json").write_text(json.dumps(to_json_value(metadata), indent=1))
-    target.with_suffix(".csv").write_text(_to_csv(data))
-    shutil.copyfile(file, target)
-
-
-def _to_csv(data: xr.Dataset | xr.DataTree) -> str:
-    """Format the profiles of a dataset as CSV, or all of its variables where it has no samples."""
-    from ngbkit.dataset.assembly import nodes
-
-    if all("latency" in node and "contract" in node for node in nodes(data).values()):
-        try:
-            return str(profiles.profiles(data).to_csv(index=False))
-        except UsageError:
-            pass
-    frames = [node.to_dataframe().reset_index() for node in nodes(data).values()]
-    return "\n".join(str(frame.to_csv(index=False)) for frame in frames)
 
 
 def _render_reference(modules: Sequence[str]) -> str:

@@ -12,9 +12,12 @@ from urllib.parse import quote
 
 from ngbkit.errors import UsageError
 from ngbkit.files import list_files
-from ngbkit.publish.manifest import DATASETS, FIGURES, FILE
+from ngbkit.publish.archive import ARCHIVE
+from ngbkit.publish.manifest import DATASETS, FIGURES, FILE, SIGNATURE
 from ngbkit.publish.sources import join_names
 
+# The files of a site that its manifest does not name.
+_UNHASHED = (FILE, SIGNATURE, ARCHIVE)
 _REMEDY = "Choose an empty folder or one of an earlier site: -o site."
 
 
@@ -112,12 +115,12 @@ def _list_visible(names: Iterable[str]) -> list[str]:
 
 
 def _list_earlier(target: Path) -> set[str]:
-    """List the files that the manifest of the earlier site names, and the manifest and the archive themselves."""
+    """List the files that the manifest of the earlier site names, and those that it does not name."""
     try:
         files = json.loads((target / FILE).read_text(encoding="utf-8"))["files"]
-        return {*map(str, files), FILE, "archive.zip"}
+        return {*map(str, files), *_UNHASHED}
     except (OSError, ValueError, LookupError, TypeError):
-        return {FILE, "archive.zip"}
+        return {*_UNHASHED}
 
 
 def _differs(site: Path, target: Path, name: str) -> bool:

@@ -127,6 +127,7 @@ def test_the_table_begins_with_speedups() -> None:
         failures=list,
         warnings={},
         known_trials={"cpu": "all 4 trials are known from 18:31"},
+        is_replay=False,
     )
     snapshot = display.Snapshot(run, measured(), 1.0)
     for text in (snapshot._repr_html_(), repr(snapshot)):
@@ -210,7 +211,7 @@ class PartialRun:
 
     def __init__(self, folder: Path, total: int) -> None:
         self.sweep, self.folder, self.id = sweep(), folder, "1"
-        self.state, self.ended, self.warnings = "running", False, {}
+        self.state, self.ended, self.warnings, self.is_replay = "running", False, {}, False
         self.done, self.total = 0, total
         self.interim: dict[str, Any] = {}
         self.known_trials: dict[str, str] = {}

@@ -33,6 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file:
         new_code_cell("ds.ngb.plot.throughput()"),
         new_code_cell("print('parameter', rows)", metadata={"jupyter": {"source_hidden": True}}),
         new_code_cell("ds.ngb.plot.speedup()"),
+        new_code_cell('ds.ngb.table("speedup", batch_size=[1, 2])'),
+        new_code_cell("ds"),
     )
     second = build_notebook(
         new_markdown_cell("# Once more"),

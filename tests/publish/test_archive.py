@@ -12,7 +12,7 @@ import pytest
 from rocrate import vocabs
 from rocrate.rocrate import ROCrate
 
-from ngbkit.publish.archive import write_archive
+from ngbkit.publish.archive import write_archive, write_metadata
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.manifest import Manifest, SiteFigure
 
@@ -27,7 +27,8 @@ FIGURE = SiteFigure(
     datasets={"abc": "first-ds-abc"},
     title="Speed-up",
 )
-MANIFEST = Manifest(title="A study", version="1", notebooks=("01 first",), figures=(FIGURE,))
+DATE = "2026-01-02T03:04:06+00:00"
+MANIFEST = Manifest(title="A study", version="1", date=DATE, notebooks=("01 first",), figures=(FIGURE,))
 AUTHORS = [
     {
         "given-names": "Ada",
@@ -55,7 +56,8 @@ def site(tmp_path: Path) -> Path:
 
 
 def write(site: Path, data: dict[str, Any]) -> Path:
-    return write_archive(site, MANIFEST, Citation.parse(data), site.parent / "archive.zip")
+    write_metadata(site, MANIFEST, Citation.parse(data))
+    return write_archive(site, MANIFEST, site.parent / "archive.zip")
 
 
 def read_graph(archive: Path) -> dict[str, dict[str, Any]]:

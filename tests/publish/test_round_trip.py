@@ -72,11 +72,11 @@ def test_a_reader_replays_and_measures_again(notebook: Path, tmp_path: Path) -> 
     site, home = tmp_path / "author" / "site", tmp_path / "home"
     home.mkdir()
     publish(notebook, site)
-    assert [] == verify(site)[1]
+    assert [] == verify(site).findings
     shutil.copytree(site, tmp_path / "altered")
     (file,) = (tmp_path / "altered" / "_static" / "datasets").glob("*.json")
     file.write_text(file.read_text().replace('"repeats": 5', '"repeats": 500'))
-    assert verify(tmp_path / "altered")[1]
+    assert verify(tmp_path / "altered").findings
 
     code, answer = read(site / "archive.zip", home)
     assert (0, ["same"]) == (code, [figure["verdict"] for figure in answer["figures"]])

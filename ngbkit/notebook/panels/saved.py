@@ -7,7 +7,8 @@ from markupsafe import Markup
 
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError
-from ngbkit.notebook import datasets, verdict
+from ngbkit.metrics import verdict
+from ngbkit.notebook import datasets
 
 _MOST_PICTURE_BYTES = 150_000
 # The picture is drawn for a light page.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ngbkit.commands.answer import quote_code
 from ngbkit.errors import translate_commands
+from ngbkit.tabular import quote_code
 
 if TYPE_CHECKING:
     from ngbkit.metrics.conclusions import Conclusions

@@ -1,0 +1,69 @@
+"""Tables and sentences that follow from a dataset, as HTML that says of which, so that anyone can render it again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import UnknownNameError
+from ngbkit.figures import captions, provenance
+from ngbkit.metrics import tables, verdict
+from ngbkit.metrics.conclusions import conclude
+from ngbkit.sweep.json_values import to_json_value
+
+ATTRIBUTE = "data-ngbkit"
+"""The attribute of an element with the provenance of its content, as JSON: see `ngbkit.figures.provenance`."""
+
+
+def _render_tables(data: Data, *, figures: list[str], most: int) -> str:
+    return "".join(map(tables.to_html, tables.compact_all(data, figures, most)))
+
+
+def _render_verdict(data: Data, *, remarks: list[str]) -> str:
+    return verdict.to_html(conclude(data), remarks)
+
+
+_STATEMENTS: Mapping[str, Callable[..., str]] = {
+    "origin": lambda data: f"<p><small>{escape(captions.describe_provenance(data))}</small></p>",
+    "table": lambda data, **arguments: tables.to_html(tables.compact(data, **arguments)),
+    "tables": _render_tables,
+    "verdict": _render_verdict,
+}
+
+
+def render(name: str, data: Data, arguments: Mapping[str, Any]) -> str:
+    """Render a statement on a dataset, such as the table that a page shows.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such statement.
+    NgbkitError, TypeError
+        The arguments do not fit.
+    """
+    if name not in _STATEMENTS:
+        raise UnknownNameError("statement", name, _STATEMENTS)
+    return _STATEMENTS[name](data, **arguments)
+
+
+def mark(html: str, name: str, data: Data, **arguments: Any) -> str:
+    """Mark the HTML of a statement with its provenance, while notebooks of a publication are executed.
+
+    Its arguments are JSON; another one, such as a function, leaves it without.
+    """
+    if not os.environ.get(provenance.DATASETS) or not html or _is_lossy(arguments):
+        return html
+    text = json.dumps(provenance.trace(name, arguments, data))
+    return f'<div {ATTRIBUTE}="{escape(text)}">{html}</div>'
+
+
+def _is_lossy(arguments: Mapping[str, Any]) -> bool:
+    """Return whether arguments are more than their JSON."""
+    try:
+        return bool(json.loads(json.dumps(to_json_value(arguments))) != arguments)
+    except (TypeError, ValueError):
+        return True
