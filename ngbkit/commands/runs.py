@@ -242,7 +242,7 @@ def _describe(row: Row) -> Row:
         "what changed": Hinted(changes, full),
         "ended": f"{_STATES.get(row['state'], row['state'])}{reason}",
         "trials": ", ".join(f"{count} {status}" for status, count in row["statuses"].items()),
-        "other work": row["other_work_percent"],
+        "other work": ", ".join(f"{label} {share} %" for label, share in row["other_work_percent"].items()),
         "size": format_size(row["bytes"]),
     }
 

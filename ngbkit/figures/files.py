@@ -23,7 +23,8 @@ _DRAWING = """\
 const spec = {spec};
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 function draw() {{
-  const options = {{ renderer: "svg", ...(system.matches && {{ theme: "dark" }}) }};
+  const dark = {{ theme: "dark", tooltip: {{ theme: "dark" }} }};
+  const options = {{ renderer: "svg", ...(system.matches && dark) }};
   window.vegaEmbed("#figure", spec, options).catch(console.error);
 }}
 draw();

@@ -151,7 +151,9 @@ class Comparison:
         parts = [f"{count} {word}" for count, word in zip(counts, self.words, strict=True) if count]
         if total > sum(counts):
             parts.append(f"{total - sum(counts)} {NOT_CONCLUSIVE}")
-        chance = f"{100 * LEVEL:g} % intervals; chance alone makes about {(1 - LEVEL) * len(judged):.2g} differ"
+        by_chance = round((1 - LEVEL) * len(judged))
+        number = f"about {by_chance}" if by_chance else "less than 1"
+        chance = f"{100 * LEVEL:g} % intervals, of which {number} would differ by chance alone"
         return (
             f"{self.metric} of {total} trials: {', '.join(parts)} ({chance})"
             if total

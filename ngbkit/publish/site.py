@@ -32,7 +32,8 @@ function draw({ figure, alive, picture, spec }) {
   const chosen = document.body.dataset.theme;
   const dark = chosen === "dark" || (chosen !== "light" && system.matches);
   const config = { background: getComputedStyle(document.body).backgroundColor };
-  const options = { actions: false, renderer: "svg", config, ...(dark && { theme: "dark" }) };
+  const darkness = { theme: "dark", tooltip: { theme: "dark" } };
+  const options = { actions: false, renderer: "svg", config, ...(dark && darkness) };
   window.vegaEmbed(alive, spec, options).then(
     () => {
       picture.hidden = true;

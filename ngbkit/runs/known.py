@@ -123,10 +123,8 @@ class Contents:
                 source = KnownRun.open(self._sweep, device, dict(networks))
             except (NgbkitError, OSError):  # removed, damaged, or of another user
                 continue
-            if reason := source.find_change(environment):
+            if reason := source.find_change(environment) or source.find_difference(self._sweep):
                 reasons.append(reason)
-            elif not source.is_alike(self._sweep):
-                reasons.append(f"run {source.run_id} measured with other options")
             else:
                 sources.append(source)
                 if source.inconclusive:

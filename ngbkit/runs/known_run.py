@@ -34,7 +34,7 @@ _LASTING = ("failed", "unsupported", "not-equivalent")
 _NOT_COMPARED = frozenset(
     {
         *("workloads", "compilers", "batch_sizes", "factors", "inputs", "batch_axis", "devices", "timeout_s"),
-        *("repeats", "precision"),
+        *("repeats", "precision", "together"),
     }
 )
 # The rounds of a run's first plan begin at 0, and those of its later plans below 1,500,000,000; those of other runs
@@ -121,14 +121,18 @@ class KnownRun:
             )
         return ""
 
-    def is_alike(self, sweep: Grid) -> bool:
-        """Return whether the run measured as the new sweep asks, or more."""
+    def find_difference(self, sweep: Grid) -> str:
+        """Find how the run measured otherwise than the new sweep asks; empty if it measured so, or more."""
+        if _takes_turns(self.sweep) != _takes_turns(sweep):
+            manner = "in turns" if _takes_turns(self.sweep) else "one after the other"
+            return f"run {self.run_id} measured its networks {manner}"
         names = [name for name in options_of(Grid) if name not in _NOT_COMPARED]
-        if any(getattr(self.sweep, name) != getattr(sweep, name) for name in names):
-            return False
+        is_alike = all(getattr(self.sweep, name) == getattr(sweep, name) for name in names)
         if sweep.precision is not None:
-            return self.sweep.precision is not None and self.sweep.precision <= sweep.precision
-        return self.sweep.repeats is not None and self.sweep.repeats >= (sweep.repeats or 0)
+            is_alike &= self.sweep.precision is not None and self.sweep.precision <= sweep.precision
+        else:
+            is_alike &= self.sweep.repeats is not None and self.sweep.repeats >= (sweep.repeats or 0)
+        return "" if is_alike else f"run {self.run_id} measured with other options"
 
     def has_same_networks(self, sweep: Grid) -> bool:
         """Return whether the run had the networks of the new sweep with their factors, its compilers, and no others."""
@@ -143,6 +147,10 @@ class KnownRun:
     def measured(self, trial_ids: Sequence[str]) -> bool:
         """Return whether the run has a measurement of each of these."""
         return all(isinstance(self.records.get(trial_id), Measurement) for trial_id in trial_ids)
+
+
+def _takes_turns(sweep: Grid) -> bool:
+    return sweep.together and len(sweep.workloads) > 1
 
 
 def _is_certain(record: Record) -> bool:

@@ -178,6 +178,8 @@ def _list_option_changes(before: Mapping[str, Any], after: Mapping[str, Any]) ->
                 for factor, values in {**dict.fromkeys(levels), **new}.items()
                 if levels.get(factor) != values
             )
+        elif isinstance(new, bool):
+            yield f"{'+' if new else '-'} {name.replace('_', ' ')}"
         else:
             yield f"{'batch' if name == 'batch_sizes' else name.replace('_', ' ')} {_format(old)} → {_format(new)}"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from synthetic_records import build_network, build_record
 
 from ngbkit import options
@@ -252,6 +253,16 @@ def test_networks_that_took_turns_are_known_together() -> None:
     more = Sweep([*networks, build_network("third")], list(COMPILERS), [1], repeats=ROUNDS, together=True)
 
     assert (4, 0) == (len(find(sweep).records), len(find(more).records))
+
+
+def test_a_network_beside_an_earlier_one_is_measured_with_it() -> None:
+    """Networks that were measured one after the other are not known in turns; a single network takes none."""
+    measure(build_sweep())
+    single = build_sweep(together=True)
+    beside = evolve(single, workloads=(*single.workloads, build_network("other")))
+
+    assert 5 == len(find(single).records)
+    assert "run first measured its networks one after the other" in find(beside).text
 
 
 def test_a_race_is_known_as_a_whole() -> None:

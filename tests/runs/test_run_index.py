@@ -152,10 +152,13 @@ def test_the_changes_of_a_run_are_few_words(state_dir: Path) -> None:
         [1, 4],
         factors={"width": [64, 96]},
         repeats=9,
+        together=True,
     )
     pair = summarise_pair(state_dir, before, after, CELL.replace("64", "96\n    depth = 2"))
 
-    assert ["net: 2 lines", "+ openvino", "batch 1 → 1,4", "width 64 → 64,96", "repeats 5 → 9"] == list_changes(*pair)
+    changes = ["net: 2 lines", "+ openvino", "batch 1 → 1,4", "width 64 → 64,96", "repeats 5 → 9", "+ together"]
+
+    assert changes == list_changes(*pair)
     assert [] == list_changes(pair[0], pair[0])
     assert "blocks.ipynb: class Block(torch.nn.Module):" == pair[0].context.place
 

@@ -123,8 +123,11 @@ export default {
       const { vegaEmbed } = await library();
       if (charts.get(name)?.spec !== spec) return;
       const background = findBackground(root);
+      const scheme = getComputedStyle(root).colorScheme;
+      const dark = scheme === "dark" || (scheme === "light dark" && matchMedia("(prefers-color-scheme: dark)").matches);
+      const options = { actions: false, renderer: "svg", config: { background }, tooltip: { theme: dark ? "dark" : "light" } };
       // One picture with its title: the table has the same numbers for screen readers.
-      const result = await vegaEmbed(place, spec, { actions: false, renderer: "svg", config: { background } });
+      const result = await vegaEmbed(place, spec, options);
       place.querySelector("svg")?.setAttribute("aria-hidden", "true");
       place.setAttribute("role", "img");
       place.setAttribute("aria-label", title);

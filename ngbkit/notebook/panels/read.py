@@ -111,14 +111,16 @@ class ReadSection:
         labels = self._filter.labels
         problem = p(class_="hint")[self._problem] if self._problem else None
         self._page.show("table", fragment[self._table.render(rows, self._metric, labels), problem])
-        count = sum(not row.is_conclusive for row in rows)
-        self._page.show("inconclusive", self._render_inconclusive(count))
+        count, total = (sum(not row.is_conclusive for row in part) for part in (rows, self._rows))
+        self._page.show("inconclusive", self._render_inconclusive(count, total))
 
-    def _render_inconclusive(self, count: int) -> Node:
+    def _render_inconclusive(self, count: int, total: int) -> Node:
         if not count:
             return ""
         trial = "1 trial is" if count == 1 else f"{count} trials are"
-        again = button(type="button", data_click="settle")["Measure these again"]
+        # A run is settled whole, whatever the filters show of it.
+        text = "Measure these again" if count == total else f"Measure all {total} of the run again"
+        again = button(type="button", data_click="settle")[text]
         can_settle = self._run_id and self.settle is not None
         return div(class_="row")[span[f"{trial} {INCONCLUSIVE} (?)."], again if can_settle else None]
 

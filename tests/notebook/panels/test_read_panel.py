@@ -273,7 +273,11 @@ def test_what_is_not_conclusive_is_measured_again() -> None:
     page.act("sort", "status")
     page.act("settle")
 
-    assert "Measure these again" in page.parts["inconclusive"]
+    again = page.parts["inconclusive"]
+    page.act("filter-batch_size-0", False)
+
+    assert "Measure these again" in again
+    assert "Measure all 2 of the run again" in page.parts["inconclusive"]
     assert ["r1"] == runs
 
 
