@@ -106,7 +106,7 @@ html_show_copyright = False
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_title = settings["title"]
-suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missing", "ref.python"]
+suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missing", "ref.python", "toc.no_title"]
 """
 
 
