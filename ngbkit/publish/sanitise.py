@@ -86,16 +86,10 @@ def clean_html(html: str) -> tuple[str, list[str]]:
 def clean_markdown(text: str) -> tuple[str, list[str]]:
     """Return Markdown whose HTML is clean, and whose pictures of other servers are links, and what was removed."""
     removed: list[str] = []
-    for token in list_tokens(text):
-        if token.type == "image" and _is_elsewhere(address := str(token.attrs["src"])):
-            text = re.sub(rf"!(\[[^\]]*\]\(\s*<?{re.escape(address)})", r"\1", text)
-            removed.append(f"the picture {address}")
-        elif token.type in ("html_block", "html_inline") or token.info.startswith("{raw} html"):
-            cleaned, names = clean_html(token.content)
-            removed += names
-            if names:  # perhaps indented in a list, or in a quotation
-                lines = [re.escape(line.strip()) for line in token.content.strip().splitlines()]
-                text = re.sub(r"[ \t]*\n[ \t>]*".join(lines), cleaned.strip().replace("\\", r"\\"), text)
+    cleaned, names = _clean_tokens(text)
+    while cleaned != text:  # Markdown beside an element that is removed was a part of its block, and is none now
+        text, removed = cleaned, [*removed, *names]
+        cleaned, names = _clean_tokens(text)
     return text, removed
 
 
@@ -150,6 +144,22 @@ def check_pages(site: Path) -> None:
             raise UsageError(
                 f"invalid page {page.name}: got a request to {addresses[0]}; expected files of the site. Remove it."
             )
+
+
+def _clean_tokens(text: str) -> tuple[str, list[str]]:
+    """Clean each piece of HTML and each picture that Markdown has as it stands."""
+    removed: list[str] = []
+    for token in list_tokens(text):
+        if token.type == "image" and _is_elsewhere(address := str(token.attrs["src"])):
+            text = re.sub(rf"!(\[[^\]]*\]\(\s*<?{re.escape(address)})", r"\1", text)
+            removed.append(f"the picture {address}")
+        elif token.type in ("html_block", "html_inline") or token.info.startswith("{raw} html"):
+            cleaned, names = clean_html(token.content)
+            removed += names
+            if names:  # perhaps indented in a list, or in a quotation
+                lines = [re.escape(line.strip()) for line in token.content.strip().splitlines()]
+                text = re.sub(r"[ \t]*\n[ \t>]*".join(lines), cleaned.strip().replace("\\", r"\\"), text)
+    return text, removed
 
 
 def list_tokens(text: str) -> Iterator[Token]:

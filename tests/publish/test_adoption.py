@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from authored import SWEEP, build_notebook
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
+from ngbkit import registry
 from ngbkit.dataset import storage, synthetic
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
@@ -22,6 +24,7 @@ from ngbkit.publish.manifest import Manifest
 from ngbkit.runs import content_index
 from ngbkit.runs.content_index import MeasuredContent
 from ngbkit.runs.folders import build_metadata, load_dataset
+from ngbkit.runs.recordings import copy_run
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
@@ -132,3 +135,20 @@ def test_a_notebook_that_shows_a_later_run_replaces_the_recording(author: Author
     (line,) = later.adopt(notebook)
     assert earlier in line
     assert {sweep.id: run.name} == later.list_recorded()
+
+
+def test_a_run_of_other_packages_is_published_and_said(
+    author: Author, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence lists the packages that have changed since the run; none is said where none has."""
+    notebook = author(LINE, LINE)
+    (run,) = (state_dir / "runs").glob("2*")
+    adoption = Adoption.collect(notebook.parent / "data" / "recorded")
+    (summary,) = adoption.runs
+    copy_run(run, adoption.recordings / summary.sweep_id)
+    (sentence,) = adoption.describe([summary.sweep_id])
+    assert sentence.startswith(f"run {run.name} of ")
+    assert sentence.endswith("is published as measured (mine.ipynb).")
+    monkeypatch.setattr(registry, "find_version", {"numpy": "0.1"}.get)
+    (sentence,) = adoption.describe([summary.sweep_id])
+    assert re.search(r"Since then numpy \S+ is 0\.1: --re-run measures it again\.$", sentence)

@@ -76,6 +76,9 @@ def test_tables_figures_and_links_remain() -> None:
 
 def test_markdown_is_clean() -> None:
     """A picture of another server becomes a link, its HTML is cleaned in lists too, and code remains as it is."""
+    assert ("[x](//example.org/x.png)", ["iframe", "the picture //example.org/x.png"]) == clean_markdown(
+        "<iframe></iframe> ![x](//example.org/x.png)"
+    )
     text = (
         f"![a]({SERVER}/a.png) ![b](b.png) [c]({SERVER}) <img src='{SERVER}/d.png'> `<iframe src='{SERVER}'>`\n\n"
         f"- x\n\n  <iframe\n  src='{SERVER}/e'></iframe>\n\n```html\n<script src='{SERVER}/f.js'></script>\n```\n"
