@@ -98,16 +98,22 @@ class Adoption:
                 replaced = f"; it replaces that of run {recorded['id']}, measured earlier" if recorded else ""
                 yield f"{notebook.name}: run {run.id} is a recording{replaced}"
 
-    def open_runs(self, notebook: Path, folder: Path) -> None:
-        """Copy the recordings that cells of a notebook open, by a panel or by their id, to a folder of runs."""
+    def open_runs(self, notebook: Path, folder: Path) -> list[Path]:
+        """Copy the recordings that cells of a notebook open, by a panel or by their id, to a folder of runs.
+
+        Returns these recordings.
+        """
+        opened = []
         sources = [source for _, source, _ in _list_code(notebook)]
         panels = {_find_part(source) for source in sources if _PANEL.search(source)}
         for name, run_id in self.list_recorded().items():
             context = RunContext.load(self.recordings / name)
             is_panel = _list_parts(context.cell)[-1] in panels
             if is_panel or any(run_id in source for source in sources):
-                copy_run(self.recordings / name, folder / run_id)
+                opened.append(self.recordings / name)
+                copy_run(opened[-1], folder / run_id)
                 replace(context, notebook=str(notebook.absolute())).save(folder / run_id)
+        return opened
 
     def write(self, notebook: Path, target: Path) -> None:
         """Write the runs that the sweeps of a notebook may adopt: those that it shows, or the latest."""

@@ -49,7 +49,7 @@ class Executor:
         target = self.folder / notebook.name
         key_file = self.folder / f"{notebook.stem}.json"
         last = json.loads(key_file.read_text()) if key_file.is_file() and target.is_file() else {}
-        if last and last["key"] == self._hash_inputs(notebook, last["reads"]) and self.measure != "always":
+        if last.get("key") == self._hash_inputs(notebook, last.get("reads", ())) and self.measure != "always":
             return target, False
         self.folder.mkdir(parents=True, exist_ok=True)
         self.datasets.mkdir(parents=True, exist_ok=True)
@@ -63,12 +63,13 @@ class Executor:
             if self.measure != "never":
                 state = self.state
                 _make_measuring_state(state)
-            self.adoption.open_runs(notebook, options.make_private(state) / options.LAYOUT.runs)
+            opened = self.adoption.open_runs(notebook, options.make_private(state) / options.LAYOUT.runs)
             kernel.write_spec(Path(folder))
             self.adoption.write(notebook, Path(folder) / "runs.json")
             self._run_papermill(source, target, notebook, state)
             paths = (Path(folder) / "reads").read_text(errors="surrogateescape").splitlines()
-        reads = sorted(Path(path).relative_to(notebook.parent.absolute()).as_posix() for path in paths)
+        files = {path.absolute() for path in opened} | set(map(Path, paths))
+        reads = sorted(file.relative_to(notebook.parent.absolute()).as_posix() for file in files)
         with write_atomically(key_file) as temporary:
             temporary.write_text(json.dumps({"key": self._hash_inputs(notebook, reads), "reads": reads}))
         return target, True

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import nbformat
 import pytest
@@ -75,6 +76,7 @@ def test_the_run_of_a_cell_is_published(author: Author, cell: str, state_dir: Pa
     assert any(run.name in line for line in lines)
     assert hash_file(run / "journal.sqlite") == hash_file(recording / "journal.sqlite")
     assert RunContext(notebook="mine.ipynb", cell=text) == RunContext.load(recording)
+    assert f"notebooks/data/recorded/{recording.name}/run.json" in ZipFile(tmp_path / "site" / "archive.zip").namelist()
 
 
 def write_run(folder: Path, sweep: Grid, text: str, state: str, *, measured: bool) -> None:

@@ -11,7 +11,7 @@ from authored import build_notebook
 from nbformat.v4 import new_markdown_cell
 
 from ngbkit.errors import UsageError
-from ngbkit.publish import images, pages, site
+from ngbkit.publish import images, pages, sanitise, site
 from ngbkit.publish.config import SiteConfig
 
 
@@ -68,5 +68,6 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
     for source in (*sources, *texts):
         images.copy_images(source, folder)
     site.build(folder, tmp_path / "html")
+    sanitise.check_pages(tmp_path / "html")
 
     assert "Predictor.seconds" in (tmp_path / "html" / "api.html").read_text()

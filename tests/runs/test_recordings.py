@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,12 @@ from ngbkit import set_options
 from ngbkit.api import Sweep
 from ngbkit.errors import UsageError
 from ngbkit.runs import recordings
+from ngbkit.runs.folders import build_metadata
+from ngbkit.runs.run_context import RunContext
+from ngbkit.sweep.grid import Grid
+from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
+from ngbkit.workloads.content import hash_content
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
@@ -106,3 +112,34 @@ def test_recordings_beside_a_published_notebook_are_replayed(
     assert beside.find(sweep, again=True) is None
     assert beside.describe_lack(sweep).startswith("measured here again")
     assert "has no recording of this sweep" in beside.describe_lack(Sweep(mlp, batch_sizes=[3]))
+
+
+def test_a_sweep_adopts_its_earlier_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run becomes the recording, unless a module beside the notebook has other content than it measured."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "helper.py").write_text("WIDTH = 8\n")
+    source = "import helper\nimport torch\nmodel = torch.nn.Linear(helper.WIDTH, 2)\ninput_shape = (8,)"
+    sweep = Grid(workloads=cell.from_source(source))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps(build_metadata("run", sweep)))
+    (run / "journal.sqlite").write_bytes(b"journal")
+    RunContext(notebook="/home/a/mine.ipynb", cell="a cell", note="private").save(run)
+    digest = hash_content(sweep.workloads[0], [str(tmp_path)]).digest
+    entry = {"folder": str(run), "digests": {"model": digest}}
+    (tmp_path / "runs.json").write_text(json.dumps({f"{sweep.id}-4-trials": entry}))
+    monkeypatch.setenv(recordings.EARLIER, str(tmp_path / "runs.json"))
+    monkeypatch.setenv(recordings.MEASURE, "never")
+    (tmp_path / "helper.py").write_text("WIDTH = 16\n")
+    recorded = recordings.Recordings.from_environment()
+    assert recorded is not None
+    with pytest.raises(UsageError, match="has no recording"):
+        recorded.find(sweep, "4-trials")
+    (tmp_path / "helper.py").write_text("WIDTH = 8\n")
+    with pytest.raises(UsageError, match="has no recording"):
+        recorded.find(sweep)
+
+    recording = folder / f"{sweep.id}-4-trials"
+    assert recording == recorded.find(sweep, "4-trials")
+    assert b"journal" == (recording / "journal.sqlite").read_bytes()
+    assert RunContext(notebook="mine.ipynb", cell="a cell") == RunContext.load(recording)
