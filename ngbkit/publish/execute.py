@@ -68,8 +68,9 @@ class Executor:
             self.adoption.write(notebook, Path(folder) / "runs.json")
             self._run_papermill(source, target, notebook, state)
             paths = (Path(folder) / "reads").read_text(errors="surrogateescape").splitlines()
-        files = {path.absolute() for path in opened} | set(map(Path, paths))
-        reads = sorted(file.relative_to(notebook.parent.absolute()).as_posix() for file in files)
+        root = notebook.parent.resolve()
+        files = [file for file in {*(path.resolve() for path in opened), *map(Path, paths)} if root in file.parents]
+        reads = sorted(file.relative_to(root).as_posix() for file in files)
         with write_atomically(key_file) as temporary:
             temporary.write_text(json.dumps({"key": self._hash_inputs(notebook, reads), "reads": reads}))
         return target, True
@@ -87,10 +88,11 @@ class Executor:
             # JSON is YAML.
             command += ["--parameters_base64", b64encode(json.dumps(dict(parameters)).encode()).decode()]
         settings = {
-            FOLDER: str(self.adoption.recordings.absolute()),
+            # A process has no working folder with links, and notes what it reads without them.
+            FOLDER: str(self.adoption.recordings.resolve()),
             MEASURE: self.measure,
             EARLIER: str(source.with_name("runs.json")),
-            kernel.ROOT: str(notebook.parent.absolute()),
+            kernel.ROOT: str(notebook.parent.resolve()),
             kernel.LOG: str(source.with_name("reads")),
             "JUPYTER_PATH": os.pathsep.join(filter(None, [str(source.parent), os.environ.get("JUPYTER_PATH")])),
             # By which a panel finds its run.

@@ -96,13 +96,14 @@ def test_a_site_has_only_the_files_of_its_build(notebooks: Path, tmp_path: Path)
         cells = [new_markdown_cell(f"# The {name}\n\n{picture if name == 'second' else frame}"), new_code_cell(code)]
         nbformat.write(build_notebook(*cells), notebooks / f"{name}.ipynb")
     lines: list[str] = []
-    site = tmp_path / "site"
-    publish(notebooks, site)
+    site, link = tmp_path / "site", tmp_path / "link"
+    link.symlink_to(notebooks)
+    publish(link, site)
     assert (site / "second.html").is_file()
     assert 1 == len([*site.glob("_images/*.png")])
     (notebooks / "second.ipynb").unlink()
     write_files(site, "notebooks/private.ipynb", "secrets.json")
-    publish(notebooks, site, report=lines.append)
+    publish(link, site, report=lines.append)
     names = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     packed = set(zipfile.ZipFile(site / "archive.zip").namelist())
 
