@@ -79,8 +79,10 @@ def clean_html(html: str) -> tuple[str, list[str]]:
         link_rel=None,
     )
     cleaned = _STYLE.sub(lambda match: "" if _loads(match[1]) else match[0], cleaned)
-    removed = sorted(_count(html) - _count(cleaned))
-    return (cleaned, removed) if removed else (html, [])
+    before, after = _parse(html), _parse(cleaned)
+    if before.content == after.content:
+        return html, []
+    return cleaned, sorted(before.count() - after.count())
 
 
 def clean_markdown(text: str) -> tuple[str, list[str]]:
@@ -154,9 +156,11 @@ def _clean_tokens(text: str) -> tuple[str, list[str]]:
             text = re.sub(rf"!(\[[^\]]*\]\(\s*<?{re.escape(address)})", r"\1", text)
             removed.append(f"the picture {address}")
         elif token.type in ("html_block", "html_inline") or token.info.startswith("{raw} html"):
+            if _is_harmless(token.content):  # perhaps a part of a table, which alone is not valid
+                continue
             cleaned, names = clean_html(token.content)
             removed += names
-            if names:  # perhaps indented in a list, or in a quotation
+            if cleaned != token.content:  # perhaps indented in a list, or in a quotation
                 lines = [re.escape(line.strip()) for line in token.content.strip().splitlines()]
                 text = re.sub(r"[ \t]*\n[ \t>]*".join(lines), cleaned.strip().replace("\\", r"\\"), text)
     return text, removed
@@ -183,16 +187,29 @@ def _clean_output(output: dict[str, Any]) -> list[str]:
 
 
 class _Parser(HTMLParser):
-    """Collects the elements of a page, and their attributes."""
+    """Collects the elements of a page, their attributes, and its text."""
 
     def __init__(self) -> None:
         super().__init__()
         self.elements: list[str] = []
         self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """All that it collects."""
+        return self.elements, self.attributes, self.text
+
+    def count(self) -> Counter[str]:
+        """Count the elements and the attributes by name."""
+        return Counter([*self.elements, *(f"{name} of {tag}" for tag, name, _ in self.attributes)])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
 
 
 def _parse(html: str) -> _Parser:
@@ -202,10 +219,15 @@ def _parse(html: str) -> _Parser:
     return parser
 
 
-def _count(html: str) -> Counter[str]:
-    """Count the elements and the attributes of HTML by name."""
+def _is_harmless(html: str) -> bool:
+    """Return whether a piece of HTML, valid or not, has neither an element nor an attribute that would be removed."""
     parser = _parse(html)
-    return Counter([*parser.elements, *(f"{name} of {tag}" for tag, name, _ in parser.attributes)])
+    elements, attributes = ({name.lower() for name in names} for names in (_TAGS, _ATTRIBUTES))
+    return (
+        elements.issuperset(parser.elements)
+        and all(name in attributes or name.startswith((*_PREFIXES,)) for _, name, _ in parser.attributes)
+        and not list_requests(html)
+    )
 
 
 def _filter(tag: str, name: str, value: str) -> str | None:

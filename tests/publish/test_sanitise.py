@@ -59,6 +59,11 @@ def test_a_request_is_removed(html: str) -> None:
     assert cleaned.endswith("<p>after</p>")
 
 
+def test_an_element_that_only_browsers_see_is_clean() -> None:
+    """A browser reads an element within a style sheet of a picture, where other parsers read text."""
+    assert ("<svg><style></style></svg><img>", []) == clean_html(f'<svg><style><img src="{SERVER}/a"></style></svg>')
+
+
 def test_tables_figures_and_links_remain() -> None:
     """The HTML of datasets, tables and figures of ngbkit, links and pictures are byte for byte the same."""
     networks = cell.from_source("import torch\nmodel = torch.nn.Linear(8, 2)\ninput_shape = (8,)")
@@ -79,6 +84,8 @@ def test_markdown_is_clean() -> None:
     assert ("[x](//example.org/x.png)", ["iframe", "the picture //example.org/x.png"]) == clean_markdown(
         "<iframe></iframe> ![x](//example.org/x.png)"
     )
+    table = "<table class='a'>\n<tr>\n\n<td>*x*</td>\n\n</tr>\n</table>\n"
+    assert (table, []) == clean_markdown(table)
     text = (
         f"![a]({SERVER}/a.png) ![b](b.png) [c]({SERVER}) <img src='{SERVER}/d.png'> `<iframe src='{SERVER}'>`\n\n"
         f"- x\n\n  <iframe\n  src='{SERVER}/e'></iframe>\n\n```html\n<script src='{SERVER}/f.js'></script>\n```\n"
