@@ -61,6 +61,8 @@ def folder(tmp_path: Path, mlp_file: Path, few: ngbkit.predictor.Examples, monke
     shutil.copy(mlp_file, tmp_path / "notebooks" / "model.onnx")
     nbformat.write(_build_notebook(), tmp_path / "notebooks" / "01-small.ipynb")
     nbformat.write(_build_notebook(measures=False), tmp_path / "study.ipynb")
+    key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "id_ed25519")]
+    subprocess.run(key, check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(recordings.FOLDER, str(RECORDED))
     monkeypatch.setenv(recordings.MEASURE, os.environ.get(recordings.MEASURE, "never"))

@@ -25,7 +25,9 @@ def test_a_page_has_the_lines_of_its_version() -> None:
 def test_a_readme_says_how_to_verify_replay_and_cite() -> None:
     """The authors, the license and the notebooks of the site are in it."""
     citation = Citation.parse({"authors": ["A team"], "license": "MIT"})
-    text = write_readme(Manifest(title="A study", version="1.2", notebooks=("01-a",), figures=()), citation, REPOSITORY)
+    date = "2026-01-02T03:04:06+00:00"
+    manifest = Manifest(title="A study", version="1.2", date=date, notebooks=("01-a",), figures=())
+    text = write_readme(manifest, citation, REPOSITORY)
 
     assert text.startswith("# A study\n")
     assert "(https://mybinder.org/v2/gh/team/study/HEAD?urlpath=lab%2Ftree%2F)" in text
