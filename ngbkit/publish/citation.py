@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +50,13 @@ def _parse_each(parse: Callable[[Any], Any], value: Any) -> tuple[Any, ...]:
     return tuple(map(parse, value if isinstance(value, list) else [value]))
 
 
+def _parse_text(value: Any) -> str:
+    """Parse a text, also one that YAML reads as a number or a date; each of its paragraphs is a line."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, date)):
+        raise ValueError
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", str(value)))
+
+
 def _parse_author(value: Any) -> Author:
     if isinstance(value, str) and value.strip():
         return Author(name=value.strip(), is_person=False)
@@ -83,6 +92,12 @@ Authors = Annotated[
         "affiliation",
     ),
 ]
+Text = Annotated[str, Check(_parse_text, "a text")]
+_DETAILS: Mapping[str, Any] = {
+    **dict.fromkeys(("title", "abstract", "version", "date-released"), Text),
+    "doi": Annotated[str, text(r"10\.\d+/[^\s<>\"]+", "a DOI, 10.…/…")],
+    "url": _URL,
+}
 Licenses = Annotated[
     tuple[License, ...],
     Check(
@@ -94,10 +109,21 @@ Licenses = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """Whom to cite for a site, and on which terms others may use it; empty where nobody says so."""
+    """Whom and what to cite for a site, and on which terms others may use it; empty where nobody says so."""
 
     authors: tuple[Author, ...] = ()
     licenses: tuple[License, ...] = ()
+    title: str = ""
+    abstract: str = ""
+    version: str = ""
+    date: str = ""  # of the release: 2026-11-20
+    doi: str = ""
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        """The address of what is cited; empty without one."""
+        return f"https://doi.org/{self.doi}" if self.doi else self.url
 
     def overridden_by(self, other: Citation) -> Citation:
         """The citation with what another states in the place of its own."""
@@ -107,7 +133,7 @@ class Citation:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Citation:
-        """Parse the keys ``authors``, ``license`` and ``license-url``; the others are not looked at.
+        """Parse the authors, the licenses, and the texts of a reference; the other keys are not looked at.
 
         Raises
         ------
@@ -120,7 +146,12 @@ class Citation:
             # The page of a license that the id names, or of a license without an id.
             licenses = (License(name=licenses[0].name, url=url),) if len(licenses) == 1 else licenses
             licenses = licenses or (License(name=url, url=url),)
-        return cls(authors=authors, licenses=licenses)
+        details = {
+            name.removesuffix("-released"): validation.check(name, annotation, data[name])
+            for name, annotation in _DETAILS.items()
+            if data.get(name) is not None
+        }
+        return cls(authors=authors, licenses=licenses, **details)
 
     @classmethod
     def read(cls, file: Path) -> Citation:

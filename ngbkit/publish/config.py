@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ngbkit import validation
-from ngbkit.publish.citation import Authors, Citation, Licenses
+from ngbkit.publish.citation import Authors, Citation, Licenses, Text
 from ngbkit.user_text import parse_toml
 from ngbkit.validation import Line, text
 
@@ -16,19 +16,20 @@ FILE = "site.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
-    """The title, description and repository of a site, the modules of its API reference, its authors and licenses."""
+    """The title, the texts and the repository of a site, the modules of its API reference, its authors and licenses."""
 
-    title: Line = "Notebooks"
+    title: Line = ""  # default: that of CITATION.cff
     description: Line = ""
     repository: Annotated[str, text(r"(?:https://[^\s<>\"]+)?", "the address of a public repository, https://…")] = ""
+    abstract: Text = ""  # Markdown
     api: tuple[Line, ...] = ()
     authors: Authors = ()
     license: Licenses = ()
 
     @property
     def citation(self) -> Citation:
-        """The authors and the licenses that it states."""
-        return Citation(authors=self.authors, licenses=self.license)
+        """The authors, the licenses and the abstract that it states."""
+        return Citation(authors=self.authors, licenses=self.license, abstract=self.abstract)
 
     @classmethod
     def read(cls, file: Path) -> SiteConfig:

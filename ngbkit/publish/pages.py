@@ -13,6 +13,7 @@ from urllib.parse import quote
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.provenance import KEY, list_parts
 from ngbkit.publish import outputs
+from ngbkit.publish.findings import insert_summary
 from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
 from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
@@ -74,6 +75,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
             figures.append(figure)
             write_pictures(spec, static, figure.id)
             output["data"] = {"text/html": render_figure(figure, spec, code), "text/plain": figure.title}
+    insert_summary(notebook["cells"])
     notebook["metadata"] = {name: notebook["metadata"][name] for name in ("kernelspec", "language_info")}
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(notebook))
@@ -106,6 +108,8 @@ def render_figure(figure: SiteFigure, spec: dict[str, Any], code: str) -> str:
 
 def _render_provenance(figure: SiteFigure, code: str) -> str:
     """Render the details below a figure: its provenance, the code of its cell, and links to its files."""
+    from ngbkit.publish.rendering import highlight_code
+
     rows = "".join(
         f"<tr><th>{escape(label)}</th><td>{escape(value if isinstance(value, str) else json.dumps(value))}</td></tr>"
         for part in list_parts(figure.provenance)
@@ -117,7 +121,7 @@ def _render_provenance(figure: SiteFigure, code: str) -> str:
         folder, kind = file.rpartition("/")[0], file.rpartition(".")[2]
         links.append(f'<a href="{quote(file)}" download>{_LABELS[folder].get(kind, kind.upper())}</a>')
     anchors = " · ".join(links)
-    cell = f"<pre>{escape(code)}</pre>"
+    cell = highlight_code(code)
     summary = "<summary>Provenance and data</summary>"
     return f"<details>{summary}<table>{rows}</table>{cell}<p>{anchors}</p></details>"
 

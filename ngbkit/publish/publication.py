@@ -41,12 +41,15 @@ VERSIONS = ("altair", "ngbkit", "numpy", "pandas", "pillow", "pypdf", "vl-conver
 
 # Of the extra `publish`. A site is refused before its notebooks are executed, not after hours of measuring.
 _PACKAGES = {
+    "docutils": "docutils",
     "furo": "furo",
+    "ipython_pygments_lexers": "ipython-pygments-lexers",
     "markdown_it": "markdown-it-py",
     "myst_nb": "myst-nb",
     "nh3": "nh3",
     "packaging": "packaging",
     "papermill": "papermill",
+    "pygments": "pygments",
     "rocrate": "rocrate",
     "sphinx": "sphinx",
     "yaml": "pyyaml",
@@ -128,6 +131,7 @@ def publish(
     settings = config.SiteConfig.read(folder / config.FILE)
     metadata_files = _find_metadata_files(folder)
     credits = _read_citation(metadata_files, settings)
+    settings = replace(settings, title=settings.title or credits.title or "Notebooks")
     if not credits.licenses:
         report(_UNLICENSED)
     place = parse_path(out)
@@ -177,7 +181,7 @@ def publish(
         clean_texts.append(build / "clean" / text.name)
         for line in sanitise.clean_text(text, clean_texts[-1]):
             report(line)
-    site.write_sources(pages_folder, settings, page_files, clean_texts, datasets)
+    site.write_sources(pages_folder, settings, credits, page_files, clean_texts, figures, datasets)
     copies = [copy for source in (*sources, *texts) for copy in images.copy_images(source, pages_folder)]
     build_files = [
         *(*page_files, *copies, *(file.with_suffix(".figures.json") for file in page_files)),

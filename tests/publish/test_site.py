@@ -12,6 +12,7 @@ from nbformat.v4 import new_markdown_cell
 
 from ngbkit.errors import UsageError
 from ngbkit.publish import images, pages, sanitise, site
+from ngbkit.publish.citation import Citation
 from ngbkit.publish.config import SiteConfig
 
 
@@ -64,7 +65,7 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
     names = [folder / notebook.name for notebook in sources]
     for notebook, page in zip(sources, names, strict=True):
         pages.write_page(notebook, page, folder / "_static" / "figures")
-    site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), names, texts, {})
+    site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), Citation(), names, texts, (), {})
     for source in (*sources, *texts):
         images.copy_images(source, folder)
     site.build(folder, tmp_path / "html")

@@ -1,0 +1,55 @@
+// Draws the charts from their specifications in the colours and the width of the page; without scripts the page shows
+// pictures.
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+const narrow = window.matchMedia("(max-width: 46em)");
+const figures = Array.from(document.querySelectorAll("figure.ngb-figure"), (figure) => {
+  const alive = document.createElement("div");
+  alive.className = "ngb-drawing";
+  const picture = figure.querySelector(".ngb-picture");
+  picture.before(alive);
+  const spec = JSON.parse(figure.querySelector(".ngb-spec").textContent);
+  return { figure, alive, picture, spec };
+});
+
+// One panel a row, as wide as the page less its axis; the legend and the lines of text fit as well.
+function stack(spec, width) {
+  const { hconcat, columns, ...rest } = spec;
+  const changed = { ...rest, ...(columns && { columns: 1 }) };
+  if (hconcat) changed.vconcat = hconcat;
+  for (const name of ["vconcat", "concat"]) {
+    if (changed[name]) changed[name] = changed[name].map((part) => stack(part, width));
+  }
+  if (changed.spec) changed.spec = stack(changed.spec, width);
+  if (typeof changed.width === "number" || changed.width === "container") changed.width = Math.max(120, width - 90);
+  if (changed.title?.subtitle) changed.title = { ...changed.title, ...wrap(changed.title, width) };
+  return changed;
+}
+
+// Breaks lines at spaces; a letter of the title is about 8 pixels wide, one of the subtitle 5.5.
+function wrap({ text, subtitle }, width) {
+  const fill = (lines, pixels) => [lines].flat().flatMap((line) => {
+    const letters = Math.floor(width / pixels);
+    return line.match(new RegExp(`.{1,${letters}}(?:\\s+|$)|\\S+`, "g")) ?? [line];
+  });
+  return { text: fill(text, 8), subtitle: fill(subtitle, 5.5) };
+}
+
+function draw({ figure, alive, picture, spec }) {
+  const chosen = document.body.dataset.theme;
+  const dark = chosen === "dark" || (chosen !== "light" && system.matches);
+  const config = { background: getComputedStyle(document.body).backgroundColor };
+  if (narrow.matches) config.legend = { orient: "bottom", columns: 2 };
+  const options = { actions: false, renderer: "svg", config, ...(dark && { theme: "dark" }) };
+  window.vegaEmbed(alive, narrow.matches ? stack(spec, figure.clientWidth) : spec, options).then(
+    () => {
+      picture.hidden = true;
+      figure.classList.add("ngb-alive");
+    },
+    (error) => { alive.remove(); console.error(figure.id, error); },
+  );
+}
+
+const drawAll = () => figures.forEach(draw);
+drawAll();
+for (const query of [system, narrow]) query.addEventListener("change", drawAll);
+new MutationObserver(drawAll).observe(document.body, { attributeFilter: ["data-theme"] });
