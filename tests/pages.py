@@ -28,11 +28,13 @@ def render_metrics() -> str:
     """The page of all metrics."""
     head = (
         "# Metrics\n\n"
-        "Every metric, as `ds.ngb.speedup?` explains it. T(b) is the throughput of a compiler at batch size b, in "
-        "samples per second; S(b) is its speed-up. Each is a method of `ds.ngb`, takes `ci=0.95` for an interval, and "
+        "Every metric, as `ds.ngb.speedup?` explains it. $T_c(b)$ is the throughput of the compiler $c$ at batch "
+        "size $b$ in samples per second, $t_c(b)$ its median latency, $S_c(b)$ its speed-up, $C_c$ its compile time, "
+        "$d$ the depth, $w$ the width. Each is a method of `ds.ngb`, takes `ci=0.95` for an interval, and "
         'is a table of `ds.ngb.table("speedup")` and of `ngbkit show --figure speedup` unless it needs arguments. '
         "A package adds one by an entry point: [a metric is one record](extending.md).\n\n"
-        "| call | metric | | relative to | unit | chart, frames |\n| --- | --- | --- | --- | --- | --- |\n"
+        "| call | metric | | formula | relative to | unit | chart, frames |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n"
     )
     return head + "".join(map(_render_metric, load_metrics().values()))
 
@@ -48,6 +50,7 @@ def _render_metric(metric: Metric) -> str:
         f"`ds.ngb.{metric.name}({arguments})`",
         metric.describe(**dict.fromkeys(required, "")),
         metric.meaning,
+        f"${metric.formula}$" if metric.formula else "",
         " and ".join(REFERENCES[dim] for dim in metric.relative_to),
         metric.unit_suffix.strip(" ()"),
         "; ".join(places),

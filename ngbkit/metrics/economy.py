@@ -52,6 +52,7 @@ BREAK_EVEN = Metric(
     name="break_even",
     long_name="calls after which compiling has paid off, with a {cache} cache",
     meaning="extra compile seconds over the seconds that a call saves",
+    formula=r"\frac{C_c - C_{\mathrm{identity}}}{t_{\mathrm{identity}} - t_c}",
     notes=f"The seconds saved are latency_{BASELINE} (1 - 1 / speed-up), with the speed-up paired round by round. The "
     "result is inf where a call saves nothing and compiling took longer, or where a call takes longer; 0 where "
     "neither compiling nor a call takes longer. Compile times have one sample: an interval is of the seconds saved "

@@ -63,6 +63,8 @@ class Metric:
         their values.
     meaning
         A sentence on how to read it.
+    formula
+        In LaTeX, for the page of metrics.
     notes
         Further paragraphs of its docstring.
     relative_to
@@ -95,6 +97,7 @@ class Metric:
     unit_symbol: str = ""
     long_name: str
     meaning: str
+    formula: str = ""
     notes: str = ""
     relative_to: tuple[str, ...] = ()
     compute: Callable[..., xr.DataArray]

@@ -54,7 +54,7 @@ def render_formula(text: str, *, block: bool = False) -> str:
         # docutils knows only the environments within a formula.
         formula = str(tex2mathml(_ENVIRONMENT.sub(r"\1aligned}", text)))
         return formula.replace("<math ", '<math display="block" ', 1) if block else formula
-    except (SyntaxError, ValueError):  # of docutils 0.21, of 0.22
+    except ValueError:
         tag = "pre" if block else "code"
         return f"<{tag}>{escape(text)}</{tag}>"
 

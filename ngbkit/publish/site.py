@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 from ngbkit.errors import NgbkitError
@@ -17,6 +17,7 @@ from ngbkit.publish import front
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.config import SiteConfig
 from ngbkit.publish.downloads import write_dataset
+from ngbkit.publish.instructions import render_replay
 from ngbkit.publish.manifest import DATASETS, SiteFigure
 from ngbkit.workloads.subprocesses import build_arguments
 
@@ -86,7 +87,11 @@ def write_sources(
         bundle = load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
         # In a scope of its own: the bundle and Sphinx's scripts share some names.
         (static / "vega.js").write_text(f"(() => {{\n{bundle}\n}})();\n")
-    context = {"notebooks": [page.stem for page in pages], "licenses": list(map(asdict, citation.licenses))}
+    context = {
+        "notebooks": [page.stem for page in pages],
+        "licenses": list(map(asdict, citation.licenses)),
+        "replay": render_replay(metadata.version("ngbkit")),
+    }
     _write(folder / "site.json", json.dumps({"title": config.title, "context": context}))
     _write(folder / "conf.py", _CONF)
     for text in texts:

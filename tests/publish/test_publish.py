@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import nbformat
 import numpy as np
 import pytest
+from accessible import find_violations
 from authored import SWEEP, build_notebook
 from lab import limit_ms
 from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -38,6 +39,8 @@ from ngbkit.runs import recordings
 from ngbkit.runs.selfcheck import store
 
 _GROUND = "getComputedStyle(document.body).backgroundColor"
+_FITS = "[...document.querySelectorAll('figure.ngb-alive svg.marks')].filter(figure => \
+figure.getBoundingClientRect().width <= 390).length === 2"
 _HAS_GROUND = f"[...document.querySelectorAll('figure.ngb-alive svg.marks')].filter(figure => \
 figure.style.backgroundColor === {_GROUND}).length === 2"
 
@@ -78,6 +81,9 @@ def test_a_site_is_complete(site: Path) -> None:
     assert json.dumps(manifest.figures[0].provenance) in picture.replace("&quot;", '"')
     assert "What was measured" in (site / "01-first.html").read_text()
     assert "profiles" in (site / "api.html").read_text()
+    front = (site / "index.html").read_text()
+    assert 'src="_static/figures/01-first-throughput-1.svg"' in front
+    assert "A team (n.d.). A small study." in front
     with zipfile.ZipFile(site / "archive.zip") as archive:
         graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
         names = {entity["@id"] for entity in graph if entity.get("@type") == "File"}
@@ -152,9 +158,14 @@ def test_figures_in_a_browser(browser: Browser, served: str, scripts: bool) -> N
         page.wait_for_selector("[id='01-first-throughput-1'].ngb-alive svg")
         page.wait_for_function("document.querySelectorAll('figure.ngb-alive').length === 2")
         assert 0 == page.locator(".ngb-picture:visible").count()
-        # A figure that is wider than the page scrolls within the page.
-        page.set_viewport_size({"width": 360, "height": 640})
+        assert [] == find_violations(page, "body")
+        # A phone shows one panel a row.
+        page.set_viewport_size({"width": 390, "height": 640})
+        page.wait_for_function(_FITS)
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        page.goto(f"{served}index.html")
+        page.get_by_role("link", name=re.compile(r"archive\.zip, [\d.]+ MB")).wait_for()
+        assert [] == find_violations(page, "body")
     else:
         assert 2 == page.locator(".ngb-picture svg:visible, .ngb-picture img:visible").count()
     context.close()

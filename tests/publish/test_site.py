@@ -72,3 +72,5 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
     sanitise.check_pages(tmp_path / "html")
 
     assert "Predictor.seconds" in (tmp_path / "html" / "api.html").read_text()
+    assert "<mfrac>" in (tmp_path / "html" / "metrics.html").read_text()
+    assert "Run it yourself" in (tmp_path / "html" / "03-paper.html").read_text()

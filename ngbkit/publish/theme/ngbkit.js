@@ -37,16 +37,38 @@ function wrap({ text, subtitle }, width) {
 function draw({ figure, alive, picture, spec }) {
   const chosen = document.body.dataset.theme;
   const dark = chosen === "dark" || (chosen !== "light" && system.matches);
-  const config = { background: getComputedStyle(document.body).backgroundColor };
+  // A screen reader gets the title, as from the picture, and not each mark.
+  const config = { aria: false, background: getComputedStyle(document.body).backgroundColor };
   if (narrow.matches) config.legend = { orient: "bottom", columns: 2 };
   const options = { actions: false, renderer: "svg", config, ...(dark && { theme: "dark" }) };
   window.vegaEmbed(alive, narrow.matches ? stack(spec, figure.clientWidth) : spec, options).then(
     () => {
       picture.hidden = true;
       figure.classList.add("ngb-alive");
+      alive.setAttribute("role", "img");
+      alive.setAttribute("aria-label", [spec.title?.text ?? spec.title ?? "a chart"].flat().join(" "));
     },
     (error) => { alive.remove(); console.error(figure.id, error); },
   );
+}
+
+// A keyboard scrolls only what it can focus.
+const boxes = document.querySelectorAll("div.cell_output, .highlight pre, .ngb-rerun pre, figure.ngb-figure, div.math");
+function focusBoxes() {
+  for (const box of boxes) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+new ResizeObserver(focusBoxes).observe(document.body);
+
+// Only a server knows the size of the archive, which contains neither this page nor its own size.
+const archive = document.querySelector(".ngb-downloads a[href$='archive.zip']");
+if (archive && window.location.protocol.startsWith("http")) {
+  window.fetch(archive.href, { method: "HEAD" }).then((answer) => {
+    const bytes = Number(answer.headers.get("Content-Length"));
+    if (answer.ok && bytes) archive.append(`, ${(bytes / 1e6).toFixed(1)} MB`);
+  }, () => {});
 }
 
 const drawAll = () => figures.forEach(draw);
