@@ -37,14 +37,15 @@ function wrap({ text, subtitle }, width) {
 function draw({ figure, alive, picture, spec }) {
   const chosen = document.body.dataset.theme;
   const dark = chosen === "dark" || (chosen !== "light" && system.matches);
-  // A screen reader gets the title, as from the picture, and not each mark.
-  const config = { aria: false, background: getComputedStyle(document.body).backgroundColor };
+  const config = { background: getComputedStyle(document.body).backgroundColor };
   if (narrow.matches) config.legend = { orient: "bottom", columns: 2 };
   const options = { actions: false, renderer: "svg", config, ...(dark && { theme: "dark" }) };
   window.vegaEmbed(alive, narrow.matches ? stack(spec, figure.clientWidth) : spec, options).then(
     () => {
       picture.hidden = true;
       figure.classList.add("ngb-alive");
+      // A screen reader reads the title, as of the picture, and not each mark.
+      alive.querySelector("svg").setAttribute("aria-hidden", "true");
       alive.setAttribute("role", "img");
       alive.setAttribute("aria-label", [spec.title?.text ?? spec.title ?? "a chart"].flat().join(" "));
     },
