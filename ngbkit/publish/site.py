@@ -43,7 +43,7 @@ autodoc_member_order = "bysource"
 autosummary_generate = False
 napoleon_google_docstring = False
 html_theme = "furo"
-templates_path = ["_templates"]
+templates_path = [settings["templates"]]
 html_context = settings["context"]
 html_static_path = ["_static"]
 html_css_files = ["ngbkit.css"]
@@ -80,9 +80,6 @@ def write_sources(
     static.mkdir(parents=True, exist_ok=True)
     for name in ("ngbkit.js", "ngbkit.css", "favicon.svg"):
         _write(static / name, (_THEME / name).read_text())
-    templates = folder / "_templates"
-    templates.mkdir(exist_ok=True)
-    _write(templates / "page.html", (_THEME / "page.html").read_text())
     if not (static / "vega.js").is_file():
         bundle = load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
         # In a scope of its own: the bundle and Sphinx's scripts share some names.
@@ -92,7 +89,7 @@ def write_sources(
         "licenses": list(map(asdict, citation.licenses)),
         "replay": render_replay(metadata.version("ngbkit")),
     }
-    _write(folder / "site.json", json.dumps({"title": config.title, "context": context}))
+    _write(folder / "site.json", json.dumps({"title": config.title, "templates": str(_THEME), "context": context}))
     _write(folder / "conf.py", _CONF)
     for text in texts:
         _write(folder / text.name, text.read_text())
