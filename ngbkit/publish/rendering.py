@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ENVIRONMENT = re.compile(r"(\\(?:begin|end)\{)(?:align|equation|gather|split)\*?\}")
 
 
-class CellLexer(IPython3Lexer):
+class CellLexer(IPython3Lexer):  # type: ignore[misc]  # has no types
     """Python with magics, also below a magic of ngbkit that takes a cell."""
 
     name = "IPython cell"
@@ -70,7 +70,7 @@ def guess_language(code: str) -> str:
     return "ipython3"
 
 
-class _LanguageGuess(Transform):
+class _LanguageGuess(Transform):  # type: ignore[misc]  # has no types
     """Names the language of indented code of Markdown, which has none."""
 
     default_priority = 100
