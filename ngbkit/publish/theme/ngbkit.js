@@ -39,7 +39,8 @@ function draw({ figure, alive, picture, spec }) {
   const dark = chosen === "dark" || (chosen !== "light" && system.matches);
   const config = { background: getComputedStyle(document.body).backgroundColor };
   if (narrow.matches) config.legend = { orient: "bottom", columns: 2 };
-  const options = { actions: false, renderer: "svg", config, ...(dark && { theme: "dark" }) };
+  const darkness = { theme: "dark", tooltip: { theme: "dark" } };
+  const options = { actions: false, renderer: "svg", config, ...(dark && darkness) };
   window.vegaEmbed(alive, narrow.matches ? stack(spec, figure.clientWidth) : spec, options).then(
     () => {
       picture.hidden = true;
