@@ -41,7 +41,7 @@ COMMAND = Command(
         ),
         argument("--per network|all", "one choice for each network, or one of all"),
         argument("--contended", "count samples that other work slowed, too"),
-        argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png or .pdf"),
+        argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png, .pdf or .tex"),
     ),
     run=choose,
     needs=CLIENT_SIDE,

@@ -71,7 +71,7 @@ COMMAND = Command(
         argument("--all", "every trial, and not only those that changed"),
         argument(
             "--figure FILE",
-            "write the two runs as a figure: .html, .svg, .png or .pdf; without a file, a notebook displays it",
+            "write the two runs as a figure: .html, .svg, .png, .pdf or .tex; without a file, a notebook displays it",
             nargs="?",
             const="",
             completes="path",

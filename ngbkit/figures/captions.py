@@ -60,8 +60,19 @@ def build_title(
         *(_describe_times(data, frame) if absolute else []),
     ]
     heads = textwrap.wrap(text, _TITLE_LETTERS)
-    subtitle = [part for line in lines for part in textwrap.wrap(line, _SUBTITLE_LETTERS, break_on_hyphens=False)]
+    subtitle = [part for line in lines for part in wrap(line, _SUBTITLE_LETTERS)]
     return alt.TitleParams(heads if len(heads) > 1 else text, subtitle=subtitle, fontSize=16, offset=16)
+
+
+def wrap(text: str, letters: int) -> list[str]:
+    """Wrap a remark at so many letters; a line that the next one continues ends with a space."""
+    *others, last = textwrap.wrap(text, letters, break_on_hyphens=False) or [""]
+    return [*(f"{line} " for line in others), last]
+
+
+def unwrap(lines: str | Sequence[str]) -> list[str]:
+    """Join the lines of `wrap` to remarks again."""
+    return (lines if isinstance(lines, str) else "\n".join(lines)).replace(" \n", " ").split("\n")
 
 
 def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
-from ngbkit.figures import layout, pictures, theme
+from ngbkit.figures import latex, layout, pictures, theme
 from ngbkit.figures.composition import build_spec
 
 if TYPE_CHECKING:
     import altair as alt
 
-SUFFIXES = (".html", *pictures.KINDS)
+SUFFIXES = (".html", *pictures.KINDS, ".tex")
+_WITH_WIDTH = (*pictures.KINDS, ".tex")
+
+# The width of a column of a paper with two.
+_COLUMN_MM = 88.0
 
 # Vega's dark theme has the background of the page.
 _DRAWING = """\
@@ -42,7 +46,7 @@ def save(
     """Write a chart in the format of the suffix of `path`, one of `SUFFIXES`; an existing file is replaced.
 
     A page embeds its scripts, so that it opens without a network. A picture embeds its provenance; that of a
-    composition (``alt.hconcat(a, b)``) embeds the provenance of its parts.
+    composition (``alt.hconcat(a, b)``) embeds the provenance of its parts. LaTeX is written with a PDF beside it.
 
     Parameters
     ----------
@@ -51,8 +55,9 @@ def save(
     path
         The file to write.
     width
-        The width of the picture in millimetres, such as 88 for a column of a paper with two, and 180 for both. A
-        figure that is too wide has fewer panels a row, and its legend below. Default: as drawn, at 96 pixels an inch.
+        The width of the picture in millimetres, such as 88 for a column of a paper with two, and 180 for both. Its
+        text is 8 points high then, its title is left to the caption, and panels share axes. Default: as drawn, at 96
+        pixels an inch; 88 for LaTeX.
     dpi
         The pixels an inch of a PNG. Default: 300 with a `width`, otherwise 192.
 
@@ -60,25 +65,39 @@ def save(
     ------
     UsageError
         The suffix is invalid, or the file cannot be written; `width` or `dpi` is out of range or does not apply to
-        the format; or the text would be too small to read at `width`.
+        the format; or the figure does not fit a page at `width`.
     MissingDependencyError
         vl-convert, Pillow or pypdf is not installed.
     """
     target = check_target(path, overwrite=True)
     if target.suffix not in SUFFIXES:
         raise UsageError(f"invalid file name {target.name!r}; expected {', '.join(SUFFIXES)}. Change its suffix.")
-    if width is not None and target.suffix not in pictures.KINDS:
-        raise UsageError(
-            f"a page fills its window: {target.name!r} takes no width. Save a {', '.join(pictures.KINDS)}."
-        )
+    if width is not None and target.suffix not in _WITH_WIDTH:
+        raise UsageError(f"a page fills its window: {target.name!r} takes no width. Save a {', '.join(_WITH_WIDTH)}.")
     if dpi is not None and target.suffix != ".png":
         raise UsageError(f"only pixels have a density: {target.name!r} takes no dpi. Save a .png, or leave out dpi.")
-    spec = build_spec(chart)
-    if width is not None:
-        spec = layout.fit(spec, layout.check_width(width))
     density = None if dpi is None else layout.check_dpi(dpi)
-    write_whole(target, _render(spec, target.suffix, width, density))
+    spec = build_spec(chart)
+    if target.suffix == ".tex":
+        for suffix, content in render_paper(spec, target.stem, _COLUMN_MM if width is None else width).items():
+            write_whole(target.with_suffix(suffix), content)
+        return target
+    fitted = spec if width is None else layout.fit(spec, layout.check_width(width))
+    write_whole(target, _render(fitted, target.suffix, width, density))
     return target
+
+
+def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, bytes]:
+    """Render a specification as PDF, a width in millimetres wide, and as LaTeX that includes it as ``stem.pdf``.
+
+    Raises
+    ------
+    UsageError
+        The figure does not fit a page at that width.
+    """
+    pdf = pictures.render(layout.fit(spec, layout.check_width(width)), [".pdf"], width=width)
+    text = latex.build_figure(latex.build_caption(spec), f"{stem}.pdf", width)
+    return {**pdf, ".tex": text.encode()}
 
 
 def _render(spec: dict[str, Any], suffix: str, width: float | None, dpi: float | None) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ngbkit.errors import MissingDependencyError
 from ngbkit.figures.provenance import KEY
+from ngbkit.figures.slimming import slim
 
 KINDS = (".svg", ".png", ".pdf")
 """The suffixes of the formats of a picture."""
@@ -35,7 +36,8 @@ def render(
     SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF.
     """
     converter = load_converter()
-    svg = str(converter.vegalite_to_svg(spec))
+    # usvg refuses groups as deep as vega's of many nested views.
+    svg = slim(str(converter.vegalite_to_svg(spec)), get_title(spec))
     density = dpi or (_DPI if width is None else _DPI_OF_PAPER)
     scale, in_mm, in_points = 1.0, svg, svg
     if width is not None:
@@ -60,7 +62,7 @@ def render(
 
 def get_title(spec: Mapping[str, Any]) -> str:
     """The title of a figure, in one line; ``a chart`` without one."""
-    title = spec.get("title") or "a chart"
+    title = spec.get("title") or spec.get("description") or "a chart"
     text = title.get("text", "") if isinstance(title, Mapping) else title
     return text if isinstance(text, str) else " ".join(text)
 
@@ -112,8 +114,6 @@ def _embed_in_png(png: bytes, metadata: str, dpi: float) -> bytes:
 
 
 def _embed_in_pdf(pdf: bytes, metadata: str, title: str) -> bytes:
-    if not metadata:
-        return pdf
     library, logger = _import_library("pypdf", "pypdf"), logging.getLogger("pypdf")
     # pypdf warns of a count in the trailer that vl-convert writes too low, and corrects it.
     level = logger.level
@@ -122,7 +122,7 @@ def _embed_in_pdf(pdf: bytes, metadata: str, title: str) -> bytes:
         writer = library.PdfWriter(clone_from=_sort_objects(library.PdfWriter(clone_from=BytesIO(pdf))))
     finally:
         logger.setLevel(level)
-    writer.add_metadata({"/Title": title, f"/{KEY}": metadata})
+    writer.add_metadata({"/Title": title, **({f"/{KEY}": metadata} if metadata else {})})
     writer.compress_identical_objects()
     for page in writer.pages:
         page.compress_content_streams()

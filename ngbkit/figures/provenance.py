@@ -24,6 +24,11 @@ DATASETS = "NGBKIT_DATASETS"
 """The environment variable with the folder that archives the datasets of figures by their hash, while the notebooks of
 a publication are executed."""
 
+# The distributions that run networks, of those of an environment.
+_LIBRARIES = (
+    *("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "apache-tvm", "tensorrt", "iree-base-compiler"),
+    "executorch",
+)
 _Arguments = ParamSpec("_Arguments")
 _Chart = TypeVar("_Chart")
 
@@ -33,7 +38,8 @@ def traced(figure: Callable[_Arguments, _Chart]) -> Callable[_Arguments, _Chart]
 
     The keys are ``figure`` and ``arguments``, the call that drew it; ``dataset``, the hash of the data
     (`ngbkit.dataset.dataset_hash`); ``run_id``; ``sweep`` and ``environments``, hashes of the sweep and its devices;
-    ``measured_with`` and ``drawn_with``, versions of ngbkit; and ``commit``, if ngbkit ran from a checkout.
+    ``machines``, the devices in words; ``measured_with`` and ``drawn_with``, versions of ngbkit; and ``commit``, if
+    ngbkit ran from a checkout.
     """
 
     @wraps(figure)
@@ -69,11 +75,22 @@ def build_provenance(figure: str, arguments: dict[str, Any], data: Any) -> dict[
         "run_id": attrs.get("run_id", ""),
         "sweep": hash_json(json.loads(attrs.get("sweep") or "null")),
         "environments": hash_json(environments),
+        "machines": {label: _describe_machine(device) for label, device in environments.items()},
         "measured_with": attrs.get("ngbkit_version", ""),
         "commit": ", ".join(commits),
         "drawn_with": metadata.version("ngbkit"),
         **({"drawn_at": _find_commit()} if _find_commit() else {}),
     }
+
+
+def _describe_machine(device: Mapping[str, Any]) -> str:
+    """Describe a device by its chip, its accelerator, its cores, and the versions of its libraries."""
+    gpu = device.get("gpu") or {}
+    facts = [device.get("chip"), gpu.get("name")]
+    facts += [f"{device['cores_usable']} cores"] if device.get("cores_usable") else []
+    packages = device.get("packages") or {}
+    facts += [f"{name} {packages[name]}" for name in packages if name in _LIBRARIES]
+    return ", ".join(fact for fact in facts if fact)
 
 
 def merge(provenances: Sequence[dict[str, Any]]) -> dict[str, Any]:

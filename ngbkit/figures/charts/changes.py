@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import TYPE_CHECKING
 
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.figures import lines, marks
+from ngbkit.figures import captions, lines, marks
 from ngbkit.metrics.comparison import NOT_CHECKED, NOT_CONCLUSIVE, SAME
 from ngbkit.user_text import format_value
 
@@ -76,7 +75,7 @@ def changes(comparison: TabulatedComparison) -> alt.LayerChart:
         str(comparison),
         *comparison.list_notes(),
     ]
-    subtitle = [part for remark in remarks for part in textwrap.wrap(remark, _LETTERS)]
+    subtitle = [part for remark in remarks for part in captions.wrap(remark, _LETTERS)]
     heading = alt.TitleParams(comparison.title, subtitle=subtitle, fontSize=16, offset=16)
     return lines.finish(chart, heading)
 

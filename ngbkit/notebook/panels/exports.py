@@ -43,13 +43,18 @@ PICTURES: Mapping[str, Picture] = {
     "SVG": Picture(suffix=".svg", mime="image/svg+xml"),
     "PDF 88 mm": Picture(suffix=".pdf", mime="application/pdf", width=88),
     "PDF 180 mm": Picture(suffix=".pdf", mime="application/pdf", width=180),
+    "LaTeX 88 mm": Picture(suffix=".tex", mime="text/x-tex", width=88),
+    "LaTeX 180 mm": Picture(suffix=".tex", mime="text/x-tex", width=180),
 }
 KINDS = (*PICTURES, "CSV", "NetCDF")
 """The files, by the text of their buttons."""
 
 
 def export_figure(kind: str, name: str, figure: str, draw: Callable[[], Any]) -> Export:
-    """Write a figure of the dataset in a variable as one of `PICTURES`; `draw` draws it."""
+    """Write a figure of the dataset in a variable as one of `PICTURES`; `draw` draws it.
+
+    LaTeX includes the PDF of the same width, which is a file of its own.
+    """
     picture = PICTURES[kind]
     size = "" if picture.width is None else f"-{picture.width:g}mm"
     target = _name_file(f"{name}-{figure}{size}{picture.suffix}")

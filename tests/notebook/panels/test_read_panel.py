@@ -287,6 +287,7 @@ def test_what_is_not_conclusive_is_measured_again() -> None:
         ("PNG", "mine-speedup.png", b"\x89PNG"),
         ("SVG", "mine-speedup.svg", b"<svg"),
         ("PDF 88 mm", "mine-speedup-88mm.pdf", b"%PDF"),
+        ("LaTeX 88 mm", "mine-speedup-88mm.tex", b"% Written by ngbkit"),
         ("CSV", "mine-trials.csv", b"workload,"),
         ("NetCDF", "mine.nc", b"\x89HDF"),
     ],

@@ -1,0 +1,96 @@
+"""Writes a figure as LaTeX: the picture, and a caption with its uncertainty, disturbances, versions and data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ngbkit.figures import captions, panels, pictures
+from ngbkit.figures.provenance import KEY, list_datasets, list_parts
+
+COLUMN_MM = 100.0
+"""A wider figure spans both columns of a page."""
+
+# pdfLaTeX has all other letters of Latin-1 and punctuation.
+_ESCAPES = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "·": r"\ensuremath{\cdot}",
+    "≥": r"\ensuremath{\geq}",
+    "≤": r"\ensuremath{\leq}",
+    "≈": r"\ensuremath{\approx}",
+    "→": r"\ensuremath{\rightarrow}",
+    "−": r"\ensuremath{-}",
+    "µ": r"\ensuremath{\mu}",
+    "μ": r"\ensuremath{\mu}",
+    "…": r"\dots{}",
+    "–": "--",
+    "—": "---",
+}
+
+
+def escape(text: str) -> str:
+    """Escape a text for LaTeX; a long name may break after an underscore."""
+    escaped = "".join(_ESCAPES.get(letter, letter) for letter in text)
+    return escaped.replace(r"\textquotedbl{}", "''").replace(r"\_", r"\_\allowbreak{}")
+
+
+def build_caption(spec: dict[str, Any]) -> str:
+    """Build the caption of a figure as plain text.
+
+    It has the title and the remarks of the figure, the machines and libraries that measured, the versions of ngbkit,
+    and the hash of the data.
+    """
+    titles = [part for part in panels.walk(spec) if panels.is_titled(part)] or [spec]
+    remarks = [remark for part in titles for remark in captions.unwrap(_read_subtitle(part))]
+    provenance = spec.get("usermeta", {}).get(KEY, {})
+    sentences = [*map(pictures.get_title, titles), *remarks, *_describe_origin(provenance)]
+    sentences = [text.replace(" · ", ", ") for text in dict.fromkeys(sentences) if text]
+    return " ".join(f"{text[0].upper()}{text[1:]}".rstrip(".") + "." for text in sentences)
+
+
+def _read_subtitle(spec: Mapping[str, Any]) -> str | list[str]:
+    title = spec.get("title")
+    lines: str | list[str] = (title.get("subtitle") if isinstance(title, Mapping) else None) or []
+    return lines
+
+
+def _describe_origin(provenance: Mapping[str, Any]) -> list[str]:
+    parts = list_parts(provenance)
+    machines = {label: text for part in parts for label, text in part.get("machines", {}).items()}
+    versions = dict.fromkeys(part["measured_with"] for part in parts if part.get("measured_with"))
+    commits = dict.fromkeys(part["commit"] for part in parts if part.get("commit"))
+    measured = [f"measured with ngbkit {', '.join(versions)}"] if versions else []
+    if measured and commits:
+        measured = [f"{measured[0]} at commit {', '.join(commits)}"]
+    digests = list_datasets(provenance)
+    return [
+        *(f"device {label}: {text}" for label, text in machines.items()),
+        *measured,
+        *([f"data: {', '.join(digests)}"] if digests else []),
+    ]
+
+
+def build_figure(caption: str, picture: str, width: float) -> str:
+    r"""Build the LaTeX of a figure: a picture of a width in millimetres, with its caption as plain text.
+
+    It needs the package ``graphicx``. Its label is ``fig:`` and the name of the picture.
+    """
+    stem = re.sub(r"[^A-Za-z0-9.:-]+", "-", picture.rpartition("/")[2].rpartition(".")[0])
+    environment = "figure" if width <= COLUMN_MM else "figure*"
+    return (
+        "% Written by ngbkit. The preamble needs \\usepackage{graphicx}.\n"
+        f"\\begin{{{environment}}}\n  \\centering\n"
+        f"  \\includegraphics[width={width:g}mm]{{{picture}}}\n"
+        f"  \\caption{{{escape(caption)}}}\n  \\label{{fig:{stem}}}\n"
+        f"\\end{{{environment}}}\n"
+    )
