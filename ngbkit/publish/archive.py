@@ -37,6 +37,7 @@ _KINDS = {
     ".ipynb": "application/x-ipynb+json",
     ".md": "text/markdown",
     ".nc": "application/x-netcdf",
+    ".tex": "text/x-tex",
     "": "text/plain",  # LICENSE
 }
 

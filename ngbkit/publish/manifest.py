@@ -89,11 +89,12 @@ class SiteFigure:
     provenance: _Provenance  # see `ngbkit.figures.provenance`; empty for a figure that ngbkit did not draw
     datasets: dict[str, _Name]  # the stem of the files of each of its datasets, by hash
     title: str
+    paper: tuple[str, ...] = ()  # the ends of the names of its files for a paper
 
     def list_files(self) -> list[str]:
-        """List its pictures, its specification and the files of its datasets, as paths within the site."""
+        """List its pictures, also for a paper, its specification and its datasets, as paths of the site."""
         return [
-            *(f"{FIGURES}/{self.id}{kind}" for kind in _FIGURE_KINDS),
+            *(f"{FIGURES}/{self.id}{kind}" for kind in (*_FIGURE_KINDS, *self.paper)),
             *(f"{DATASETS}/{stem}{kind}" for stem in self.datasets.values() for kind in _DATASET_KINDS),
         ]
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ngbkit.errors import UsageError
 from ngbkit.figures import pictures, renderer
+from ngbkit.figures.files import render_paper
 from ngbkit.figures.provenance import KEY, list_parts
 from ngbkit.publish import outputs
 from ngbkit.publish.findings import insert_summary
@@ -28,10 +31,17 @@ _ROWS = {
     "run_id": "run",
     "sweep": "sweep",
     "environments": "environments",
+    "machines": "machines",
     "measured_with": "measured with ngbkit",
     "commit": "at commit",
     "drawn_with": "drawn with ngbkit",
     "drawn_at": "at commit (drawing)",
+}
+_WIDTHS_MM = (88, 180)
+_PAPER = {
+    f"-{width}mm{suffix}": f"{label} {width} mm"
+    for width in _WIDTHS_MM
+    for suffix, label in ((".pdf", "PDF"), (".tex", "LaTeX"))
 }
 _LABELS = {
     FIGURES: {"json": "Vega-Lite"},
@@ -72,8 +82,8 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
                 datasets=names.name_datasets(provenance, code),
                 title=pictures.get_title(spec),
             )
+            figure = replace(figure, paper=write_pictures(spec, static, figure.id))
             figures.append(figure)
-            write_pictures(spec, static, figure.id)
             output["data"] = {"text/html": render_figure(figure, spec, code), "text/plain": figure.title}
     insert_summary(notebook["cells"])
     notebook["metadata"] = {name: notebook["metadata"][name] for name in ("kernelspec", "language_info")}
@@ -83,17 +93,33 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
     return figures
 
 
-def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> None:
-    """Write a figure's specification, and the figure as SVG, PNG and PDF, unless they are up to date."""
+def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> tuple[str, ...]:
+    """Write a figure's specification, the figure as SVG, PNG and PDF, and its files for a paper, unless up to date.
+
+    Returns the ends of the names of the files for a paper; a figure that does not fit a page has none.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.json"
     text = json.dumps(spec, sort_keys=True)
     complete = all((folder / f"{name}{kind}").is_file() for kind in pictures.KINDS)
-    if complete and file.is_file() and file.read_text() == text:
-        return
-    for kind, content in pictures.render(spec).items():
-        (folder / f"{name}{kind}").write_bytes(content)
-    file.write_text(text)
+    if not (complete and file.is_file() and file.read_text() == text):
+        for kind, content in (pictures.render(spec) | _render_paper(spec, folder, name)).items():
+            (folder / f"{name}{kind}").write_bytes(content)
+        file.write_text(text)
+    return tuple(end for end in _PAPER if (folder / f"{name}{end}").is_file())
+
+
+def _render_paper(spec: dict[str, Any], folder: Path, name: str) -> dict[str, bytes]:
+    """Render a figure for each width of a column that it fits, and delete its older files."""
+    files: dict[str, bytes] = {}
+    for width in _WIDTHS_MM:
+        end = f"-{width}mm"
+        with suppress(UsageError):
+            rendered = render_paper(spec, f"{name}{end}", width)
+            files |= {f"{end}{suffix}": content for suffix, content in rendered.items()}
+    for end in _PAPER:
+        (folder / f"{name}{end}").unlink(missing_ok=True)
+    return files
 
 
 def render_figure(figure: SiteFigure, spec: dict[str, Any], code: str) -> str:
@@ -119,7 +145,9 @@ def _render_provenance(figure: SiteFigure, code: str) -> str:
     links = []
     for file in figure.list_files():
         folder, kind = file.rpartition("/")[0], file.rpartition(".")[2]
-        links.append(f'<a href="{quote(file)}" download>{_LABELS[folder].get(kind, kind.upper())}</a>')
+        paper = _PAPER.get(file.removeprefix(f"{FIGURES}/{figure.id}"))
+        label = paper or _LABELS[folder].get(kind, kind.upper())
+        links.append(f'<a href="{quote(file)}" download>{label}</a>')
     anchors = " · ".join(links)
     cell = highlight_code(code)
     summary = "<summary>Provenance and data</summary>"
