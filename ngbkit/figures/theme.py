@@ -29,6 +29,19 @@ OTHERS = ("#AA4499", "#661100", "#6699CC", "#117733", "#DDCC77", "#CC6677", "#88
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (12, 4), (1, 4), (12, 3, 1, 3))
 """A compiler with another release or other options has the same colour and another dash."""
 
+# Of compilers and of networks, by their colours: two whose colours a colour-blind reader or a grey print confuses
+# differ in their dash (tests/figures/test_vision.py).
+_FIRST_DASHES = {
+    "inductor": 1,
+    "tvm": 2,
+    "tensorrt": 2,
+    "aotinductor": 3,
+    "iree": 1,
+    "executorch": 3,
+    "tensorrt-rtx": 1,
+}
+_NETWORK_DASHES = (0, 0, 1, 0, 1, 1)
+
 STATUS_SHAPES = {
     "failed": "cross",
     "timeout": "triangle-up",
@@ -98,12 +111,12 @@ def assign_colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def assign_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
-    """Assign a dash to each label of a compiler: a solid line to the first label of each."""
+    """Assign a dash to each label of a compiler, the compiler's own to the first label of each."""
     counts: Counter[str] = Counter()
     dashes: dict[str, list[int]] = {}
     for label in labels:
         name = _strip_options(label)
-        dashes[label] = list(DASHES[counts[name] % len(DASHES)])
+        dashes[label] = list(DASHES[(_FIRST_DASHES.get(name, 0) + counts[name]) % len(DASHES)])
         counts[name] += 1
     return dashes
 
@@ -114,8 +127,12 @@ def assign_network_colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def assign_network_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
-    """Assign a dash to each network: another one whenever the colours repeat."""
-    return {label: list(DASHES[i // len(_NETWORKS) % len(DASHES)]) for i, label in enumerate(labels)}
+    """Assign a dash to each network: that of its colour, and another one whenever the colours repeat."""
+    dashes = {}
+    for number, label in enumerate(labels):
+        cycle, colour = divmod(number, len(_NETWORKS))
+        dashes[label] = list(DASHES[(_NETWORK_DASHES[colour] + 2 * cycle) % len(DASHES)])
+    return dashes
 
 
 def choose_ink(background: str) -> str:
