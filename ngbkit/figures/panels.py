@@ -15,21 +15,27 @@ PX = 8 * 96 / 72
 SMALL_PX = 7 * 96 / 72
 """The size of the smallest text, 7 points, in pixels."""
 
-# The mean width of a letter over the size of its font.
 LETTER = 0.53
-_BOLD = 0.6
-# The axis of a panel with the space beside it, and the space around a legend's symbol, in pixels.
+"""The mean width of a letter over the size of its font."""
+
 AXIS = 45.0
+"""The width of the axis of a panel with its title, in pixels."""
+
 GAP = 14.0
 """The least space between two panels, in pixels."""
 
-_SPACING, _LEAST_HEIGHT, _COMPACT_HEIGHT, _MOST_HEIGHT, _MOST_STEP, _WRAPPED_STEP = 8, 54.0, 42.0, 220.0, 18.0, 27.0
-_COMPACT_STEP = 13.0
+_BOLD, _SPACING = 0.6, 8
+# In pixels: the heights of panels, and the steps of names, also of those on two lines.
+_LEAST_HEIGHT, _COMPACT_HEIGHT, _MOST_HEIGHT = 54.0, 42.0, 220.0
+_MOST_STEP, _COMPACT_STEP, _WRAPPED_STEP = 18.0, 13.0, 27.0
 # A figure of few panels is about so high, and a panel so high for its width.
 _USUAL_HEIGHT, _RATIO = 400.0, 0.62
+
 _GRIDS = ("hconcat", "vconcat", "concat")
-_LEGENDS = ("color", "fill", "shape", "strokeDash", "opacity", "size")
+_SPACED = {"bounds": "full", "align": "each", "spacing": _SPACING}
 _TOP = ("$schema", "config", "usermeta", "datasets", "background", "padding", "autosize", "description", "params")
+# A part of a name, with the separator after it.
+_TOKEN = re.compile(r"[^ _/,·-]*[ _/,·-]+|[^ _/,·-]+$")
 
 
 def count_columns(spec: dict[str, Any]) -> int:
@@ -41,7 +47,7 @@ def count_columns(spec: dict[str, Any]) -> int:
     for kind in _GRIDS:
         if kind in spec:
             counts = [count_columns(part) for part in spec[kind]]
-            columns = {"hconcat": len(counts), "vconcat": 1}.get(kind) or int(spec.get("columns", len(counts)))
+            columns = _read_columns(spec, kind)
             return max(sum(counts[start : start + columns]) for start in range(0, len(counts), columns))
     return 1
 
@@ -51,9 +57,15 @@ def count_rows(spec: dict[str, Any]) -> int:
     for kind in _GRIDS:
         if kind in spec:
             counts = [count_rows(part) for part in spec[kind]]
-            columns = {"hconcat": len(counts), "vconcat": 1}.get(kind) or int(spec.get("columns", len(counts)))
+            columns = _read_columns(spec, kind)
             return sum(max(counts[start : start + columns]) for start in range(0, len(counts), columns))
     return 1
+
+
+def _read_columns(spec: dict[str, Any], kind: str) -> int:
+    """Read the number of parts side by side of a grid."""
+    count = len(spec[kind])
+    return {"hconcat": count, "vconcat": 1}.get(kind) or int(spec.get("columns", count))
 
 
 def arrange(spec: dict[str, Any], columns: int, width: float, *, spread: bool = False) -> dict[str, Any]:
@@ -102,10 +114,9 @@ def _arrange(spec: dict[str, Any], columns: int, width: float, spread: bool) -> 
         return _expand(spec, columns, width, spread)
     for kind in _GRIDS:
         if kind in spec:
+            most = _read_columns(spec, kind)
             parts = [_arrange(part, columns, width, spread) for part in spec.pop(kind)]
-            widest = max(map(count_columns, parts))
-            most = {"hconcat": len(parts), "vconcat": 1}.get(kind) or int(spec.pop("columns", len(parts)))
-            most = max(1, min(most, columns // widest))
+            most = max(1, min(most, columns // max(map(count_columns, parts))))
             _share_titles(parts, most)
             return {**spec, "concat": parts, "columns": most, **_SPACED}
     return spec
@@ -120,11 +131,6 @@ def _share_titles(parts: Sequence[dict[str, Any]], columns: int) -> None:
             _remove_title(view, "x")
 
 
-# A part of a name, with the separator after it.
-_TOKEN = re.compile(r"[^ _/,·-]*[ _/,·-]+|[^ _/,·-]+$")
-_SPACED = {"bounds": "full", "align": "each", "spacing": _SPACING}
-
-
 def _list_panels(spec: dict[str, Any]) -> list[Any]:
     """List the panels of a faceted specification; none if only the data have them, or if they are a table."""
     facet = spec["facet"]
@@ -136,7 +142,7 @@ def _list_panels(spec: dict[str, Any]) -> list[Any]:
 def _expand(spec: dict[str, Any], columns: int, width: float, spread: bool) -> dict[str, Any]:
     """Expand a faceted specification to one with a part per panel, so that only outer panels have axes."""
     panels = _list_panels(spec)
-    if not panels:
+    if not panels or "layer" not in spec["spec"]:
         return {**spec, "columns": min(columns, int(spec.get("columns", columns)))} if "columns" in spec else spec
     facet, body = spec["facet"], spec["spec"]
     field = facet.get("field") or facet["column"]["field"]
@@ -152,8 +158,7 @@ def _expand(spec: dict[str, Any], columns: int, width: float, spread: bool) -> d
         for axis, is_outer in (("x", number + columns >= len(panels)), ("y", number % columns == 0)):
             if shares[axis] and not is_outer:
                 _hide_labels(part, axis)
-        if len(panels) > 1:
-            part["layer"].append(_draw_title(str(panel), width / columns - AXIS))
+        part["layer"].append(_draw_title(str(panel), width / columns - AXIS))
         parts.append(part)
     scales = {axis: "shared" if shares[axis] and not _fix_domain(parts, axis) else "independent" for axis in "xy"}
     grid: dict[str, Any] = {"concat": parts, "columns": columns, **_SPACED, "resolve": {"scale": scales}}
