@@ -31,11 +31,11 @@ _PAPER = r"""\documentclass[10pt,twocolumn,a4paper]{article}
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     data = ngbkit.load(ROOT / "notebooks" / "data" / "compilers.nc")
-    networks = list(dict.fromkeys(data["workload"].values))[:4]
+    networks = ["resnet18", "deit3_small_patch16_224", "swin_s3_tiny_224"]
     compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino", "tvm"]
-    chart = figures.throughput(data, workload=networks, compiler=compilers)
-    figures.save(chart, OUT / "column.tex", width=88)
-    figures.save(figures.speedup(data, compiler=compilers), OUT / "page.tex", width=180)
+    selection = {"workload": networks, "compiler": compilers}
+    figures.save(figures.throughput(data, **selection), OUT / "column.tex", width=88)
+    figures.save(figures.speedup(data, **selection), OUT / "page.tex", width=180)
     (OUT / "paper.tex").write_text(_PAPER % (2 * _TEXT, 12 * _TEXT, 12 * _TEXT))
     for _ in range(2):
         subprocess.run(["pdflatex", "-halt-on-error", "-interaction=batchmode", "paper.tex"], cwd=OUT, check=True)
