@@ -1,10 +1,13 @@
 """Publishes notebooks as a site whose figures others can verify and reproduce.
 
-notebook -> recordings of the runs that its cells made (adoption.py) -> executed notebook (execute.py, kernel.py)
-         -> HTML that requests nothing (sanitise.py) -> page with its figures (pages.py) -> site by Sphinx (site.py)
-         -> manifest (manifest.py), archive (archive.py), and the folder of the site (target.py)
-         -> verification (checking.py, by the checks of checks/)
-archive -> unpacked (unpacking.py) -> executed again (replaying.py), or measured again and judged (remeasurement.py)
+Files, in the order of the data::
+
+    notebook -> recordings of the runs that its cells made (adoption.py) -> executed notebook (execute.py, kernel.py)
+             -> HTML that requests nothing (sanitise.py) -> page with its figures (pages.py, findings.py)
+             -> front page (front.py) -> site by Sphinx (site.py, rendering.py, theme/)
+             -> manifest (manifest.py), archive (archive.py), and the folder of the site (target.py)
+             -> verification (checking.py, by the checks of checks/)
+    archive -> unpacked (unpacking.py) -> executed again (replaying.py), or measured again and judged (remeasurement.py)
 """
 
 from __future__ import annotations

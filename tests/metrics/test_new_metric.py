@@ -138,6 +138,6 @@ def test_the_help_of_a_command_names_it(name: str, flag: str) -> None:
 
 def test_its_page_has_a_line_on_it() -> None:
     """The page of metrics is written from the records."""
-    line = "| `ds.ngb.milliseconds()` | time of one sample | a thousand over the throughput |  | ms | `ds.ngb.plot.mill"
+    line = "| `ds.ngb.milliseconds()` | time of one sample | a thousand over the throughput |  |  | ms | `ds.ngb.plot.m"
 
     assert line in pages.render_metrics()
