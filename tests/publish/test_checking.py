@@ -181,12 +181,12 @@ def test_each_alteration_is_found(name: str, copy: Path) -> None:
 
 
 def test_an_alteration_fails_the_command(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command names the file and the cell that differ, and exits with 1."""
+    """The command names the file that differs, and exits with 1."""
     ALTERATIONS["CSV"][2](copy)
 
-    assert 1 == cli.main(["verify", str(copy)])
-    output = capsys.readouterr().out
-    assert re.search(r"line 2, \w+: got '9", output)
+    assert 1 == cli.main(["verify", str(copy), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert {".csv"} == {Path(row["file"]).suffix for row in report["findings"] if row["check"] == "files"}
 
 
 def test_every_dataset_of_a_composition_is_checked(copy: Path) -> None:
