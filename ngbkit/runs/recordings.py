@@ -78,7 +78,8 @@ class Recordings:
         # A script, or a notebook of which the front end says nothing, has the recordings of the working folder.
         is_located = notebook.endswith(".ipynb") and Path(notebook).is_absolute()
         place = Path(notebook).parent if is_located else Path()
-        is_published = (place.absolute().parent / MANIFEST).is_file() and (place / BESIDE).is_dir()
+        # Relative, since the working folder may have been removed.
+        is_published = (place / ".." / MANIFEST).is_file() and (place / BESIDE).is_dir()
         if measure == "never" or (is_published and measure == "missing"):
             return cls(folder=place / BESIDE, measure=measure, records=False, is_default=not text)
         return None
