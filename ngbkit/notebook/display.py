@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands import streams
 from ngbkit.commands.shell import MOST_ROWS, choose_figures, point_to_failures
 from ngbkit.errors import translate_commands
-from ngbkit.metrics import verdict
 from ngbkit.notebook.live_table import LiveTable
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_known, list_warnings
 from ngbkit.runs.time_left import format_duration
@@ -58,6 +57,8 @@ class Snapshot:
     table: str = ""  # its table so far, as HTML
 
     def _repr_html_(self) -> str:
+        from ngbkit.metrics import verdict  # NumPy is not imported with the extension
+
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'

@@ -22,8 +22,9 @@ MEASURED = "gallery-deployment-phase"
 
 
 def list_files(folder: Path) -> set[Path]:
-    """The files of a folder, without those that Python caches."""
-    return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    """The files of a folder, without those that Python caches, and the cell of a sweep that is recorded again."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {path for path in files if path.name != "context.json"}
 
 
 def test_there_are_notebooks() -> None:
