@@ -30,7 +30,7 @@ from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
-from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
 from ngbkit.publish.sources import copy_sources, describe_data, join_names
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.runs.recordings import Measure
@@ -155,45 +155,12 @@ def publish(
         measure=measure,
         parameters=parameters or {},
     )
-    pages_folder = build / "sources"
-    executed, figures, page_files = [], [], []
-    for source in sources:
-        report(f"executing {source.name}")
-        before = adoption.list_recorded()
-        for line in adoption.adopt(source) if measure != "always" else ():
-            report(line)
-        notebook, is_new = executor.execute(source)
-        for line in adoption.describe(adoption.list_recorded().keys() - before.keys()):
-            report(f"{source.name}: {line}")
-        if is_new:
-            executed.append(source.stem)
-        page_files.append(pages_folder / source.name)
-        clean = build / "clean" / source.name
-        for line in sanitise.clean_notebook(notebook, clean):
-            report(line)
-        figures += pages.write_page(clean, page_files[-1], pages_folder / FIGURES)
+    executed, figures = _write_pages(sources, executor, build, report)
     report("building the site")
-    page_statements, others = statements.collect(page_files, figures)
-    stem_names = [*(figure.datasets for figure in figures), *(statement.datasets for statement in page_statements)]
-    datasets = {stem: build / "datasets" / f"{digest}.nc" for stems in stem_names for digest, stem in stems.items()}
-    clean_texts = []
-    for text in texts:
-        clean_texts.append(build / "clean" / text.name)
-        for line in sanitise.clean_text(text, clean_texts[-1]):
-            report(line)
-    site.write_sources(pages_folder, settings, credits, page_files, clean_texts, figures, datasets)
-    copies = [copy for source in (*sources, *texts) for copy in images.copy_images(source, pages_folder)]
-    build_files = [
-        *(*page_files, *copies, *(file.with_suffix(".figures.json") for file in page_files)),
-        *(pages_folder / name for name in (*site.list_names(settings), *(text.name for text in texts))),
-        *(pages_folder / name for figure in figures for name in figure.list_files()),
-        *(pages_folder / name for statement in page_statements for name in statement.list_files()),
-    ]
-    if prune_sources(pages_folder, build_files):  # Sphinx would keep their pages
-        for name in ("html", "doctrees"):
-            shutil.rmtree(build / name, ignore_errors=True)
-    # myst-nb writes copies of the notebooks beside the html folder.
-    site.build(pages_folder, build / "html")
+    page_statements, others = statements.collect([build / "sources" / source.name for source in sources], figures)
+    content: list[SiteFigure | SiteStatement] = [*figures, *page_statements]
+    datasets = {stem: build / "datasets" / f"{digest}.nc" for item in content for digest, stem in item.datasets.items()}
+    _build_html(sources, texts, settings, credits, content, datasets, build, report)
     stage(build / "html", target)
     sanitise.check_pages(target)
     copied = {
@@ -214,16 +181,78 @@ def publish(
         others=others,
         versions={package: metadata.version(package) for package in VERSIONS},
     )
+    _complete(target, manifest, credits, settings, sign)
+    size = sum(path.stat().st_size for path in list_files(target))
+    if foreign := replace_site(target, place):
+        report(f"left in {place}, and not in the archive: {join_names(foreign)}")
+    return Published(site=place, executed=tuple(executed), figures=len(figures), bytes=size)
+
+
+def _write_pages(
+    sources: Sequence[Path], executor: Executor, build: Path, report: Callable[[str], None]
+) -> tuple[list[str], list[SiteFigure]]:
+    """Execute notebooks and write their pages; return the stems of those that had changed, and all figures."""
+    executed, figures, adoption = [], [], executor.adoption
+    for source in sources:
+        report(f"executing {source.name}")
+        before = adoption.list_recorded()
+        for line in adoption.adopt(source) if executor.measure != "always" else ():
+            report(line)
+        notebook, is_new = executor.execute(source)
+        for line in adoption.describe(adoption.list_recorded().keys() - before.keys()):
+            report(f"{source.name}: {line}")
+        if is_new:
+            executed.append(source.stem)
+        clean = build / "clean" / source.name
+        for line in sanitise.clean_notebook(notebook, clean):
+            report(line)
+        figures += pages.write_page(clean, build / "sources" / source.name, build / "sources" / FIGURES)
+    return executed, figures
+
+
+def _build_html(
+    sources: Sequence[Path],
+    texts: Sequence[Path],
+    settings: config.SiteConfig,
+    credits: Citation,
+    content: Sequence[SiteFigure | SiteStatement],
+    datasets: Mapping[str, Path],
+    build: Path,
+    report: Callable[[str], None],
+) -> None:
+    """Write the sources of the site beside its pages, remove those of earlier builds, and build the HTML."""
+    folder = build / "sources"
+    page_files = [folder / source.name for source in sources]
+    clean_texts = []
+    for text in texts:
+        clean_texts.append(build / "clean" / text.name)
+        for line in sanitise.clean_text(text, clean_texts[-1]):
+            report(line)
+    figures = [item for item in content if isinstance(item, SiteFigure)]
+    site.write_sources(folder, settings, credits, page_files, clean_texts, figures, datasets)
+    copies = [copy for source in (*sources, *texts) for copy in images.copy_images(source, folder)]
+    build_files = [
+        *(*page_files, *copies, *(file.with_suffix(".figures.json") for file in page_files)),
+        *(folder / name for name in (*site.list_names(settings), *(text.name for text in texts))),
+        *(folder / name for item in content for name in item.list_files()),
+    ]
+    if prune_sources(folder, build_files):  # Sphinx would keep their pages
+        for name in ("html", "doctrees"):
+            shutil.rmtree(build / name, ignore_errors=True)
+    # myst-nb writes copies of the notebooks beside the html folder.
+    site.build(folder, build / "html")
+
+
+def _complete(
+    target: Path, manifest: Manifest, credits: Citation, settings: config.SiteConfig, sign: str | Path | None
+) -> None:
+    """Add what describes a site: README, metadata, the manifest with the hashes of all files, signature, archive."""
     (target / README).write_text(write_readme(manifest, credits, settings.repository), encoding="utf-8")
     archive.write_metadata(target, manifest, credits)
     replace(manifest, files={name: hash_sha256(target / name) for name in list_names(target)}).write(target)
     if sign is not None:
         signing.sign(target, parse_path(sign))
     archive.write_archive(target, manifest, target / archive.ARCHIVE)
-    size = sum(path.stat().st_size for path in list_files(target))
-    if foreign := replace_site(target, place):
-        report(f"left in {place}, and not in the archive: {join_names(foreign)}")
-    return Published(site=place, executed=tuple(executed), figures=len(figures), bytes=size)
 
 
 def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Path], list[Path]]:

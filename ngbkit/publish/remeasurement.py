@@ -116,9 +116,9 @@ def write_report(
         table = Texts(header=texts.header, cells=texts.cells, marked={FAILS}).to_html()
         parts.append(f"<h2>{escape(name)}</h2>{table if rows else '<p>It has no speed-up.</p>'}")
     parts.append("".join(f"<p><small>{escape(note)}</small></p>" for note in notes))
-    style = "body { font-family: sans-serif; margin: 2rem; color-scheme: light dark; }"
+    # The scheme of the root is that of the page's ground.
+    style = ":root { color-scheme: light dark; } body { font-family: sans-serif; margin: 2rem; }"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
-    head += f"<style>{style}</style>"
     target = folder.root / REPORT
     with write_atomically(target) as draft:
         draft.write_text(
