@@ -6,6 +6,7 @@ in the specification beside the picture, from which a notebook draws; a picture 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from xml.etree import ElementTree
@@ -26,6 +27,7 @@ _DEFAULTS = {
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "cx", "cy", "r", "font-size")
 _LONG = re.compile(r"(\d+\.\d{2})\d+")
 _ZEROS = re.compile(r"\.(?:0+|(\d*[1-9])0+)(?!\d)")
+_GRADIENT = re.compile(r"\bgradient_\d+\b")
 _NOWHERE = "translate(0,0)"
 _GROUP, _TEXT = f"{{{_SVG}}}g", f"{{{_SVG}}}text"
 _SHAPES = tuple(f"{{{_SVG}}}{name}" for name in ("path", "rect", "line", "circle"))
@@ -41,7 +43,18 @@ def slim(picture: str, title: str) -> str:
         _hoist(root, name)
     root.set("role", "img")
     root.set("aria-label", title)
-    return ElementTree.tostring(root, encoding="unicode")
+    return _rename(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _rename(picture: str) -> str:
+    """Name gradients by the content: vega counts those of all pictures that a process draws."""
+    names = {name: f"gradient-{number}" for number, name in enumerate(dict.fromkeys(_GRADIENT.findall(picture)))}
+    if not names:
+        return picture
+    picture = _GRADIENT.sub(lambda match: names[match[0]], picture)
+    # A page may have another picture with such names.
+    digest = hashlib.blake2b(picture.encode(), digest_size=4).hexdigest()
+    return picture.replace("gradient-", f"gradient-{digest}-")
 
 
 def _prune(element: ElementTree.Element) -> None:

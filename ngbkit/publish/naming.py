@@ -38,10 +38,16 @@ class NotebookNames:
         if len(set(variables)) == 1:
             variables = variables[:1] * len(parts)
         elif len(variables) != len(parts):
-            variables = [part.get("run_id") or "data" for part in parts]
+            variables = [_name_runs(part.get("run_id", "")) for part in parts]
         digests = [part.get("dataset") for part in parts]
         for variable, digest in zip(variables, digests, strict=True):
             if digest and digest not in self._datasets:
                 name = re.sub(r"[^\w.-]+", "-", f"{self._prefix}-{variable}-{digest[:8]}")
                 self._datasets[digest] = name if name not in self._datasets.values() else f"{name}{digest[8:]}"
         return {digest: self._datasets[digest] for digest in digests if digest}
+
+
+def _name_runs(run_ids: str) -> str:
+    """Name the run of a dataset, or the number of those that it merges: the name of a file has 255 bytes."""
+    runs = run_ids.split(", ")
+    return (runs[0] or "data") if len(runs) == 1 else f"{len(runs)}-runs"

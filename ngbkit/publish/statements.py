@@ -11,6 +11,7 @@ from typing import Any
 
 from ngbkit.figures.statements import ATTRIBUTE
 from ngbkit.publish.manifest import SiteFigure, SiteStatement
+from ngbkit.publish.naming import NotebookNames
 
 _MARK = re.compile(rf'<div {ATTRIBUTE}="([^"]*)">')
 _FIGURE = '<figure class="ngb-figure"'
@@ -22,14 +23,15 @@ def collect(pages: Iterable[Path], figures: Iterable[SiteFigure]) -> tuple[list[
     statements: list[SiteStatement] = []
     others: dict[str, int] = {}
     for page in pages:
+        names = NotebookNames(page.stem)
         for cell in json.loads(page.read_text())["cells"]:
             for output in cell.get("outputs", []):
                 html = "".join(output.get("data", {}).get("text/html", ""))
                 provenances = [json.loads(unescape(text)) for text in _MARK.findall(html)]
                 for provenance in provenances:
-                    digest = provenance["dataset"]
-                    stem = stems.setdefault(digest, _name_dataset(page.stem, provenance))
-                    statements.append(SiteStatement(notebook=page.stem, provenance=provenance, datasets={digest: stem}))
+                    new = names.name_datasets(provenance, "".join(cell["source"]))
+                    datasets = {digest: stems.setdefault(digest, stem) for digest, stem in new.items()}
+                    statements.append(SiteStatement(notebook=page.stem, provenance=provenance, datasets=datasets))
                 if not provenances and _FIGURE not in html and _has_content(output):
                     others[page.stem] = others.get(page.stem, 0) + 1
     return statements, others
@@ -39,8 +41,3 @@ def _has_content(output: dict[str, Any]) -> bool:
     """Return whether an output displays anything; that of a progress is empty in the end."""
     texts = [*output.get("data", {}).values(), output.get("text", "")]
     return any("".join(text).strip() if isinstance(text, (str, list)) else text for text in texts)
-
-
-def _name_dataset(notebook: str, provenance: dict[str, Any]) -> str:
-    """Name a dataset that no figure draws, by its run."""
-    return re.sub(r"[^\w.-]+", "-", f"{notebook}-{provenance.get('run_id') or 'data'}-{provenance['dataset'][:8]}")

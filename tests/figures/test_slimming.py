@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -33,6 +34,17 @@ def test_it_looks_the_same(name: str) -> None:
     assert pixels.shape == slim_pixels.shape
     assert np.abs(pixels - slim_pixels).max(axis=2).mean() < 0.05
     assert (np.abs(pixels - slim_pixels).max(axis=2) > 64).mean() < 1e-4
+
+
+def test_it_is_the_same_in_any_process() -> None:
+    """A picture with a gradient is the same after others were drawn, and names it as no other picture does."""
+    specs = [figures.heatmap(measured(network(name, width=(8, 16)))).to_dict() for name in ("a", "b")]
+    first, other, second = (slim(vl_convert.vegalite_to_svg(spec), "a title") for spec in (*specs, specs[0]))
+    names = [set(re.findall(r"url\(#(gradient-[^)]+)\)", picture)) for picture in (first, other)]
+
+    assert first == second
+    assert 1 == len(names[0]) == len(names[1])
+    assert names[0] != names[1]
 
 
 def test_it_has_one_name() -> None:

@@ -31,6 +31,7 @@ def test_figures_are_numbered_by_kind() -> None:
         ('reference.table("VI").ngb.plot.speedup()', "20260101-0000-beef", "a-20260101-0000-beef-01234567"),
         ("draw()", "../etc", "a-..-etc-01234567"),
         ("draw()", "", "a-data-01234567"),
+        ("draw()", ", ".join(f"20260101-0000-{number:04}" for number in range(40)), "a-40-runs-01234567"),
     ],
 )
 def test_a_dataset_has_the_name_of_its_variable(code: str, run: str, expected: str) -> None:
