@@ -23,14 +23,15 @@ def load() -> dict[str, float]:
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
-def save(reports: Iterable[pytest.TestReport], available_s: float = math.inf) -> None:
+def save(reports: Iterable[pytest.TestReport | pytest.CollectReport], available_s: float = math.inf) -> None:
     """Save the durations of the long tests of these reports, replacing the earlier record.
 
-    Tests that share cores take longer: their sum is scaled to `available_s`, the seconds of all cores.
+    Tests that share cores take longer: their sum is scaled to `available_s`, the seconds of all cores. The report of a
+    file that cannot be imported has no duration.
     """
     seconds: Counter[str] = Counter()
     for report in reports:
-        seconds[report.nodeid] += report.duration
+        seconds[report.nodeid] += getattr(report, "duration", 0.0)
     share = min(1.0, available_s / max(sum(seconds.values()), LONG_S))
     seconds = Counter({test: share * total for test, total in seconds.items()})
     long = {test: round(total, 1) for test, total in sorted(seconds.items()) if total >= LONG_S}

@@ -35,6 +35,14 @@ def test_saved_durations_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {"a": 1.3} == durations.load()
 
 
+def test_a_file_that_cannot_be_imported_has_no_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The durations of the other tests are saved."""
+    monkeypatch.setattr(durations, "RECORD", tmp_path / "durations.json")
+    durations.save([SimpleNamespace(nodeid="broken"), SimpleNamespace(nodeid="a", duration=1.5)])  # type: ignore[list-item]
+
+    assert {"a": 1.5} == durations.load()
+
+
 def test_durations_are_those_of_a_test_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that shared cores took longer, all by the same share."""
     monkeypatch.setattr(durations, "RECORD", tmp_path / "durations.json")

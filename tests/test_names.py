@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +134,15 @@ def test_class_names_are_unique() -> None:
                 if isinstance(node, ast.ClassDef):
                     files[node.name].append(file)
     assert {} == {name: places for name, places in files.items() if len(places) > 1}
+
+
+def test_names_of_test_modules_are_unique() -> None:
+    """Pytest imports each by its name alone, whatever its folder."""
+    counts = Counter(
+        path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in {"__init__.py", "conftest.py"}
+    )
+
+    assert not [name for name, count in counts.items() if count > 1]
 
 
 def test_docstrings_of_tests_are_sentences() -> None:
