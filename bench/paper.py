@@ -14,6 +14,9 @@ each family and of both blocks: some minutes each, and kept for the next time.
 notebooks/data/paper.nc, which has the same networks at smaller batch sizes. Repeat it to measure more. ``--rest`` then
 measures the others, and again what other work slowed, in notebooks/data/paper-larger-measured.nc: it shows whether
 the predictions were right.
+
+``--wide`` does as ``--larger`` for the blocks that no night holds, 128 and 256 channels at the paper's 244 pixels and
+all batch sizes, in notebooks/data/paper-wide.nc: a call of the largest takes minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import xarray as xr
 from parts import go_on, measure
 
 import ngbkit
@@ -35,6 +39,7 @@ from ngbkit.sweep.records import INCONCLUSIVE
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
 LARGER_OUT, REST_OUT = DATA / "paper-larger.nc", DATA / "paper-larger-measured.nc"
+WIDE_OUT = DATA / "paper-wide.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]
 SIZES = [1, 2, 4, 8, 16, 32]
 #: Intervals are computed from rounds; a large batch has the fewest.
@@ -48,6 +53,10 @@ SETTINGS: dict[str, Any] = {
 #: The sizes of tables VII and VIII, and one more embedding for figure 10.
 WIDTHS, EMBEDDINGS, DEPTHS, PIXELS = [64, 96], [128, 256, 512], [1, 2, 6], (244, 244)
 TUNED_SIZES = [1, 4, 16]
+#: The paper's other widths, and what it varied beside width and depth: of one block, at the smallest width.
+WIDE, WIDE_EMBEDDING = [128, 256], 384
+HEADS, SEQUENCES, KERNELS, SIDES = [2, 4, 8, 16], [10, 50, 200], [1, 3, 5], [61, 122, 244]
+MANY = SETTINGS | {"repeats": 100, "max_seconds": 60.0}
 
 
 def build_sweeps() -> Iterator[tuple[str, Sweep]]:
@@ -62,6 +71,23 @@ def build_sweeps() -> Iterator[tuple[str, Sweep]]:
         yield name, Sweep(zoo[name], batch_sizes=SIZES[:3], **SETTINGS)
     for name in large:
         yield name, Sweep(zoo[name], batch_sizes=[1, 4], **SETTINGS)
+
+
+def build_further_sweeps() -> Iterator[tuple[str, Sweep]]:
+    """Yield the parts that are measured only by name, the quickest first."""
+    few: dict[str, Any] = {"batch_sizes": [1, 8], **MANY}
+    width, embedding = WIDTHS[0], EMBEDDINGS[0]
+    yield "heads", Sweep(blocks.mha(embedding, 1, heads=HEADS, name="mha-heads"), **few)
+    yield "sequence", Sweep(blocks.mha(embedding, 1, sequence=SEQUENCES, name="mha-sequence"), **few)
+    yield "kernel", Sweep(blocks.conv(width, 1, size=SIDES[0], kernel=KERNELS, name="conv-kernel"), **few)
+    yield "size", Sweep(blocks.conv(width, 1, name="conv-size"), factors={"size": SIDES}, **few)
+    yield f"mha-{WIDE_EMBEDDING}", Sweep(blocks.mha(WIDE_EMBEDDING, DEPTHS), batch_sizes=SIZES, **MANY)
+    yield f"conv-{WIDE[0]}", Sweep(blocks.conv(WIDE[0], DEPTHS, size=PIXELS), batch_sizes=SIZES[:3], **MANY)
+
+
+def build_wide_sweep() -> Sweep:
+    """The wide blocks at all batch sizes, which only a budget ends."""
+    return Sweep(blocks.conv(WIDE, DEPTHS, size=PIXELS), batch_sizes=SIZES, **MANY)
 
 
 def build_tuned_sweeps(candidates: list[int]) -> Iterator[tuple[str, Sweep]]:
@@ -91,6 +117,7 @@ def main() -> None:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--tvm", action="store_true", help="measure TVM, tuned, beside the others")
     mode.add_argument("--larger", action="store_true", help="measure and predict the larger networks")
+    mode.add_argument("--wide", action="store_true", help="measure and predict the wide blocks")
     mode.add_argument("--rest", action="store_true", help="measure what --larger predicted")
     parser.add_argument(
         "--candidates",
@@ -99,23 +126,27 @@ def main() -> None:
         help="that TVM tries per network (default: 200); 200,1000 tunes each network twice",
     )
     args = parser.parse_args()
-    if args.larger or args.rest:
+    if args.larger or args.rest or args.wide:
         if args.only:
-            parser.error("the larger networks have no parts: leave out --only.")
+            parser.error("what a budget measures has no parts: leave out --only.")
         guidance: dict[str, Any] = {"budget": 60 * args.minutes, "earlier": OUT}
-        guidance = guidance if args.larger else {"retry": [INCONCLUSIVE]}
-        run = go_on("larger", build_larger_sweep(), args.folder / "larger", **guidance)
-        out = LARGER_OUT if args.larger else REST_OUT
+        name, sweep, out = "larger", build_larger_sweep(), LARGER_OUT
+        if args.wide:
+            name, sweep, out = "wide", build_wide_sweep(), WIDE_OUT
+        elif args.rest:
+            guidance, out = {"retry": [INCONCLUSIVE]}, REST_OUT
+        run = go_on(name, sweep, args.folder / name, **guidance)
         save(run.dataset(), out, overwrite=True)
         print(out)
         return
     chosen = set(filter(None, args.only.split(",")))
-    parts = list(build_tuned_sweeps(args.candidates) if args.tvm else build_sweeps())
-    if unknown := chosen - {name for name, _ in parts}:
-        parser.error(f"no such part: {', '.join(sorted(unknown))}; expected {', '.join(name for name, _ in parts)}")
-    parts = [(name, sweep) for name, sweep in parts if not chosen or name in chosen]
+    parts = dict(build_tuned_sweeps(args.candidates) if args.tvm else build_sweeps())
+    further = {} if args.tvm else dict(build_further_sweeps())
+    if unknown := chosen - {*parts, *further}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; expected {', '.join([*parts, *further])}")
+    selected = [(name, sweep) for name, sweep in (parts | further).items() if name in (chosen or parts)]
     folder, out = (args.folder / "tvm", TUNED_OUT) if args.tvm else (args.folder, OUT)
-    measured = measure(parts, folder, minutes=args.minutes)
+    measured = measure(selected, folder, minutes=args.minutes)
     if out.exists():
         measured = [*select_others(ngbkit.load(out), measured), *measured]
     save(ngbkit.merge(*measured), out, overwrite=True)
@@ -123,21 +154,29 @@ def main() -> None:
 
 
 def select_others(data: Data, measured: list[Data]) -> list[Data]:
-    """Return what an earlier file has of other networks, and of these at other batch sizes."""
+    """Return what an earlier file has of other networks and widths, and of these at other batch sizes."""
     replaced = {
-        (name, size)
+        (*key, size)
         for part in measured
         for node in nodes(part).values()
-        for name in list_labels(node, "workload")
-        for size in list_labels(node, "batch_size")
+        for key, network in iterate_networks(node)
+        for size in list_labels(network, "batch_size")
     }
     others = []
     for node in nodes(data).values():
-        for name in list_labels(node, "workload"):
-            sizes = [size for size in list_labels(node, "batch_size") if (name, size) not in replaced]
+        for key, network in iterate_networks(node):
+            sizes = [size for size in list_labels(network, "batch_size") if (*key, size) not in replaced]
             if sizes:
-                others.append(expand_labels(node).sel(workload=[name], batch_size=sizes))
+                others.append(network.sel(batch_size=sizes))
     return others
+
+
+def iterate_networks(node: xr.Dataset) -> Iterator[tuple[tuple[Any, Any], xr.Dataset]]:
+    """Yield the trials of each network at each width, by both; the width is None where none is swept."""
+    node = expand_labels(node)
+    for name in list_labels(node, "workload"):
+        for width in list_labels(node, "width") or [None]:
+            yield (name, width), node.sel(workload=[name], **({} if width is None else {"width": [width]}))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def draw_example(name: str) -> Any:
     """Draw a chart of synthetic data, whichever it needs."""
     if name == "changes":
         return compare(measured(), measured()).plot()
-    examples = {"reversals": flipping, "roofline": roofed}
+    examples = {"reversals": flipping, "roofline": roofed, "tcr": roofed}
     return draw_figure(name, examples.get(name, _measure_blocks)())
 
 

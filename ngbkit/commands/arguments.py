@@ -24,6 +24,11 @@ FILE = argument("-o, --out FILE", "write the dataset to this file, such as resul
 OUTCOME = (FILE, OVERWRITE, JSON, QUIET)
 SOURCE = argument("source FILE_OR_RUN", "a file that `run -o` wrote, or the id of a run", completes="result")
 DATA = argument("source NAME", "the variable of the dataset", completes="variable")
+UNLIKE = argument(
+    "--unlike mask|allow",
+    "whether columns that were timed under another contract than the baseline, such as one that overlaps requests, "
+    "are left out of ratios, or compared and marked (default: mask)",
+)
 BACKGROUND = argument("--background", "return the live run at once and measure in the background")
 CLUSTER = argument(
     "--cluster ID",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ngbkit import registry
 from ngbkit.commands import gate_report
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.arguments import to_label
+from ngbkit.commands.arguments import UNLIKE, to_label
 from ngbkit.commands.command import CLIENT_SIDE, JSON, Call, Command, Magic
 from ngbkit.sweep.argument import argument
 
@@ -14,11 +14,14 @@ def compare(call: Call) -> Answer:
     """Compare the two runs of a call, and judge them where --fail-on says so."""
     from ngbkit.figures import comparison as comparisons
     from ngbkit.metrics.beside import has_side
+    from ngbkit.metrics.contracts import allow_unlike
 
     args, fail_on = call.args, vars(call.args).get("fail_on")
     if "fail_on" in vars(args):
         gate_report.check_formats(args)
     first, second = (call.read(source) for source in (args.first, args.second))
+    if args.unlike == "allow":
+        first, second = map(allow_unlike, (first, second))
     # A gate is of the speed-ups, which a slower machine does not change.
     metric = args.metric or (None if fail_on is None else "speedup")
     names = [to_label(source) for source in (args.first, args.second)]
@@ -68,6 +71,7 @@ COMMAND = Command(
             "(default: speedup; throughput where a network changed)",
             completes="metric",
         ),
+        UNLIKE,
         argument("--all", "every trial, and not only those that changed"),
         argument(
             "--figure FILE",

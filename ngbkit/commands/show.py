@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngbkit import registry
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.arguments import SOURCE
+from ngbkit.commands.arguments import SOURCE, UNLIKE
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
 from ngbkit.commands.shell import answer_data, choose_figures
 from ngbkit.sweep.argument import argument
@@ -13,6 +13,10 @@ from ngbkit.sweep.argument import argument
 def show(call: Call) -> Answer:
     """Answer with the dataset of a call."""
     data = call.read(call.args.source)
+    if call.args.unlike == "allow":
+        from ngbkit.metrics.contracts import allow_unlike
+
+        data = allow_unlike(data)
     return answer_data(data, call.args, [call.args.figure] if call.args.figure else choose_figures(data))
 
 
@@ -27,6 +31,7 @@ COMMAND = Command(
             f"{_METRICS}, latency, or a variable such as compile_time (default: speedup, then throughput)",
             completes="figure",
         ),
+        UNLIKE,
         argument("--all", "print all rows of a long table"),
     ),
     run=show,

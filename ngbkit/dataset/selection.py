@@ -21,6 +21,9 @@ Select = Mapping[str, Any]
 LABELS = ("device", "compiler", "batch_size")
 """The dims of every trial, beside its workload and its factors."""
 
+MARK = "†"
+"""The end of the label of a column that is compared although it was timed under another contract."""
+
 
 def select(data: Data, **labels: Any) -> Data:
     """Select trials by their labels, from a tree too.
@@ -50,7 +53,8 @@ def select(data: Data, **labels: Any) -> Data:
         dims = ["workload", *list_factors(data), *LABELS]
         if dim not in dims:
             raise UnknownNameError("dim", dim, dims)
-        _check_labels(dim, selection, [label for node in every.values() for label in list_labels(node, dim)])
+        present = [label for node in every.values() for label in list_labels(node, dim)]
+        labels[dim] = match_labels(dim, selection, present)
     parts = {path: part for path, node in every.items() if (part := _select_node(node, labels)) is not None}
     if not parts:
         raise UsageError(f"no network has all of {_describe(labels)}. Widen the selection.")
@@ -73,8 +77,8 @@ def select_rows(frame: pd.DataFrame, labels: Select, dims: Collection[str]) -> p
     for dim, selection in labels.items():
         if dim not in dims:
             raise UnknownNameError("dim", dim, dims)
-        _check_labels(dim, selection, frame[dim].tolist())
-        frame = frame[frame[dim].isin(list_selected(selection))]
+        matched = match_labels(dim, selection, frame[dim].tolist())
+        frame = frame[frame[dim].isin(list_selected(matched))]
     if frame.empty:
         selections = f"with {_describe(labels)}" if labels else "in this dataset"
         raise UsageError(f"no trial {selections}. Widen the selection.")
@@ -84,6 +88,19 @@ def select_rows(frame: pd.DataFrame, labels: Select, dims: Collection[str]) -> p
 def list_selected(selection: Any) -> list[Any]:
     """The labels of a selection, which is one of them or a collection."""
     return [selection] if _is_label(selection) else list(selection)
+
+
+def match_labels(dim: str, selection: Any, labels: Iterable[Any]) -> Any:
+    """Match a selection with the labels of a dim, whose `MARK` it may omit; `UnknownNameError` for an unknown label."""
+    present = list(dict.fromkeys(labels))
+    matched = [
+        f"{label} {MARK}" if label not in present and f"{label} {MARK}" in present else label
+        for label in list_selected(selection)
+    ]
+    for label in matched:
+        if label not in present:
+            raise UnknownNameError(dim.replace("_", " "), str(label), map(str, present))
+    return matched[0] if _is_label(selection) else matched
 
 
 def _select_node(node: xr.Dataset, labels: Select) -> xr.Dataset | None:
@@ -98,13 +115,6 @@ def _select_node(node: xr.Dataset, labels: Select) -> xr.Dataset | None:
             places = [present.index(label) for label in selected]
             indexers[dim] = places[0] if _is_label(selection) else places
     return node.isel(indexers)
-
-
-def _check_labels(dim: str, selection: Any, labels: Iterable[Any]) -> None:
-    known_labels = list(dict.fromkeys(labels))
-    for label in list_selected(selection):
-        if label not in known_labels:
-            raise UnknownNameError(dim.replace("_", " "), str(label), map(str, known_labels))
 
 
 def _is_label(selection: Any) -> bool:

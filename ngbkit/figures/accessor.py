@@ -20,7 +20,7 @@ from ngbkit.figures import statements
 from ngbkit.figures.comparison import ChartedComparison, compare, compare_sides
 from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
-from ngbkit.metrics.contracts import UnlikeContractsError
+from ngbkit.metrics.contracts import UnlikeContractsError, allow_unlike
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.published import beside_paper
@@ -130,6 +130,7 @@ class Metrics:
     winners = to_method(winners, "_pooled")
     failures = to_method(_concat_nodes(trials.failures), "_pooled")
     why = to_method(_concat_nodes(trials.why), "_pooled")
+    allow_unlike = to_method(allow_unlike, "_data")
     # Each node has its own result.
     environments = to_method(environments, "_data")
     mean = to_method(_map_nodes(mean), "_data")

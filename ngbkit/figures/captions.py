@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +36,7 @@ def build_title(
     frame: pd.DataFrame,
     remarks: Sequence[str] = (),
     *,
-    against: Iterable[str] = (),
+    against: Collection[str] = (),
     baseline: str = BASELINE,
     ci: float | None = None,
     absolute: bool = False,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ngbkit import registry
 from ngbkit.dataset.contention import conclusive, uncontended
+from ngbkit.metrics.contracts import allow_unlike
 from ngbkit.metrics.means import mean
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.published import beside_paper
@@ -22,6 +23,7 @@ from ngbkit.metrics.serving.deadlines import choose
 from ngbkit.metrics.trials import failures, summary, why
 
 __all__ = [
+    "allow_unlike",
     "beside_paper",
     "capacity",
     "choose",

@@ -7,7 +7,7 @@ compiler, so the caller must request it by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ import xarray as xr
 from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.sweep.trials import BASELINE
@@ -25,6 +26,8 @@ Unlike = Literal["error", "mask", "allow"]
 COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap", "clock", "flushed")
 """The fields of a contract that make two columns unlike; runtime and notes describe the compiler."""
 
+
+_PHRASES = {"overlap": "{value} requests in flight instead of {other}"}
 
 UNTUNED = "untuned"
 """The note in the contract of a compiler that supports tuning but was not tuned."""
@@ -46,8 +49,14 @@ def mask_unlike(
     if unlike == "allow":
         return None
     unequal, reasons = _compare_contracts(dataset, against, baseline)
+    if is_marked(baseline):
+        return None
+    reasons = {name: reason for name, reason in reasons.items() if not is_marked(name)}
     if not reasons:
         return None
+    columns = unequal["compiler"]
+    is_allowed = columns.copy(data=np.reshape([is_marked(str(name)) for name in columns.values.ravel()], columns.shape))
+    unequal = (unequal & ~is_allowed).transpose(*unequal.dims)
     if unlike == "mask":
         return unequal
     reference = baseline if against == "compiler" else "the same column at batch size 1"
@@ -56,8 +65,53 @@ def mask_unlike(
     raise UnlikeContractsError(
         f"{metric}() compares with {reference}, but these columns were timed under another contract: {differences}. "
         f'Exclude them by .sel(compiler={similar}), set them to NaN by unlike="mask", '
-        'or compare them anyway by unlike="allow".'
+        'or compare them anyway by unlike="allow", or by ds.ngb.allow_unlike() with a mark in tables and figures.'
     )
+
+
+def allow_unlike(data: Data) -> Data:
+    """Let columns be compared that were timed under another contract, and mark each by ``†`` behind its label.
+
+    OpenVINO optimised for throughput overlaps requests, which `identity` does not: its speed-up is one of the overlap,
+    too. Tables and figures of the result have such columns, and a note that says what differs.
+
+    Parameters
+    ----------
+    data
+        A dataset or a tree.
+
+    Returns
+    -------
+    xarray.Dataset or xarray.DataTree
+        The same trials. A label along `compiler` is marked if its contract differs from that of `identity`, or between
+        batch sizes. It is selected with its mark or without.
+
+    Examples
+    --------
+    >>> ds.ngb.allow_unlike().ngb.plot.speedup()  # doctest: +SKIP
+    """
+    parts = nodes(data)
+    unlike = {
+        name
+        for node in parts.values()
+        for against in ("compiler", "batch_size")
+        for name in _compare_contracts(node, against, BASELINE)[1]
+    }
+    marked = {path: _mark_labels(node, unlike) for path, node in parts.items()}
+    if isinstance(data, xr.Dataset):
+        return next(iter(marked.values()))
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **marked})
+
+
+def is_marked(label: str) -> bool:
+    """Return whether the label of a column is marked as compared although unlike."""
+    return label.endswith(MARK)
+
+
+def _mark_labels(node: xr.Dataset, unlike: Collection[str]) -> xr.Dataset:
+    labels = node["compiler"]
+    names = [f"{name} {MARK}" if name in unlike and not is_marked(name) else name for name in labels.values.ravel()]
+    return node.assign_coords(compiler=(labels.dims, np.reshape(np.array(names, dtype=object), labels.shape)))
 
 
 def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
@@ -76,14 +130,19 @@ def mask_untuned(dataset: xr.Dataset) -> xr.DataArray:
     return notes.copy(data=marks)
 
 
-def list_uncompared(data: Data, against: Iterable[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
-    """One line per column that is not compared, with the reason: the notes of tables and figures."""
+def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
+    """One line per column that is not compared, or compared although unlike: the notes of tables and figures."""
     lines: dict[str, None] = {}
     for node in nodes(data).values():
-        for dim in against:
+        has_marks = any(map(is_marked, list_labels(node, "compiler")))
+        for dim in ("compiler", "batch_size") if has_marks else against:
             scope = "" if dim == "compiler" else " over batch sizes"
-            _, reasons = _compare_contracts(node, dim, baseline)
-            lines |= {f"{name}: not compared{scope}, {reason}": None for name, reason in reasons.items()}
+            for name, reason in _compare_contracts(node, dim, baseline)[1].items():
+                is_allowed = is_marked(name) or is_marked(baseline)
+                if is_allowed:
+                    lines[f"{name}: compared although unlike{scope}, {reason}"] = None
+                elif dim in against:
+                    lines[f"{name}: not compared{scope}, {reason}"] = None
     return list(lines)
 
 
@@ -134,7 +193,9 @@ def _encode_contracts(dataset: xr.Dataset) -> tuple[np.ndarray, list[dict[str, A
 def describe_differences(contract: dict[str, Any], reference: dict[str, Any]) -> list[str]:
     """Describe in a phrase each how a contract differs from the one that it is compared with."""
     return [
-        f"{name} {_format_value(contract[name])} instead of {_format_value(reference[name])}"
+        _PHRASES.get(name, "{name} {value} instead of {other}").format(
+            name=name, value=_format_value(contract[name]), other=_format_value(reference[name])
+        )
         for name in COMPARED
         if name in contract and name in reference and contract[name] != reference[name]
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from ngbkit.errors import UsageError
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
@@ -38,16 +38,19 @@ def _compute_tcr(
     data: xr.Dataset,
     sampler: Sampler | None,
     *,
-    raw_bytes: float | xr.DataArray,
-    compressed_bytes: float | xr.DataArray,
+    raw_bytes: float | xr.DataArray | None = None,
+    compressed_bytes: float | xr.DataArray | None = None,
 ) -> xr.DataArray:
-    raw, compressed = np.asarray(raw_bytes, float), np.asarray(compressed_bytes, float)
-    if raw.min() < 0 or compressed.min() < 0:
+    raw = _select_bytes(data, "input_bytes", raw_bytes)
+    compressed = _select_bytes(data, "output_bytes", compressed_bytes)
+    if np.min(raw) < 0 or np.min(compressed) < 0:
         raise UsageError(
             f"tcr(): invalid sizes: got {raw_bytes=} and {compressed_bytes=}; expected bytes of at least 0."
         )
-    saved = raw_bytes - compressed_bytes
-    if np.any(np.asarray(saved) < 0):
+    saved = raw - compressed
+    if raw_bytes is None or compressed_bytes is None:
+        saved = _drop_expanding(saved)
+    elif np.any(np.asarray(saved) < 0):
         raise UsageError(
             f"tcr(): a compressed sample is larger than a raw one: got {raw_bytes=}, {compressed_bytes=}; "
             "expected compressed_bytes <= raw_bytes. Swap them, or exclude that network."
@@ -56,6 +59,31 @@ def _compute_tcr(
     if sampler is None and isinstance(saved, xr.DataArray):
         xr.align(rates, saved, join="exact")  # each network of the dataset has its size
     return rates * saved
+
+
+def _select_bytes(data: xr.Dataset, name: str, size: float | xr.DataArray | None) -> float | xr.DataArray:
+    """Select the bytes of a sample that ngbkit counted, unless the caller states them."""
+    if size is not None:
+        return size
+    if name not in data.variables:
+        option = "raw_bytes" if name == "input_bytes" else "compressed_bytes"
+        raise MetricError(
+            f"tcr() needs the bytes of a sample, and this dataset lacks {name}. State them by {option}=…, or measure "
+            "again with this ngbkit, which counts them."
+        )
+    counted: xr.DataArray = data[name].reset_coords(drop=True)
+    return counted
+
+
+def _drop_expanding(saved: float | xr.DataArray) -> xr.DataArray:
+    """Set the networks to NaN whose outputs are as large as their inputs; a `MetricError` if none compresses."""
+    compressing: xr.DataArray = xr.DataArray(saved).where(lambda size: size > 0)
+    if not compressing.notnull().any():
+        raise MetricError(
+            "tcr() is of networks that compress: got outputs at least as large as the inputs, by shape and dtype. "
+            "State the bytes of a sample by raw_bytes=… and compressed_bytes=…"
+        )
+    return compressing
 
 
 THROUGHPUT = Metric(
@@ -116,15 +144,24 @@ BSR = Metric(
 )
 TCR = Metric(
     name="tcr",
+    symbol="TCR/s",
     units="byte s-1",
     unit_symbol="B/s",
     long_name="transfer cost reduction per second",
-    meaning="the bytes that compressed samples save: (raw - compressed) bytes of a sample, times the throughput",
+    meaning="the bytes that compressed samples save: (raw - compressed) bytes of a sample, times the throughput "
+    "(section IV-B1)",
     formula=r"(n_{\mathrm{raw}} - n_{\mathrm{compressed}})\,T_c(b)",
+    notes="The bytes are of the network's inputs and outputs, as ngbkit counts them by shape and dtype. A network "
+    "whose outputs are larger than its inputs is NaN. To declare other bytes, such as those after an entropy coder, "
+    'for tables and figures too, assign them: ``ds.assign_coords(output_bytes=("width", [900, 700]))``.',
     compute=_compute_tcr,
-    options=dict.fromkeys(
-        ("raw_bytes", "compressed_bytes"),
-        "The bytes of one sample; an array along `workload` or another dim of the dataset where sizes differ.",
-    ),
+    options={
+        "raw_bytes": "The bytes of one sample before compression; an array along `workload` or another dim of the "
+        "dataset where sizes differ. None takes the coordinate ``input_bytes``.",
+        "compressed_bytes": "The bytes of one sample after compression, likewise. None takes ``output_bytes``.",
+    },
+    variables=("input_bytes", "output_bytes"),
+    chart=Chart(),
+    in_frames=False,
     place=6,
 )

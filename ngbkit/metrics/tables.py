@@ -14,7 +14,7 @@ import xarray as xr
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.contention import find_unchecked, select_samples
 from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, to_frame
-from ngbkit.dataset.selection import Select, list_selected, select_rows
+from ngbkit.dataset.selection import Select, list_selected, match_labels, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
@@ -123,6 +123,9 @@ def compact(
         raise UnknownNameError("figure", figure, names)
     metric, _ = _load_figures().get(figure, (None, {}))
     datasets = list(nodes(data).values())
+    if select and "compiler" in select:
+        columns = [label for node in datasets for label in list_labels(node, "compiler")]
+        select = {**select, "compiler": match_labels("compiler", select["compiler"], columns)}
     is_whole = most is None or by is not None or bool(select) or (metric is not None and metric.over)
     parts = _compute_nodes(datasets if is_whole else _take_first(datasets, most or 0), figure, by)
     trials = pd.concat([_compact_node(node, cells) for node, cells in parts], ignore_index=True)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from drawn import measured
+from drawn import measured, sweep, unlike
 
 from ngbkit import cli
 from ngbkit.commands import shell
@@ -31,6 +31,23 @@ def test_speedups_need_a_baseline_with_a_result() -> None:
     assert ["throughput"] == shell.choose_figures(data.assign(status=unmeasured))
     assert ["throughput"] == shell.choose_figures(data.assign(status=disjoint))
     assert ["speedup", "throughput"] == shell.choose_figures(data.sel(device="cpu", batch_size=1))
+
+
+def test_unlike_columns_are_printed_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default a column of another contract has no speed-up; --unlike allow prints it with a mark and a note."""
+    file = str(storage.save(unlike(sweep(), "openvino"), tmp_path / "out.nc"))
+    note = "openvino †: compared although unlike, precision bf16 instead of f32"
+    cli.main(["show", file])
+    masked = capsys.readouterr().out
+    cli.main(["show", file, "--unlike", "allow"])
+    shown = capsys.readouterr().out
+    cli.main(["compare", file, file, "--all", "--unlike", "allow"])
+    compared = capsys.readouterr().out
+
+    assert "openvino: not compared" in masked
+    assert "openvino †" not in masked
+    assert note in shown
+    assert "openvino †" in compared
 
 
 def test_show_answers_as_a_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

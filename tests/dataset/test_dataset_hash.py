@@ -110,6 +110,10 @@ def test_a_change_that_ngbkit_saves_is_no_alteration(tmp_path: Path) -> None:
     xr.testing.assert_identical(measurement, storage.load(tmp_path / "plain.nc"))
 
 
+#: The figures that draw no synthetic network.
+SPECIAL = {"depth", "heatmap", "reversals", "roofline", "tcr"}
+
+
 def test_labels_that_no_file_has_are_named(tmp_path: Path) -> None:
     """The error is a sentence, and no file is written."""
     stacked = measured().stack(trial=["workload", "batch_size"])
@@ -119,7 +123,7 @@ def test_labels_that_no_file_has_are_named(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", sorted({*figures.list_figures()} - {"depth", "heatmap", "reversals", "roofline"}))
+@pytest.mark.parametrize("name", sorted({*figures.list_figures()} - SPECIAL))
 def test_every_figure_tells_where_it_comes_from(name: str) -> None:
     """The specification of a figure embeds its name, its arguments and the hash of its data."""
     data = measured(network("net"), network("other"), batch_sizes=(1, 4))

@@ -113,6 +113,29 @@ def test_a_column_of_another_contract_has_no_speedup():
     assert {"tvm"} == {row["compiler"] for row in spec.rows if row["value"] is not None}
 
 
+def test_a_column_of_another_contract_is_drawn_with_a_mark_on_request():
+    """Its label is marked in the legend, and the subtitle says what differs."""
+    data = unlike(sweep(compilers=["identity", "openvino", "tvm"]), "openvino").ngb.allow_unlike()
+    note = "openvino †: compared although unlike, precision bf16 instead of f32"
+
+    for figure in (data.ngb.plot.speedup(compiler=["openvino", "tvm"]), data.ngb.plot.throughput()):
+        spec = Spec(figure)
+
+        assert note in spec.subtitle
+        assert {"openvino †", "tvm"} <= {row["compiler"] for row in spec.rows if row["value"] is not None}
+        assert {"openvino †", "tvm"} <= spec.texts()
+
+
+def test_the_bytes_saved_are_drawn():
+    """The figure of a codec has bytes per second."""
+    data = measured().assign_coords(input_bytes=("workload", [400]), output_bytes=("workload", [100]))
+    spec = Spec(figures.tcr(data))
+    rates = data["throughput"].sel(workload="net", compiler="openvino", batch_size=4).item()
+
+    assert "TCR/s (B/s)" in spec.texts()
+    assert rates * 300 == pytest.approx(max(row["value"] for row in spec.rows), rel=1e-3)
+
+
 def test_a_selection_is_drawn():
     """A figure of selected labels draws only these, relative to others."""
     spec = Spec(measured(batch_sizes=[1, 4, 8]).ngb.plot.speedup(batch_size=[4, 8], compiler="openvino"))

@@ -43,7 +43,8 @@ def test_unlike_columns_are_refused(unlike, name):
     expected = (
         f"{name}() compares with identity, but these columns were timed under another contract: "
         "low: precision bf16 instead of f32. Exclude them by .sel(compiler=['identity', 'a']), "
-        'set them to NaN by unlike="mask", or compare them anyway by unlike="allow".'
+        'set them to NaN by unlike="mask", or compare them anyway by unlike="allow", or by ds.ngb.allow_unlike() with '
+        "a mark in tables and figures."
     )
     assert expected == str(raised.value)
 
@@ -57,13 +58,19 @@ def test_the_ways_out_work(unlike):
     assert [1, 2, 4] == metrics.speedup(unlike, unlike="allow").sel(trial).values.tolist()
 
 
-@pytest.mark.parametrize("fields", [{"threads": 4}, {"transfers": "included"}, {"overlap": 8}])
-def test_every_field_that_counts_is_compared(unlike, fields):
+@pytest.mark.parametrize(
+    ("fields", "difference"),
+    [
+        ({"threads": 4}, "threads 4 instead of 2"),
+        ({"transfers": "included"}, "transfers included instead of none"),
+        ({"overlap": 8}, "8 requests in flight instead of 1"),
+    ],
+)
+def test_every_field_that_counts_is_compared(unlike, fields, difference):
     """Threads, transfers and overlapped requests make columns unlike as precision does."""
     unlike["contract"].loc[{"compiler": "low"}] = contract(**fields)
-    (name,) = fields
 
-    with pytest.raises(MetricError, match=f"low: {name} {fields[name]} instead of"):
+    with pytest.raises(MetricError, match=f"low: {difference}"):
         metrics.speedup(unlike)
 
 
@@ -123,3 +130,40 @@ def test_a_remark_a_column(unlike):
     assert ["low: not compared over batch sizes, threads 4 instead of 2"] == contracts.list_uncompared(
         unlike, ["batch_size"]
     )
+
+
+def test_columns_that_may_be_compared_are_marked(unlike):
+    """Their labels have a mark, every metric and ranking has them, and a note says what differs."""
+    unlike["contract"].loc[{"compiler": "low"}] = contract(overlap=2)
+    allowed = unlike.ngb.allow_unlike()
+    trial = {"workload": "net", "depth": 1, "batch_size": 1}
+    note = "low †: compared although unlike, 2 requests in flight instead of 1"
+
+    assert ["identity", "a", "low †"] == allowed["compiler"].values.tolist()
+    assert [1, 2, 4] == metrics.speedup(allowed).sel(trial).values.tolist()
+    assert [1, 2, 4] == metrics.speedup(allowed, unlike="mask").sel(trial).values.tolist()
+    assert {"low †"} == set(allowed.ngb.winners()["compiler"])
+    assert [[note], [note]] == [contracts.list_uncompared(allowed, against) for against in (["compiler"], [])]
+    assert ["low"] == [line.partition(":")[0] for line in contracts.list_uncompared(unlike)]
+    xr.testing.assert_identical(allowed, allowed.ngb.allow_unlike())
+
+
+def test_a_mark_leaves_other_columns_masked(unlike):
+    """A column that became unlike later is still left out, and the baseline may be a marked column."""
+    allowed = unlike.ngb.allow_unlike()
+    allowed["contract"].loc[{"compiler": "a"}] = contract(threads=4)
+
+    with pytest.raises(MetricError, match="another contract: a: threads 4 instead of 2"):
+        metrics.speedup(allowed)
+    assert metrics.speedup(allowed, baseline="low †").notnull().all()
+
+
+def test_marked_columns_are_selected_without_their_mark(unlike):
+    """A selection and a table take the label with its mark or without; a tree has one label in all nodes."""
+    tree = xr.DataTree.from_dict({"/a": unlike.sel(workload=["net"]), "/b": unlike.sel(workload=["other"])})
+
+    for data in (unlike.ngb.allow_unlike(), tree.ngb.allow_unlike()):
+        for label in ("low", "low †"):
+            assert "low †" == data.ngb.sel(workload="net", compiler=label)["compiler"].item()
+            assert ["low †"] == [*data.ngb.table(compiler=label).frame.columns]
+    assert "low" == unlike.ngb.sel(compiler="low")["compiler"].item()

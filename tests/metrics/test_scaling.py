@@ -123,6 +123,31 @@ def test_tcr_is_not_negative(scaling):
         metrics.tcr(scaling, raw_bytes=10, compressed_bytes=-20)
 
 
+@pytest.fixture
+def codec(measured):
+    """An encoder and a decoder of one sample a second, with the bytes of their inputs and outputs."""
+    data = measured({"workload": ["encoder", "decoder"], "compiler": ["identity"], "batch_size": [1]}, [[[[1.0]]]] * 2)
+    return data.assign_coords(input_bytes=("workload", [100, 40]), output_bytes=("workload", [40, 100]))
+
+
+def test_tcr_is_of_the_bytes_that_ngbkit_counted(codec):
+    """By default an encoder saves its input less its output; a decoder, which expands, saves nothing."""
+    np.testing.assert_array_equal([[[60.0]], [[np.nan]]], metrics.tcr(codec))
+    assert [[[90.0]]] == values(metrics.tcr(codec.isel(workload=[0]), compressed_bytes=10))
+    declared = codec.assign_coords(output_bytes=("workload", [30, 100]))
+    np.testing.assert_array_equal([[[70.0]], [[np.nan]]], metrics.tcr(declared))
+
+
+def test_tcr_needs_a_network_that_compresses(codec, scaling):
+    """The errors of a decoder alone, and of a dataset without counts, have the arguments that state the bytes."""
+    with pytest.raises(
+        MetricError, match=r"tcr\(\) is of networks that compress: .* State the bytes .* by raw_bytes=…"
+    ):
+        metrics.tcr(codec.isel(workload=[1]))
+    with pytest.raises(MetricError, match=r"this dataset lacks output_bytes\. State them by compressed_bytes=…"):
+        metrics.tcr(scaling, raw_bytes=100)
+
+
 def test_summary(measured):
     """The summary has the median, mean and deviation of latencies, and the rates at its batch size."""
     summary = metrics.summary(measured({"compiler": ["identity"], "batch_size": [6]}, [[[2.0, 1.0, 6.0, np.nan]]]))

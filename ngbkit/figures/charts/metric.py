@@ -24,6 +24,8 @@ def build_figure(metric: Metric) -> Callable[..., alt.FacetChart]:
     """Build the function that draws a metric by batch size, with its signature and its docstring."""
     options = list(metric.signature.parameters.values())[1:]
     options = [parameter for parameter in options if parameter.name not in ("ci", "normalised", "unlike")]
+    # What is of the dataset by default is assigned to it, so that the archived dataset draws the same figure.
+    options = [parameter for parameter in options if parameter.default is not None]
 
     def draw(data: Data, *, by: lines.By = "network", ci: float | None = 0.95, **settings: Any) -> alt.FacetChart:
         chosen = {parameter.name: parameter.default for parameter in options}

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import xarray as xr
 from htpy import Element, input, label, option, select, span
 
 from ngbkit import figures
@@ -64,6 +65,7 @@ class FigureChoice:
         networks = {str(name) for node in datasets for name in node["workload"].values.ravel()}
         lacks["networks"] = "" if len(networks) > 1 or self._factors else "needs two networks"
         lacks["roofline"] = "" if any("macs" in node.variables for node in datasets) else "needs counts of operations"
+        lacks["tcr"] = "" if any(map(_compresses, datasets)) else "needs a network that compresses"
         return {name: lacks.get(name, "") for name in figures.list_figures()}
 
     def arguments(self, baseline: str) -> dict[str, Any]:
@@ -166,6 +168,12 @@ class FigureChoice:
 
 OPTIONS: Sequence[str] = ("by", "cache", "ci", "deadline", "factor", "probability", "quantile", "untuned")
 """The options of figures that a panel has controls for."""
+
+
+def _compresses(node: xr.Dataset) -> bool:
+    """Return whether any network of a dataset has an output smaller than its input."""
+    is_counted = {"input_bytes", "output_bytes"} <= set(node.variables)
+    return is_counted and bool((node["output_bytes"] < node["input_bytes"]).any())
 
 
 def _write_call(arguments: Mapping[str, Any]) -> str:

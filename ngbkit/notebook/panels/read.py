@@ -10,8 +10,10 @@ from IPython.core.getipython import get_ipython
 from markupsafe import Markup
 
 from ngbkit.commands.shell import choose_figures
+from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
+from ngbkit.metrics import contracts
 from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.notebook.panels import comparison_choice, exports, trial_sheet
 from ngbkit.notebook.panels import trial as trials
@@ -21,6 +23,9 @@ from ngbkit.notebook.panels.page import Page, render_error
 from ngbkit.notebook.panels.result_table import INCONCLUSIVE, ResultRow, ResultTable, list_rows
 from ngbkit.notebook.panels.trial_filter import TrialFilter
 from ngbkit.sweep.trials import BASELINE
+
+# The text of each way to treat columns that were timed under another contract.
+_UNLIKE = {"mask": "left out", "allow": f"marked {MARK}"}
 
 
 class ReadSection:
@@ -41,6 +46,7 @@ class ReadSection:
         actions: dict[str, Callable[[Any], None]] = {
             "metric": self._choose_metric,
             "baseline": self._choose_baseline,
+            "unlike": self._choose_unlike,
             "figure": self._choose_figure,
             "sort": self._sort,
             "more-trials": self._show_more,
@@ -57,7 +63,13 @@ class ReadSection:
 
     def show_data(self, data: Data, name: str, run_id: str = "") -> None:
         """Show a dataset or a tree, the variable that holds it, and the run that measured it, if it is known."""
-        self._data, self._name, self._run_id = data, name, run_id
+        self._measured, self._name, self._run_id = data, name, run_id
+        self._has_unlike = bool(contracts.list_uncompared(data, ("compiler", "batch_size")))
+        self._show(data, name)
+
+    def _show(self, data: Data, expression: str) -> None:
+        """Show the measured dataset, or the one whose unlike columns are compared, and the code of it."""
+        self._data, self._expression = data, expression
         self._trials = trials.list_trials(data)
         self._filter = TrialFilter(self._page, self._trials, self._refresh)
         self._table = ResultTable()
@@ -127,7 +139,7 @@ class ReadSection:
     def _draw(self) -> None:
         """Draw the figure, or say why that is not possible; then no older chart stays."""
         selection = self._filter.selection
-        text = self._figure.write_code(self._name, self._baseline, selection)
+        text = self._figure.write_code(self._expression, self._baseline, selection)
         self._page.show("read-controls", self._render_controls())
         copy = button(type="button", data_copy=text)["Copy as cell"]
         self._page.show("figure-code", fragment[code[text], copy])
@@ -155,6 +167,7 @@ class ReadSection:
         return fragment[
             _render_select("metric", metrics, self._metric.name),
             _render_select("baseline", {name: name for name in compilers}, self._baseline),
+            _render_select("unlike", _UNLIKE, self._unlike) if self._has_unlike else None,
             _render_select("figure", figures, self._figure.name),
             self._figure.render_options(),
         ]
@@ -172,6 +185,15 @@ class ReadSection:
         self._baseline = name
         self._load_rows()
         self._refresh()
+
+    def _choose_unlike(self, choice: str) -> None:
+        is_allowed = choice == "allow"
+        data = contracts.allow_unlike(self._measured) if is_allowed else self._measured
+        self._show(data, f"{self._name}.ngb.allow_unlike()" if is_allowed else self._name)
+
+    @property
+    def _unlike(self) -> str:
+        return "mask" if self._data is self._measured else "allow"
 
     def _choose_figure(self, name: str) -> None:
         if name not in self._figure.list_figures():
@@ -225,13 +247,13 @@ class ReadSection:
 
     def _show_choice(self) -> None:
         names = _get_names()
-        choice = comparison_choice.render_choice(names, self._data, self._run_id, self._source)
+        choice = comparison_choice.render_choice(names, self._measured, self._run_id, self._source)
         self._page.show("compare-choice", choice)
 
     def _compare(self, _: str) -> None:
         if not self._source:
             raise UsageError("no run to compare with. Choose a dataset or a run.")
-        comparison = comparison_choice.compare_with(_get_names(), self._source, self._data, self._name)
+        comparison = comparison_choice.compare_with(_get_names(), self._source, self._measured, self._name)
         heading = summary[f"{comparison.runs.title}. {comparison}"]
         self._page.show("comparison", details(open=True)[heading, Markup(comparison.render())])
 

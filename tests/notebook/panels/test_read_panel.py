@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drawn import Spec, crashing, measured, network, record_tests, sweep
+from drawn import Spec, crashing, measured, network, record_tests, sweep, unlike
 from IPython.core.interactiveshell import InteractiveShell
 
 import ngbkit
@@ -99,7 +99,7 @@ class _Stored:
 def test_every_figure_can_be_chosen(page: RecordingPage) -> None:
     """Each figure draws a dataset with the variables that it needs."""
     page.act("figure-deadline", "50ms")
-    for name in {*figures.list_figures()} - {"roofline", "depth", "heatmap"}:
+    for name in {*figures.list_figures()} - {"roofline", "depth", "heatmap", "tcr"}:
         page.act("figure", name)
 
         assert "" == page.parts["figure-error"], name
@@ -126,6 +126,25 @@ def test_the_choice_says_what_a_figure_lacks() -> None:
 
     assert "networks (needs two networks)" in controls
     assert "depth (needs a factor)" in controls
+    assert "tcr (needs a network that compresses)" in controls
+
+
+def test_unlike_columns_are_shown_on_request() -> None:
+    """A choice that only such a dataset has marks its columns, in the table, the figure and the code."""
+    data = unlike(sweep(network("net"), compilers=["identity", "openvino", "tvm"]), "openvino")
+    page = show(data, "mine")[0]
+    controls = page.parts["read-controls"]
+    page.act("unlike", "allow")
+
+    assert "left out" in controls
+    assert "left out" not in show(measured())[0].parts["read-controls"]
+    assert "mine.ngb.allow_unlike().ngb.plot.speedup()" == read_code(page)
+    assert {"identity", "openvino †", "tvm"} == {*list_cells(page, 1)}
+    assert "openvino †: compared although unlike" in str(page.chart)
+
+    page.act("unlike", "mask")
+
+    assert "mine.ngb.plot.speedup()" == read_code(page)
 
 
 def test_an_unknown_error_has_its_traceback(page: RecordingPage, monkeypatch: pytest.MonkeyPatch) -> None:
