@@ -58,7 +58,7 @@ def _compute_tcr(
     rates = ratios.throughput(data, sampler)
     if sampler is None and isinstance(saved, xr.DataArray):
         xr.align(rates, saved, join="exact")  # each network of the dataset has its size
-    return rates * saved
+    return rates * (saved / 1e6)
 
 
 def _select_bytes(data: xr.Dataset, name: str, size: float | xr.DataArray | None) -> float | xr.DataArray:
@@ -145,8 +145,8 @@ BSR = Metric(
 TCR = Metric(
     name="tcr",
     symbol="TCR/s",
-    units="byte s-1",
-    unit_symbol="B/s",
+    units="megabyte s-1",
+    unit_symbol="MB/s",
     long_name="transfer cost reduction per second",
     meaning="the bytes that compressed samples save: (raw - compressed) bytes of a sample, times the throughput "
     "(section IV-B1)",

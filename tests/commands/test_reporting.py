@@ -34,19 +34,19 @@ def test_speedups_need_a_baseline_with_a_result() -> None:
 
 
 def test_unlike_columns_are_printed_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By default a column of another contract has no speed-up; --unlike allow prints it with a mark and a note."""
+    """A column of another contract has a speed-up, a mark and a note with --unlike allow alone."""
     file = str(storage.save(unlike(sweep(), "openvino"), tmp_path / "out.nc"))
     note = "openvino †: compared although unlike, precision bf16 instead of f32"
     cli.main(["show", file])
     masked = capsys.readouterr().out
     cli.main(["show", file, "--unlike", "allow"])
-    shown = capsys.readouterr().out
+    allowed = capsys.readouterr().out
     cli.main(["compare", file, file, "--all", "--unlike", "allow"])
     compared = capsys.readouterr().out
 
     assert "openvino: not compared" in masked
     assert "openvino †" not in masked
-    assert note in shown
+    assert note in allowed
     assert "openvino †" in compared
 
 
