@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ngbkit.options import get_options, set_options
     from ngbkit.predictor import forecast
     from ngbkit.runs import Run, start
+    from ngbkit.runs.bisection.bisecting import bisect
     from ngbkit.workloads import blocks, cell, onnx, paper, timm
     from ngbkit.workloads.module import from_module
 
@@ -63,6 +64,7 @@ _EXPORTS = {
     "Run": ("ngbkit.runs", "Run"),
     "Sweep": ("ngbkit.api", "Sweep"),
     "attach": ("ngbkit.cluster.attach", "attach"),
+    "bisect": ("ngbkit.runs.bisection.bisecting", "bisect"),
     "blocks": ("ngbkit.workloads.blocks", ""),
     "capacity": ("ngbkit.metrics.serving.capacity", "capacity"),
     "cell": ("ngbkit.workloads.cell", ""),
@@ -94,6 +96,7 @@ __all__ = [
     "Sweep",
     "__version__",
     "attach",
+    "bisect",
     "blocks",
     "capacity",
     "cell",

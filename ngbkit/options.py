@@ -47,6 +47,7 @@ class Layout:
 
     # Of the client:
     runs: str = "runs"  # a folder per run: its description and journal
+    bisections: str = "bisections"  # the releases and the gates of each bisection
     capacities: str = "capacities"  # the tests of LoadGen of each search for a capacity
     predictors: str = "predictors"  # the predictors trained by `ngbkit optimize`
     wheelhouses: str = "wheelhouses"  # the wheels downloaded for devices without a network

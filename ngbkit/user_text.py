@@ -106,6 +106,19 @@ def format_count(count: int, singular: str, plural: str) -> str:
     return f"{count} {singular if count == 1 else plural}"
 
 
+def format_size(size: int) -> str:
+    """Format a number of bytes with three digits.
+
+    >>> format_size(906_512_004)
+    '907 MB'
+    """
+    number, letters = float(size), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(letters)
+    while number >= 999.5 and (larger := next(letters, None)):
+        number, unit = number / 1000, larger
+    return f"{number:.3g} {unit}"
+
+
 def format_network(name: str, factors: Mapping[str, object]) -> str:
     """Write the name of a network with the values of its factors: ``conv width=64``."""
     return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -15,7 +15,12 @@ def build_index(folder: Path) -> Path:
     """Build an index of ``fakeruntime`` 1.0 and 1.1.0, and 0.9 for Python 3.6; return the settings of uv for it."""
     for name in _HARNESS:
         _pack_installed(name, folder)
-    for release, tag in (("0.9", "cp36-none-any"), ("1.0", "py3-none-any"), ("1.1.0", "py3-none-any")):
+    return write_index(folder, {"0.9": "cp36-none-any", "1.0": "py3-none-any", "1.1.0": "py3-none-any"})
+
+
+def write_index(folder: Path, releases: Mapping[str, str]) -> Path:
+    """Write an index of these releases of ``fakeruntime``, by the tag of each; return the settings of uv for it."""
+    for release, tag in releases.items():
         _write_wheel(folder, release, tag)
     settings = folder / "uv.toml"
     settings.write_text(f'offline = true\n[pip]\nno-index = true\nfind-links = ["{folder}"]\n')

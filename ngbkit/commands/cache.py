@@ -15,6 +15,7 @@ from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.runs.time_left import format_age, format_duration
 from ngbkit.sweep.argument import argument
+from ngbkit.user_text import format_size
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -58,19 +59,6 @@ def parse_age(text: str) -> float:
     if not match:
         raise UsageError(f"invalid age {text!r}; use a form such as 30d, 12h or 2w.")
     return float(match[1]) * _SECONDS[match[2]]
-
-
-def format_size(size: int) -> str:
-    """A number of bytes with three digits.
-
-    >>> format_size(906_512_004)
-    '907 MB'
-    """
-    number, letters = float(size), iter(("B", "kB", "MB", "GB", "TB"))
-    unit = next(letters)
-    while number >= 999.5 and (larger := next(letters, None)):
-        number, unit = number / 1000, larger
-    return f"{number:.3g} {unit}"
 
 
 def answer_cache(call: Call) -> Answer:

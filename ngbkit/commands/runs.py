@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import validation
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.cache import format_size
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.runs.time_left import format_age
 from ngbkit.sweep.argument import argument
 from ngbkit.tabular import Hinted, Row
+from ngbkit.user_text import format_size
 
 if TYPE_CHECKING:
     from ngbkit.runs import Summary

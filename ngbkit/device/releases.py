@@ -215,7 +215,7 @@ class _Installation:
         start = reported = time.monotonic()
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                [_find_uv(), *words, "--no-progress", "--color", "never"],
+                [find_uv(), *words, "--no-progress", "--color", "never"],
                 cwd=self.folder.parent,  # without the settings of a project of the user
                 env={**self.variables},
                 stdin=subprocess.DEVNULL,
@@ -239,7 +239,7 @@ class _Installation:
         return (text.strip() or f"uv ended with {process.returncode}") if process.returncode else ""
 
 
-def _find_uv() -> str:
+def find_uv() -> str:
     """Find uv, which the extra ``releases`` installs; MissingDependencyError without it."""
     try:
         from uv import find_uv_bin

@@ -26,7 +26,7 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
-from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, compute_lead, list_candidates
+from ngbkit.metrics.rankings.candidates import Cell, Lead, RankingCandidate, compute_lead, list_candidates
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.sweep.trials import RELEASE
 from ngbkit.workloads.base import Workload
@@ -164,10 +164,7 @@ def _label(
 
 
 def _compare(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[dict[str, Any], str]:
-    lead = compute_lead(earlier, later, sampler)
-    deviation = math.hypot(lead.rounds_sd, later.copies_sd, lead.between_sd)
-    if earlier.stopped or later.stopped:
-        deviation *= WIDENING
+    lead, deviation = compare_sides(earlier, later, sampler)
     medians = [float(np.median(list(each.rounds.values()))) for each in (earlier, later)]
     half = find_quantile(LEVEL) * deviation
     row = {
@@ -181,6 +178,13 @@ def _compare(earlier: RankingCandidate, later: RankingCandidate, sampler: Sample
         "reason": _describe_unchecked(earlier, later),
     }
     return row, lead.compared
+
+
+def compare_sides(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[Lead, float]:
+    """Compare two versions of one program: the lead of the earlier one, and the deviation of its logarithm."""
+    lead = compute_lead(earlier, later, sampler)
+    deviation = math.hypot(lead.rounds_sd, later.copies_sd, lead.between_sd)
+    return lead, deviation * WIDENING if earlier.stopped or later.stopped else deviation
 
 
 def _describe_unchecked(earlier: RankingCandidate, later: RankingCandidate) -> str:

@@ -12,7 +12,6 @@ import xarray as xr
 from htpy import Element, caption, div, small, table, tbody, td, th, tr
 
 from ngbkit import metrics
-from ngbkit.commands.cache import format_size
 from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
@@ -23,6 +22,7 @@ from ngbkit.metrics.unchecked import explain_inconclusive
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.sweep.trials import BASELINE
+from ngbkit.user_text import format_size
 
 # A fact of a compiler may be a whole log.
 _LONGEST = 300

@@ -1,0 +1,101 @@
+"""The reading of one gate between releases: the evidence of its rounds, and why a column has no result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.environments import read_environments
+from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.draws import SEED, Sampler
+from ngbkit.metrics.gates.change_points import Evidence
+from ngbkit.metrics.gates.sides import compare_sides
+from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.statistics import DEGREES, widen_for_freedom
+from ngbkit.metrics.trials import failures, why
+
+# The ratios of a gate share one latency; more would be no distribution.
+_MOST_CORRELATED = 0.9
+# Of rounds that do not differ at all.
+_LEAST_VARIANCE = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GateReading:
+    """The reading of a gate.
+
+    Parameters
+    ----------
+    evidence
+        Of its rounds; None where a column has no result.
+    problems
+        Why a column has no result, by its label.
+    conclusive
+        Whether enough rounds of all columns were uncontended, and outputs were checked.
+    unchecked
+        Why outputs were not checked; empty where they were.
+    facts
+        The facts that each column reports, by its label.
+    environments
+        The description of the environment of each release, by the label of its column.
+    """
+
+    evidence: Evidence | None
+    problems: Mapping[str, str] = field(default_factory=dict)
+    conclusive: bool = False
+    unchecked: str = ""
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    environments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def read_gate(data: Data, columns: Sequence[str], place: int | None) -> GateReading:
+    """Read the gate of a first and a last column, and of a probe between them, the release at `place`."""
+    environments = {
+        str(label): note
+        for device in read_environments(data).values()
+        for label, note in (device.get("releases") or {}).items()
+    }
+    (node,) = nodes(data).values()
+    measured = {
+        candidate.compiler: candidate
+        for candidates in list_candidates(data, "gate", "allow", untuned=True).values()
+        for candidate in candidates
+    }
+    if missing := [label for label in columns if label not in measured]:
+        errors = {row["compiler"]: f"{row['status']}: {row['error']}" for row in failures(node).to_dict("records")}
+        problems = {label: errors.get(label, "it was not measured") for label in missing}
+        return GateReading(evidence=None, problems=problems, environments=environments)
+    first, *others = (measured[label] for label in columns)
+    evidence = _build_evidence(first, others[::-1], place)  # the last release comes before the probe
+    return GateReading(
+        evidence=evidence,
+        conclusive=all(each.conclusive for each in (first, *others)) and bool(np.isfinite(evidence.covariance).all()),
+        unchecked=next((each.reason for each in (first, *others) if each.reason), ""),
+        facts={str(row["compiler"]): row["facts"] for row in why(node).to_dict("records")},
+        environments=environments,
+    )
+
+
+def _build_evidence(first: RankingCandidate, others: Sequence[RankingCandidate], place: int | None) -> Evidence:
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
+    ratios = [_estimate(first, other, sampler) for other in others]
+    covariance = np.diag([variance + _LEAST_VARIANCE for _, variance in ratios])
+    if len(others) > 1:
+        # Both ratios are over the first column: the ratio between them tells how much of their variance is common.
+        _, between = _estimate(others[1], others[0], sampler)
+        most = _MOST_CORRELATED * math.sqrt(covariance[0, 0] * covariance[1, 1])
+        common = min(most, max(0.0, (covariance[0, 0] + covariance[1, 1] - between) / 2))
+        covariance[0, 1] = covariance[1, 0] = common
+    return Evidence(place=place, log_ratios=tuple(ratio for ratio, _ in ratios), covariance=covariance)
+
+
+def _estimate(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[float, float]:
+    """Estimate the logarithm of the later column's latency over the earlier one's, and its variance."""
+    lead, deviation = compare_sides(earlier, later, sampler)
+    return lead.log_ratio, widen_for_freedom(deviation, DEGREES * math.sqrt(lead.rounds)) ** 2

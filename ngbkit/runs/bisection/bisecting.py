@@ -1,0 +1,166 @@
+"""Bisects the releases of a compiler by runs: each gate is a run, and a stopped bisection continues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from ngbkit import registry, validation
+from ngbkit.device.release_index import IndexedReleases, list_indexed_releases
+from ngbkit.errors import RunInterruptedError, UsageError
+from ngbkit.metrics.gates.regressions import ALPHA, MARGIN
+from ngbkit.runs import lifecycle
+from ngbkit.runs.bisection.gate_log import GateLog
+from ngbkit.runs.bisection.outcome import Bisection
+from ngbkit.runs.bisection.search import ReleaseSearch
+from ngbkit.runs.folders import find, load_dataset
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.trials import Choice
+from ngbkit.user_text import format_count
+
+if TYPE_CHECKING:
+    from ngbkit.cluster.engine import Engine
+    from ngbkit.compilers.base import Compiler
+    from ngbkit.dataset.storage import Data
+    from ngbkit.runs.run import Run
+    from ngbkit.workloads.base import Workload
+
+# The longest note of a run.
+_LONGEST_NOTE = 200
+
+
+def _wait(run: Run) -> Data:
+    return run.result()
+
+
+def bisect(
+    network: str | Workload,
+    compiler: str,
+    *,
+    good: str | None = None,
+    bad: str | None = None,
+    releases: Sequence[str] = (),
+    margin: float | str | None = None,
+    error: float | str | None = None,
+    again: bool = False,
+    wait: Callable[[Run], Data] = _wait,
+    report: Callable[[str], object] = str,
+    engines: Mapping[str, Engine] | None = None,
+    **keywords: Any,
+) -> Bisection:
+    """Find the release of a compiler since which a network is slower, by as few gates as an error needs.
+
+    The first gate compares `good` with `bad`; each later one measures a release between them beside both, in turns.
+
+    Parameters
+    ----------
+    network, compiler
+        One network, and the label of one compiler without a release: ``"onnxruntime"``.
+    good, bad
+        The earlier and the later release. ``"1.19"`` is 1.19.0, or the newest 1.19.x where there is no such release.
+        The index of uv lists those between them; previews and yanked ones are left out.
+    releases
+        Instead of both: all releases to choose from, the good one first.
+    margin
+        The slowdown that is accepted: 0.01, or ``"1%"``, the default.
+    error
+        The probability of a wrong release, at most: 0.05, the default, or ``"1%"``.
+    again
+        Measure every gate. Default: a bisection that was stopped continues, and one that ended is read.
+    wait, report
+        Waits for the run of a gate and returns its dataset; receives a line of progress. Default: `Run.result`; none.
+    engines
+        As for `Sweep.start`.
+    **keywords
+        The batch size, the device and other options of a `Sweep` of one trial.
+
+    Raises
+    ------
+    UsageError
+        An option or a release is invalid, the index cannot be read, or `good` or `bad` has no result.
+
+    Examples
+    --------
+    >>> import ngbkit
+    >>> print(ngbkit.bisect("resnet18", "onnxruntime", good="1.19", bad="1.23"))  # doctest: +SKIP
+    """
+    share = validation.check("margin", validation.Margin, MARGIN if margin is None else margin)
+    most = validation.check("error", validation.Precision, ALPHA if error is None else error)
+    sweep = Grid(**{**keywords, "workloads": network, "compilers": compiler})
+    column = _check(sweep, good, bad, releases)
+    request = {"sweep": sweep.id, "good": good, "bad": bad, "releases": list(releases)}
+    log = GateLog.open(request, again=again)
+    if not log.releases:
+        report(f"listing the releases of {column.compiler}")
+        log.set_releases(_list_releases(column, good, bad, releases))
+    elif log.gates:
+        report(f"continuing after {format_count(len(log.gates), 'gate', 'gates')}; --again begins anew")
+    skipped = f", {len(log.skipped)} skipped" if log.skipped else ""
+    report(f"{len(log.releases)} releases from {log.releases[0]} to {log.releases[-1]}{skipped}")
+
+    def measure(columns: Sequence[str]) -> tuple[Data, str, float]:
+        gate = log.find_gate(columns)
+        if gate is not None and gate.seconds:
+            return load_dataset(find(gate.run_id)), gate.run_id, gate.seconds
+        start = time.monotonic()
+        if gate is None:
+            note = f"bisection of {sweep.workloads[0].name}, {column.compiler} {log.releases[0]} to {log.releases[-1]}"
+            run = lifecycle.start(evolve(sweep, compilers=columns), engines=engines, note=note[:_LONGEST_NOTE])
+            gate = log.add(columns, run.id)
+        else:
+            run = lifecycle.resume(gate.run_id, engines=engines)
+        try:
+            data = wait(run)
+        except KeyboardInterrupt:
+            raise RunInterruptedError(
+                f"stopped in run {run.id}. The same command continues, and measures no finished gate again."
+            ) from None
+        gate.seconds = time.monotonic() - start
+        log.save()
+        return data, run.id, gate.seconds
+
+    search = ReleaseSearch(
+        network=sweep.workloads[0].name,
+        device=sweep.devices[0],
+        column=column,
+        releases=log.releases,
+        skipped=dict(log.skipped),
+        margin=share,
+        error=most,
+        measure=measure,
+        report=report,
+    )
+    bisection = search.carry_out()
+    if bisection.verdict == "not conclusive":
+        log.remove(search.contended)
+    return bisection
+
+
+def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[str]) -> Choice:
+    """Check what is to be bisected, and return its column."""
+    column = Choice.parse(sweep.compilers[0])
+    if len(sweep) != 1 or column.release:
+        raise UsageError(
+            f"invalid bisection: got {format_count(len(sweep), 'trial', 'trials')} with {', '.join(sweep.compilers)}; "
+            "expected one network, batch size and device, and one compiler without a release, such as "
+            "`ngbkit bisect resnet18 -c onnxruntime --good 1.19 --bad 1.23`."
+        )
+    compiler: Compiler = registry.load(registry.COMPILERS, column.compiler)
+    if (good is None or bad is None) == (not releases) or len(releases) == 1:
+        raise UsageError(
+            f"invalid releases: got --good {good}, --bad {bad} and --releases {','.join(releases) or None}; expected "
+            "either the first two, or all releases to choose from, the good one first: --releases 1.19.2,1.20.1,1.21.0."
+        )
+    for release in releases or (good, bad):
+        compiler.check_release(str(release))
+    return column
+
+
+def _list_releases(column: Choice, good: str | None, bad: str | None, releases: Sequence[str]) -> IndexedReleases:
+    if releases:
+        return IndexedReleases(releases=tuple(dict.fromkeys(releases)), skipped={})
+    compiler: Compiler = registry.load(registry.COMPILERS, column.compiler)
+    return list_indexed_releases(compiler.distribution, str(good), str(bad))

@@ -1,0 +1,221 @@
+"""The search of a bisection: it measures gates until the evidence tells the release, or that none tells it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.errors import UsageError
+from ngbkit.metrics.gates.change_points import (
+    MOST_LOOKS,
+    ChangePoints,
+    Evidence,
+    estimate_change,
+    fit_change_points,
+    judge_ends,
+)
+from ngbkit.metrics.gates.gate_reading import GateReading, read_gate
+from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep, compare_operators, has_operators
+from ngbkit.sweep.trials import Choice
+
+if TYPE_CHECKING:
+    from ngbkit.dataset.storage import Data
+
+Measure = Callable[[Sequence[str]], tuple["Data", str, float]]
+"""Measures a gate of columns in turns; returns its dataset, the id of its run, and the seconds that it took."""
+
+# Gates beyond those of a bisection whose every gate tells a half of the releases from the other.
+_FURTHER_GATES = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class ReleaseSearch:
+    """The search among releases for the one since which a network is slower."""
+
+    network: str
+    device: str
+    column: Choice
+    releases: tuple[str, ...]
+    skipped: dict[str, str]
+    margin: float
+    error: float
+    measure: Measure
+    report: Callable[[str], None]
+    _available: list[int] = field(init=False)
+    _steps: list[GateStep] = field(default_factory=list)
+    _evidence: list[Evidence] = field(default_factory=list)
+    _readings: dict[int, GateReading] = field(default_factory=dict)
+    _environments: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    contended: list[str] = field(default_factory=list)  # the runs of gates that other work slowed
+
+    def __post_init__(self) -> None:
+        self._available = list(range(1, len(self.releases) - 1))
+
+    def carry_out(self) -> Bisection:
+        """Measure gates of the ends, and if the last release is slower, gates of probes."""
+        for _ in range(MOST_LOOKS):
+            reading = self._measure_gate(None)
+            if reading.unchecked:
+                return self._conclude("not conclusive", notes=(f"Its outputs were not checked: {reading.unchecked}.",))
+            verdict = judge_ends(self._evidence, self.margin) if self._evidence else ""
+            if verdict == "not slower":
+                return self._conclude("not slower")
+            if verdict:
+                return self._locate()
+        return self._conclude("not conclusive")
+
+    def _locate(self) -> Bisection:
+        """Measure probes until one change, or more than one, is as probable as the error demands."""
+        most = len(self._steps) + _FURTHER_GATES * math.ceil(math.log2(len(self.releases)))
+        while True:
+            points = fit_change_points(self._evidence, len(self.releases), self.margin)
+            places, probability = points.find_likeliest(self._available)
+            probe = points.choose_probe(self._available)
+            if probability >= 1 - self.error or probe is None:
+                return self._conclude("slower", points, places, probability)
+            between = [place for place in self._readings if points.find_level(place) == "between"]
+            if points.split_probability >= 1 - self.error and between:
+                return self._conclude("several changes", points, between, points.split_probability)
+            if len(self._steps) >= most:
+                return self._conclude("not conclusive", points, points.find_credible(1 - self.error))
+            self._measure_gate(probe)
+
+    def _measure_gate(self, place: int | None) -> GateReading:
+        """Measure the ends, with the release at a place between them, and add the evidence."""
+        first, last = self.releases[0], self.releases[-1]
+        probe = "" if place is None else self.releases[place]
+        names = [first, *filter(None, [probe]), last]
+        columns = [self._name_column(release) for release in names]
+        listed = f"{', '.join(names[:-1])} and {last}"
+        self.report(f"gate {len(self._steps) + 1}: {self.column.compiler} {listed} take turns")
+        data, run_id, seconds = self.measure(columns)
+        reading = read_gate(data, columns, place)
+        for column, environment in reading.environments.items():
+            if "size_bytes" in environment:
+                self._environments[Choice.parse(column).release] = {
+                    key: environment[key] for key in ("seconds", "size_bytes")
+                }
+        text = self._add_reading(reading, columns, place)
+        if not (reading.problems or reading.unchecked or reading.conclusive):
+            self.contended.append(run_id)
+        self._steps.append(_build_step(reading, run_id=run_id, release=probe, reading=text, seconds=seconds))
+        self.report(f"gate {len(self._steps)}: {text}")
+        return reading
+
+    def _add_reading(self, reading: GateReading, columns: Sequence[str], place: int | None) -> str:
+        """Add the evidence of a gate, or skip its probe; return what it tells, in words."""
+        for label, problem in reading.problems.items():
+            if place is None or label != columns[1]:
+                raise UsageError(
+                    f"{label} has no result ({problem}). Choose another release for "
+                    f"{'--good' if label == columns[0] else '--bad'}."
+                )
+            return self._skip(place, problem)
+        if place is not None and reading.unchecked:
+            return self._skip(place, f"its outputs were not checked: {reading.unchecked}")
+        if not reading.conclusive or reading.evidence is None:
+            return "not conclusive, since other work slowed it, and measured again"
+        self._evidence.append(reading.evidence)
+        name = self.releases[-1] if place is None else self.releases[place]
+        if place is None:
+            self._readings |= {0: reading, len(self.releases) - 1: reading}
+            verdict = judge_ends(self._evidence, self.margin)
+            return f"{name} is {verdict}" if verdict else f"{name} may be slower or not"
+        self._readings[place] = reading
+        points = fit_change_points(self._evidence, len(self.releases), self.margin)
+        level = points.find_level(place)
+        left = points.find_credible(1 - self.error)
+        ends = f"one of {self.releases[left[0]]} to {self.releases[left[-1]]}"
+        where = self.releases[left[0]] if len(left) == 1 else ends
+        levels = {
+            "before": f"as fast as {self.releases[0]}",
+            "between": f"between {self.releases[0]} and {self.releases[-1]}",
+            "after": f"as slow as {self.releases[-1]}",
+        }
+        return f"{name} is {levels[level]}; slower since {where}"
+
+    def _skip(self, place: int, reason: str) -> str:
+        """Skip a probe without a usable result; return that in words."""
+        self.skipped[self.releases[place]] = reason
+        self._available.remove(place)
+        return f"{self.releases[place]} is skipped, and its neighbour tried: {reason}"
+
+    def _conclude(
+        self,
+        verdict: BisectionVerdict,
+        points: ChangePoints | None = None,
+        places: Sequence[int] = (),
+        probability: float = math.nan,
+        notes: tuple[str, ...] = (),
+    ) -> Bisection:
+        if points is not None:
+            slowdown = points.estimate_slowdown()
+        elif self._evidence:
+            change, deviation = estimate_change(self._evidence)
+            half = find_quantile(LEVEL) * deviation
+            slowdown = tuple(np.exp([change, change - half, change + half]).tolist())
+        else:
+            slowdown = (math.nan,) * 3
+        if verdict == "not conclusive" and self.contended:
+            notes += (
+                f"Other work slowed {len(self.contended)} of {len(self._steps)} gates: end it, or raise --patience. "
+                "The same command measures these gates again.",
+            )
+        elif verdict == "not conclusive" and not notes:
+            notes += ("More repeats settle more (-r), or a wider --margin.",)
+        operators: tuple[Mapping[str, Any], ...] = ()
+        if verdict == "slower":
+            operators, note = self._compare_neighbours(places)
+            notes += (note,)
+        return Bisection(
+            network=self.network,
+            compiler=self._name_column(""),
+            device=self.device,
+            releases=self.releases,
+            skipped=dict(self.skipped),
+            verdict=verdict,
+            suspects=tuple(self.releases[place] for place in sorted(places)),
+            probability=probability,
+            slowdown=slowdown[0],
+            low=slowdown[1],
+            high=slowdown[2],
+            margin=self.margin,
+            gates=tuple(self._steps),
+            environments=dict(self._environments),
+            operators=operators,
+            notes=notes,
+        )
+
+    def _compare_neighbours(self, places: Sequence[int]) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Compare the operators of the nearest measured releases before and after a change, and describe that."""
+        before = max(place for place in self._readings if place < min(places))
+        after = min(place for place in self._readings if place >= max(places))
+        sides = [self.releases[place] for place in (before, after)]
+        facts = [
+            self._readings[place].facts.get(self._name_column(side), {})
+            for place, side in zip((before, after), sides, strict=True)
+        ]
+        operators = compare_operators(*facts)
+        if operators:
+            return operators, f"The profiles of {sides[0]} and of {sides[1]}, one each, differ in:"
+        if any(map(has_operators, facts)):
+            return (), f"The profiles of {sides[0]} and {sides[1]} show the same operators, in about the same time."
+        return (), f"{self.column.compiler} reports no operators, so that no profile tells which became slower."
+
+    def _name_column(self, release: str) -> str:
+        return replace(self.column, release=release).label
+
+
+def _build_step(gate: GateReading, **fields: Any) -> GateStep:
+    """Build the row of a gate, with the ratio of its probe, or else of the last release."""
+    value, half = math.nan, math.nan
+    if gate.evidence is not None:
+        value = gate.evidence.log_ratios[-1]
+        half = find_quantile(LEVEL) * math.sqrt(gate.evidence.covariance[-1, -1])
+    slowdown, low, high = np.exp([value, value - half, value + half]).tolist()
+    return GateStep(slowdown=slowdown, low=low, high=high, conclusive=gate.conclusive, **fields)
