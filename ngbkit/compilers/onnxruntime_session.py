@@ -293,20 +293,22 @@ def explain(
         "nodes_after": len(nodes) if after is None else len(after),
         **({} if after is None else {"nodes_fused": onnx_graph.count_fused(before, after)}),
         "fallbacks": count_fallbacks(events, provider.name),
-        **_sum_operators(events, is_timed=provider.name == CPU.name),
+        **sum_operators(events, is_timed=provider.name == CPU.name),
     }
 
 
-def _sum_operators(events: Sequence[dict[str, Any]], *, is_timed: bool) -> dict[str, Any]:
+def sum_operators(events: Sequence[dict[str, Any]], *, is_timed: bool) -> dict[str, Any]:
     """Count the operators of a profile by kind, and sum up the median seconds of each; on a GPU they only launch it."""
     durations: dict[str, dict[str, list[float]]] = {}
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            nodes = durations.setdefault(str(event["args"].get("op_name")), {})
-            nodes.setdefault(event["name"], []).append(1e-6 * event["dur"])
+            details = event["args"]
+            nodes = durations.setdefault(str(details.get("op_name")), {})
+            # A node may have no name.
+            nodes.setdefault(str(details.get("node_index", event["name"])), []).append(1e-6 * event["dur"])
     counts = {kind: len(nodes) for kind, nodes in durations.items()}
     seconds = {kind: sum(map(median, nodes.values())) for kind, nodes in durations.items()}
-    return {"operators": counts, **({"operator_seconds": seconds} if is_timed else {})}
+    return {"operators": counts, **({"operator_s": seconds} if is_timed else {})}
 
 
 def write_to(settings: Any, path: Path) -> None:

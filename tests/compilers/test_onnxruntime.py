@@ -98,6 +98,21 @@ def test_a_node_on_another_provider_is_a_fallback() -> None:
     assert 1 == strict.count_fallbacks(events, strict.CPU.name)
 
 
+def test_operators_have_their_number_and_the_median_of_their_seconds() -> None:
+    """Each node counts once, and with the median of its calls; on a GPU the profile has no time of its work."""
+    durations = {("Conv", 0): (30, 10, 12), ("Conv", 1): (20, 20, 20), ("Relu", 2): (1, 2, 2)}
+    events = [
+        {"cat": "Node", "name": "_kernel_time", "dur": duration, "args": {"op_name": kind, "node_index": index}}
+        for (kind, index), calls in durations.items()
+        for duration in calls
+    ]
+    operators = strict.sum_operators(events, is_timed=True)
+
+    assert {"Conv": 2, "Relu": 1} == operators["operators"]
+    assert {"Conv": 32e-6, "Relu": 2e-6} == pytest.approx(operators["operator_s"])
+    assert {"operators"} == {*strict.sum_operators(events, is_timed=False)}
+
+
 def test_spinning_is_off_and_on_it_is_in_the_contract() -> None:
     """Idle threads sleep by default; if they spin, the contract notes it."""
     quiet, spinning = find_attempt().contract, find_attempt(spinning=True).contract

@@ -26,7 +26,7 @@ from ngbkit.sweep.trials import Choice
 
 RELEASES = tuple(f"1.{minor}.0" for minor in range(15, 24))
 ROUNDS = 20
-LIBRARIES = {"operators": {"Conv": 2, "Relu": 1}, "operator_seconds": {"Conv": 0.01, "Relu": 0.001}}
+LIBRARIES = {"operators": {"Conv": 2, "Relu": 1}, "operator_s": {"Conv": 0.01, "Relu": 0.001}}
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Lab:
                 continue
             latency = common * np.exp(generator.normal(0, 0.01, ROUNDS)) * self.latencies[release]
             slow = self.latencies[release] > 1.02
-            facts = {**LIBRARIES, "operator_seconds": {"Conv": 0.02 if slow else 0.01}}
+            facts = {**LIBRARIES, "operator_s": {"Conv": 0.02 if slow else 0.01}}
             records.append(build_record(trial, latency, 7, **{"facts": facts, **self.fields}))
         installed = {label: {"seconds": 2.0, "size_bytes": 160_000_000} for label in sweep.compilers}
         environments = {"cpu": {"selfcheck": {"process_sd": 0.003}, "releases": installed}}
@@ -227,8 +227,8 @@ def test_invalid_bisections_are_refused_first(compiler: str, keywords: dict[str,
 
 def test_operators_are_compared_by_seconds_and_by_number() -> None:
     """Operators that take another time, or are more or fewer, are listed, the largest change first."""
-    before = {"operators": {"Conv": 2, "Relu": 1, "Add": 1}, "operator_seconds": {"Conv": 0.01, "Relu": 1e-3}}
-    after = {"operators": {"Conv": 2, "Relu": 1, "Pad": 1}, "operator_seconds": {"Conv": 0.02, "Relu": 1e-3}}
+    before = {"operators": {"Conv": 2, "Relu": 1, "Add": 1}, "operator_s": {"Conv": 0.01, "Relu": 1e-3}}
+    after = {"operators": {"Conv": 2, "Relu": 1, "Pad": 1}, "operator_s": {"Conv": 0.02, "Relu": 1e-3}}
 
     assert ["Conv", "Add", "Pad"] == [row["operator"] for row in compare_operators(before, after)]
     assert () == compare_operators(before, before)

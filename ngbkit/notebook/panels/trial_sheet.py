@@ -242,7 +242,10 @@ def _format_name(name: str) -> str:
 def _format_fact(name: str, value: Any) -> str:
     """Write a fact in the reader's scale, by the unit in its name."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{_format_name(str(key))} {_format_fact(str(key), item)}" for key, item in value.items())
+        unit = next((suffix for suffix in ("_bytes", "_s", "_percent") if name.endswith(suffix)), "")
+        return ", ".join(
+            f"{_format_name(str(key))} {_format_fact(f'{key}{unit}', item)}" for key, item in value.items()
+        )
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):

@@ -177,7 +177,7 @@ def compare_operators(before: Mapping[str, Any], after: Mapping[str, Any]) -> tu
     Empty where their profiles tell no operators, or where none differs.
     """
     counts = [_count_operators(facts) for facts in (before, after)]
-    seconds = [facts.get("operator_seconds") or {} for facts in (before, after)]
+    seconds = [facts.get("operator_s") or {} for facts in (before, after)]
     rows = [
         {
             "operator": name,
