@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ from ngbkit.metrics.gates.regressions import ALPHA
 
 Floats = NDArray[np.floating[Any]]
 EndVerdict = Literal["slower", "not slower", ""]
+Level = Literal["before", "between", "after"]
+"""The level of a release: that of the first one, one between, or that of the last."""
+
+_LEVELS: tuple[Level, ...] = get_args(Level)
 
 MOST_LOOKS = 4
 """The gates between the first and the last release, at most, until one of them is known to be slower or not."""
@@ -128,9 +132,9 @@ class ChangePoints:
         shares = np.cumsum(self.single_probabilities[order]) / max(self.single_probabilities.sum(), 1e-300)
         return tuple(sorted(order[: int(np.searchsorted(shares, probability)) + 1].tolist()))
 
-    def find_level(self, place: int) -> Literal["before", "between", "after"]:
+    def find_level(self, place: int) -> Level:
         """Find the likeliest level of a release."""
-        return ("before", "between", "after")[int(np.argmax(self._sum_levels(place)))]
+        return _LEVELS[int(np.argmax(self._sum_levels(place)))]
 
     def choose_probe(self, available: Collection[int]) -> int | None:
         """Choose the release about whose level the hypotheses disagree most; None if none is available.

@@ -153,14 +153,13 @@ class ReleaseSearch:
         probability: float = math.nan,
         notes: tuple[str, ...] = (),
     ) -> Bisection:
+        slowdown: tuple[float, ...] = (math.nan,) * 3
         if points is not None:
             slowdown = points.estimate_slowdown()
         elif self._evidence:
             change, deviation = estimate_change(self._evidence)
             half = find_quantile(LEVEL) * deviation
             slowdown = tuple(np.exp([change, change - half, change + half]).tolist())
-        else:
-            slowdown = (math.nan,) * 3
         if verdict == "not conclusive" and self.contended:
             notes += (
                 f"Other work slowed {len(self.contended)} of {len(self._steps)} gates: end it, or raise --patience. "
