@@ -5,7 +5,7 @@ that changes from gate to gate affects where the probe lies: at the level of the
 hypotheses are one change at each release, and two changes with a level between them; the size of the change is unknown,
 and each gate has the errors of its rounds and of its processes. A probe is chosen where the hypotheses disagree most, a
 probabilistic bisection (Horstein, 1963; Burnashev and Zigangirov, 1974; Waeber, Frazier and Henderson, 2013, "Bisection
-search with noisy responses", SIAM Journal on Control and Optimization 51). ``bench/bisect.py`` and
+search with noisy responses", SIAM Journal on Control and Optimization 51). ``bench/bisection.py`` and
 ``tests/metrics/gates/test_change_points.py`` count right and wrong answers.
 """
 
@@ -110,8 +110,8 @@ class ChangePoints:
     def single_probabilities(self) -> Floats:
         """The probability of one change at each release, ``(releases,)``; 0 for the first."""
         is_single = self.firsts == self.seconds
-        probabilities: Floats = np.bincount(self.firsts[is_single], self.probabilities[is_single], minlength=self.count)
-        return probabilities
+        weights = self.probabilities[is_single]
+        return np.asarray(np.bincount(self.firsts[is_single], weights=weights, minlength=self.count), float)
 
     def find_likeliest(self, available: Collection[int]) -> tuple[tuple[int, ...], float]:
         """Find the likeliest place of one change, and its probability.

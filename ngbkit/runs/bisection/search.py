@@ -45,7 +45,7 @@ class ReleaseSearch:
     margin: float
     error: float
     measure: Measure
-    report: Callable[[str], None]
+    report: Callable[[str], object]
     _available: list[int] = field(init=False)
     _steps: list[GateStep] = field(default_factory=list)
     _evidence: list[Evidence] = field(default_factory=list)
@@ -119,7 +119,7 @@ class ReleaseSearch:
         if place is not None and reading.unchecked:
             return self._skip(place, f"its outputs were not checked: {reading.unchecked}")
         if not reading.conclusive or reading.evidence is None:
-            return "not conclusive, since other work slowed it, and measured again"
+            return "not conclusive: other work slowed it"
         self._evidence.append(reading.evidence)
         name = self.releases[-1] if place is None else self.releases[place]
         if place is None:

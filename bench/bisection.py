@@ -1,7 +1,7 @@
 """Plants a slowdown of 5 % in one of sixteen releases of a synthetic compiler, and counts how often bisections find it.
 
-    python bench/bisect.py measure results/bisect.jsonl              # 20 bisections with a slowdown, 20 without
-    python bench/bisect.py report results/bisect.jsonl
+    python bench/bisection.py measure results/bisect.jsonl              # 20 bisections with a slowdown, 20 without
+    python bench/bisection.py report results/bisect.jsonl
 
 The compiler is a plug-in whose releases are wheels in a folder, each with a number of equal products as its work: a
 slow one has 5 % more of them. Every gate is a run of its own, with new processes of each release's own environment.
