@@ -45,12 +45,12 @@ def list_indexed_releases(distribution: str, first: str, last: str) -> IndexedRe
         )
     between = partial(_iterate_releases, distribution, first, last)
     with ThreadPoolExecutor() as pool:
-        here, *elsewhere = pool.map(lambda python: list(between(python)), ("", *_OTHER_PYTHONS))
-    here.reverse()
+        installable, *elsewhere = pool.map(lambda python: list(between(python)), ("", *_OTHER_PYTHONS))
+    installable.reverse()
     reason = f"it has no wheel for Python 3.{sys.version_info[1]} on {platform.machine()}"
     others = dict.fromkeys(release for releases in elsewhere for release in reversed(releases))
-    skipped = {release: reason for release in others if release not in here}
-    return IndexedReleases(releases=(first, *here, last), skipped=skipped)
+    skipped = {release: reason for release in others if release not in installable}
+    return IndexedReleases(releases=(first, *installable, last), skipped=skipped)
 
 
 def _find_release(distribution: str, release: str) -> str:

@@ -167,8 +167,8 @@ class Bisection:
         if self.suspects:
             listed = ", ".join(self.suspects)
             return f"Not conclusive: {name} is slower since one of {listed}. A call takes {estimate}."
-        known = f": a call takes {estimate}" if math.isfinite(self.slowdown) else ""
-        return f"Not conclusive: {name} may be slower by more than {margin} since {first}, or not{known}."
+        interval = f": a call takes {estimate}" if math.isfinite(self.slowdown) else ""
+        return f"Not conclusive: {name} may be slower by more than {margin} since {first}, or not{interval}."
 
 
 def compare_operators(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
