@@ -47,7 +47,7 @@ def test_releases_that_are_no_range_are_refused(good: str, bad: str, message: st
 
 
 def test_an_index_that_cannot_be_read_proposes_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an index the releases can be named."""
+    """The error proposes to name the releases, which needs no index."""
     monkeypatch.setenv("UV_CONFIG_FILE", "/nowhere/uv.toml")
 
     with pytest.raises(UsageError, match=r"cannot list the releases of fakeruntime.*Name them: --releases"):

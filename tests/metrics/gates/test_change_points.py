@@ -121,7 +121,7 @@ def test_the_first_probe_is_in_the_middle_and_the_next_in_the_open_half() -> Non
 
 
 def test_releases_that_cannot_be_measured_are_suspected_together() -> None:
-    """Where the release before it could not be measured, the change is in either."""
+    """The change is in either of two releases where the first of them could not be measured."""
     points = fit((None, 1), (3, 0), (5, 1))
 
     assert (4, 5) == points.find_likeliest([1, 2, 3, 5, 6])[0]
