@@ -66,6 +66,7 @@ class Layout:
     incoming: str = "incoming"  # artifacts in transfer
     peaks: str = "peaks.json"  # the device's measured peaks (a file)
     selfcheck: str = "selfcheck"  # the latest self-check of each device label, and the history of its runs
+    releases: str = "releases"  # the wheels of releases that a deployment brought
     tuning: str = "tuning"  # a folder per device label of tuning results, which no cold compile removes
     wheels: str = "wheels"  # the wheels of a deployment in progress
     # Of every state folder that ngbkit created: `ngbkit undeploy` removes nothing from any other.

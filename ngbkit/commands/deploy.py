@@ -38,6 +38,10 @@ COMMAND = Command(
             f"compilers to install: {','.join(DEVICE_EXTRAS)}, or '' for none",
         ),
         argument(
+            "--releases COLUMNS",
+            "releases of compilers to send the wheels of, with --wheelhouse: onnxruntime@1.19.2,openvino@2024.3.0",
+        ),
+        argument(
             "--wheelhouse DIR",
             "for a device without a network: send it wheels, from DIR or downloaded here",
             nargs="?",
@@ -58,6 +62,7 @@ def to_call(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.cluster.deployment.deploy.deploy` that parsed arguments ask for."""
     return {
         "extras": None if args.extras is None else split_labels(args.extras),
+        "releases": split_labels(args.releases or ""),
         "wheels": parse_path(args.wheelhouse) if isinstance(args.wheelhouse, str) else args.wheelhouse,
         "python": args.python,
         "system_site_packages": args.system_site_packages,

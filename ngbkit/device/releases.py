@@ -44,7 +44,8 @@ _POLL_S, _REPORT_S = 0.1, 5.0
 # uv's message about a release that exists for other Pythons only.
 _TAGS = re.compile(r"following Python ABI tags?: (.*)")
 _NO_WHEEL = "has no wheels with a matching Python"
-_NO_RELEASE = ("there is no version of", "was not found in")
+_NO_RELEASE = ("there is no version of", "was not found in the package registry")
+_SEND = "A device without a network gets wheels by `ngbkit deploy DEVICE --releases COLUMN --wheelhouse`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +179,19 @@ class _Installation:
     def _install(self, partial: Path, python: str) -> str:
         """Create an environment of a Python with all requirements; return uv's complaint, empty if it succeeds."""
         shutil.rmtree(partial, ignore_errors=True)
-        return self._run("venv", "--python", python, str(partial)) or self._run(
-            "pip", "install", "--python", str(locate_interpreter(partial)), *self.requirements
-        )
+        words = ("pip", "install", "--python", str(locate_interpreter(partial)), *self.requirements)
+        links = ("--find-links", str(self._shelf)) if self._shelf.is_dir() else ()
+        if problem := self._run("venv", "--python", python, str(partial)):
+            return problem
+        # A device without a network may wait long for an index.
+        if links and not self._run(*words, *links, "--no-index"):
+            return ""
+        return self._run(*words, *links)
+
+    @property
+    def _shelf(self) -> Path:
+        """The folder of the wheels that a deployment brought."""
+        return self.folder.parents[1] / LAYOUT.releases
 
     def _explain(self, problem: str) -> str:
         """Explain uv's complaint in a sentence, with the nearest releases where there is no such one."""
@@ -193,12 +204,9 @@ class _Installation:
         if any(f"{text} {distribution}" in problem or f"{distribution} {text}" in problem for text in _NO_RELEASE):
             nearest = dict.fromkeys(filter(None, [self._resolve("<=", "highest"), self._resolve(">=", "lowest")]))
             remedy = f"The nearest are {' and '.join(nearest)}." if nearest else "Check its index."
-            return f"{distribution} has no release {release} for {python}. {remedy}"
+            return f"{distribution} has no release {release} for {python}. {remedy}{self._shelf.is_dir() * f' {_SEND}'}"
         line = " ".join(problem.partition("cause: ")[2].split()) or problem.strip()
-        return (
-            f"{distribution} {release} cannot be installed here: {line[:400]}. A device without an index needs its "
-            "wheels in a folder that uv.toml names as find-links."
-        )
+        return f"{distribution} {release} cannot be installed here: {line[:400]}. {_SEND}"
 
     def _resolve(self, sign: str, resolution: str) -> str:
         """Find the nearest release on one side; empty without any."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,13 @@ from onnxgraphs import Builder, write
 from plans import carry_out
 from releases import build_index
 
-from ngbkit import registry
+from ngbkit import options, registry
 from ngbkit.api import Sweep
 from ngbkit.cluster.caches import contents
 from ngbkit.commands.completion import LISTERS, Cursor
+from ngbkit.device import releases
 from ngbkit.device.releases import list_requirements
-from ngbkit.errors import UsageError
+from ngbkit.errors import UnsupportedError, UsageError
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import onnx
@@ -64,6 +67,20 @@ def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, mon
     }
     assert all(item.bytes > 1_000_000 for item in items)
     assert {"released@1.0", "released@1.1"} == set(offered)
+
+
+def test_a_device_without_a_network_has_the_wheels_of_its_deployment(tmp_path: Path) -> None:
+    """A release is installed of the wheels that a deployment brought; another one says how to bring its wheels."""
+    shelf = tmp_path / options.LAYOUT.releases
+    shelf.mkdir()
+    build_index(shelf)
+    interrupt, _ = os.pipe()
+    install = partial(releases.install, tmp_path, variables={**os.environ, "UV_OFFLINE": "1"}, report=print)
+    environment = install(("fakeruntime==1.0", "attrs", "numpy", "psutil"), interrupt=interrupt)
+    with pytest.raises(UnsupportedError, match=r"no release 2\.0 .* --releases COLUMN --wheelhouse`"):
+        install(("fakeruntime==2.0", "attrs", "numpy", "psutil"), interrupt=interrupt)
+
+    assert "1.0" == environment.packages["fakeruntime"]
 
 
 def test_a_release_is_part_of_a_label() -> None:

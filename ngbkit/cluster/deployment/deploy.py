@@ -13,15 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ngbkit import registry
 from ngbkit.cluster import replies
 from ngbkit.cluster.deployment import DEVICE_EXTRAS, wheel, wheelhouse
 from ngbkit.cluster.deployment.remote import Report, discard_line, find_custom_python, request, resolve
 from ngbkit.cluster.devices import Device
-from ngbkit.errors import UnknownNameError
+from ngbkit.device.releases import list_requirements
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.sweep.trials import Choice
 
 # The default extras by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}
 _DEFAULT = ("torch", "onnxruntime")
+# The extra that installs releases on the device.
+_INSTALLER = "releases"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,7 @@ def deploy(
     device: Device,
     *,
     extras: Sequence[str] | None = None,
+    releases: Sequence[str] = (),
     wheels: Path | bool = False,
     python: str | None = None,
     system_site_packages: bool = False,
@@ -81,31 +87,49 @@ def deploy(
     """Install the running ngbkit on a device, or update it there, and check the compilers of the device.
 
     `extras` are some of `DEVICE_EXTRAS`. The device downloads its `wheels` (False), or receives those that are
-    downloaded here (True) or lie in a folder. The environment is based on `python` of the device (by default the
-    configured one, else ``python3``), with its system's packages if `system_site_packages`, as on a Jetson. `report`
-    receives the progress and pip's output line by line.
+    downloaded here (True) or lie in a folder; so also those of `releases`, which are columns such as
+    ``onnxruntime@1.23.2``: a device with a network downloads each at its first sweep. The environment is based on
+    `python` of the device (by default the configured one, else ``python3``), with its system's packages if
+    `system_site_packages`, as on a Jetson. `report` receives the progress and pip's output line by line.
     """
     device = resolve(device)
     available = [extra for extra in DEVICE_EXTRAS if extra in wheel.list_extras()]
     for extra in extras or ():
         if extra not in available:
             raise UnknownNameError("extra", extra, available, "Each installs a compiler and its requirements.")
+    requirements = [_list_requirements(label) for label in releases]
     is_named = (python or find_custom_python(device)) is not None
     fields: dict[str, Any] = {"named": is_named, "system": system_site_packages}
     machine = _parse_machine(device, request(device, "look", python=python, fields=fields))
     if extras is None:
         defaults = _DEFAULTS.get(machine["markers"]["platform_machine"], _DEFAULT)
         extras = [extra for extra in defaults if extra in available]
+    if requirements:
+        extras = list(dict.fromkeys([*extras, _INSTALLER]))
     with tempfile.TemporaryDirectory() as folder:
         files = [wheel.build(Path(folder))]
+        sent: list[Path] = []
         if wheels is not False:
             house = wheelhouse.download(machine, files[0], extras, report) if wheels is True else wheels
+            shelf = None if wheels is True else house
+            sent = [file for each in requirements for file in wheelhouse.download_release(machine, each, shelf, report)]
             files += wheelhouse.select_missing(house, machine["installed"])
+            # Releases share some wheels, among themselves and with ngbkit: each travels once.
+            files = list({file.name: file for file in [*files, *sent]}.values())
             size = sum(file.stat().st_size for file in files) / 2**20
             report(f"sending {len(files)} wheel(s), {size:.1f} MiB")
         fields |= {"wheel": files[0].name, "extras": list(extras), "offline": wheels is not False}
+        fields["releases"] = sorted({file.name for file in sent})
         answer = request(device, "install", python=python, fields=fields, files=files, report=report)
         return _parse_deployment(device, answer)
+
+
+def _list_requirements(label: str) -> tuple[str, ...]:
+    """List what the environment of a column's release needs; UsageError if the column has none."""
+    choice = Choice.parse(label)
+    if not choice.release:
+        raise UsageError(f"invalid release: got {label}; expected a column with one, such as onnxruntime@1.23.2.")
+    return list_requirements(registry.load(registry.COMPILERS, choice.compiler), choice.release)
 
 
 def _parse_machine(device: Device, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,12 +40,34 @@ def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], rep
 
     `machine` has ``markers``, ``glibc`` and ``free_threaded``; `report` receives pip's output line by line.
     """
+    return _download(machine, extras, [f"{wheel}[{','.join(extras)}]" if extras else str(wheel)], [], report)
+
+
+def download_release(
+    machine: Mapping[str, Any], requirements: Sequence[str], shelf: Path | None, report: Callable[[str], None]
+) -> list[Path]:
+    """Download the wheels of a release for a machine, or choose them in the folder `shelf`; return them.
+
+    The first of `requirements` names the release.
+    """
+    source = ["--no-index", "--find-links", str(shelf)] if shelf else []
+    return sorted(_download(machine, [requirements[0]], requirements, source, report).glob("*.whl"))
+
+
+def _download(
+    machine: Mapping[str, Any],
+    names: Sequence[str],
+    requirements: Sequence[str],
+    source: Sequence[str],
+    report: Callable[[str], None],
+) -> Path:
+    """Download what requirements need on a machine, from pip's `source`, into a folder with these names."""
     if importlib.util.find_spec("pip") is None:
         raise UsageError(f"{sys.executable} has no pip to download wheels: {_REMEDY}.")
     platforms = _list_platforms(machine)
     markers = machine["markers"]
     home = options.get_state_dir() / options.LAYOUT.wheelhouses
-    folder = home / "-".join([f"cp{markers['python_version'].replace('.', '')}", platforms[0], *sorted(extras)])
+    folder = home / "-".join([f"cp{markers['python_version'].replace('.', '')}", platforms[0], *sorted(names)])
     options.make_private(home)
     # A new folder each time: otherwise old and new versions would both be sent.
     with tempfile.TemporaryDirectory(dir=home) as fresh:
@@ -54,7 +76,7 @@ def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], rep
         command += ["--implementation", "cp", "--python-version", markers["python_full_version"]]
         command += [word for platform in platforms for word in ("--platform", platform)]
         command += ["--find-links", str(folder)] if folder.is_dir() else []
-        _run([*command, f"{wheel}[{','.join(extras)}]" if extras else str(wheel)], report)
+        _run([*command, *source, *requirements], report)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         for file in Path(fresh).glob("*.whl"):

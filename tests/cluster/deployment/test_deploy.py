@@ -302,6 +302,24 @@ def test_an_extra_without_a_compiler_is_refused(device: Device) -> None:
         assert sorted(DEVICE_EXTRAS) == refused.value.choices
 
 
+def test_a_column_without_a_release_has_no_wheels(device: Device) -> None:
+    """What a release is says the error; nothing is sent."""
+    with pytest.raises(UsageError, match=r"invalid release: got onnxruntime; expected .* onnxruntime@1\.23\.2"):
+        deploy(device, releases=["onnxruntime"], wheels=True)
+
+
+def test_the_wheels_of_releases_are_kept_on_the_device(tmp_path: Path) -> None:
+    """They stay for later environments, and ngbkit's own installation has them too."""
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "numpy-2.0-py3-none-any.whl").write_text("new")
+    for _ in range(2):
+        install._keep_releases(tmp_path / "wheels", tmp_path / "releases", ["numpy-2.0-py3-none-any.whl"])
+
+    assert ["releases", "wheels"] == list_names(tmp_path)
+    assert "new" == (tmp_path / "releases" / "numpy-2.0-py3-none-any.whl").read_text()
+    assert ["numpy-2.0-py3-none-any.whl"] == list_names(tmp_path / "wheels")
+
+
 def test_a_cluster_of_the_users_own_is_refused() -> None:
     """The user maintains its Python."""
     with pytest.raises(UsageError, match=r"launch = 'attach'.*pip install ngbkit"):

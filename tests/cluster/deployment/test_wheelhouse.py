@@ -126,6 +126,20 @@ def test_a_wheelhouse_has_the_last_download(shelf: Path, tmp_path: Path) -> None
     assert [second] == list(second.parent.iterdir())
 
 
+def test_the_wheels_of_a_release_are_chosen_in_a_folder(shelf: Path, tmp_path: Path) -> None:
+    """Of a folder with two releases, one is chosen, with what it needs."""
+    folder = tmp_path / "mine"
+    make_wheel(folder, "helper")
+    make_wheel(folder, "other")
+    chosen = make_wheel(folder, "runtime", needs=("helper",))
+    files = wheelhouse.download_release(ORIN, ["runtime==1.0"], folder, print)
+    make_wheel(shelf, "indexed")
+    indexed = wheelhouse.download_release(ORIN, ["indexed==1.0"], None, print)
+
+    assert ["helper-1.0-py3-none-any.whl", chosen.name] == [file.name for file in files]
+    assert ["indexed-1.0-py3-none-any.whl"] == [file.name for file in indexed]
+
+
 def test_installed_wheels_are_not_sent_again(tmp_path: Path) -> None:
     """Installed wheels of the same version are not sent again, and ngbkit's own always is."""
     for name in ("numpy", "Jinja2", "ruamel.yaml", "ngbkit"):

@@ -96,6 +96,7 @@ def install(state_dir: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             (wheels / "tmp").mkdir(parents=True, mode=0o700)
             with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as stream:
                 _unpack(stream, wheels)
+            _keep_releases(wheels, state_dir / "releases", request["releases"])
             threading.Thread(target=_end_with_client, daemon=True).start()
             # A device's /tmp may be a part of its memory, which torch does not fit in.
             os.environ["TMPDIR"] = str(wheels / "tmp")
@@ -133,6 +134,15 @@ def _unpack(stream: tarfile.TarFile, folder: Path) -> None:
             raise Refused(f"invalid file: got {entry.name!r}; expected a plain name")
         with open(folder / entry.name, "wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
+
+
+def _keep_releases(wheels: Path, folder: Path, names: Sequence[str]) -> None:
+    """Keep the wheels of releases where their environments are installed from; ngbkit may need the same ones."""
+    if names:
+        folder.mkdir(exist_ok=True, mode=0o700)
+    for name in names:
+        remove(folder / name)
+        os.link(wheels / name, folder / name)
 
 
 def _create(env: Path, request: Mapping[str, Any]) -> None:
