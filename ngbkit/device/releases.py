@@ -206,7 +206,7 @@ class _Installation:
             remedy = f"The nearest are {' and '.join(nearest)}." if nearest else "Check its index."
             return f"{distribution} has no release {release} for {python}. {remedy}{self._shelf.is_dir() * f' {_SEND}'}"
         line = " ".join(problem.partition("cause: ")[2].split()) or problem.strip()
-        return f"{distribution} {release} cannot be installed here: {line[:400]}. {_SEND}"
+        return f"{distribution} {release} cannot be installed here: {line[:400].rstrip('. ')}. {_SEND}"
 
     def _resolve(self, sign: str, resolution: str) -> str:
         """Find the nearest release on one side; empty without any."""

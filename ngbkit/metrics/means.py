@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import describe
 from ngbkit.dataset.long_form import list_labels
-from ngbkit.errors import MetricError
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Compute, Sampler, estimate
-from ngbkit.metrics.metric import Metric, Result, find_metric, load_frame_metrics
+from ngbkit.metrics.metric import Result, find_metric, load_frame_metrics
+from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.paper import find_family
 
 Groups = Callable[[str], str] | Mapping[str, str]
@@ -24,6 +26,7 @@ def mean(
     metric: str = "speedup",
     *,
     by: Groups = find_family,
+    baseline: str = BASELINE,
     ci: float | None = None,
     unlike: Unlike = "error",
 ) -> Result:
@@ -41,6 +44,8 @@ def mean(
     by
         The group of each network: a function of its label, or a mapping; a network that a mapping lacks is left out.
         Default: its family, as the figures have it.
+    baseline
+        As for `speedup`: the reference column of a metric that compares compilers.
     ci
         As for `throughput`. The interval is of the noise of the measurements, not of the choice of networks.
     unlike
@@ -64,10 +69,14 @@ def mean(
     members = _group(list_labels(dataset, "workload"), by)
     if "workload" not in dataset.dims:
         dataset = dataset.expand_dims("workload")
-    data = record.prepare(dataset, unlike=unlike)
-    present = record.compute(data, None).notnull()
-    description = (metric, record.units, f"geometric mean of the {record.describe()}")
-    result = estimate(_make_mean(record, members, present), data, ci, description, along="workload")
+    options = {"baseline": baseline} if "baseline" in record.signature.parameters else {}
+    if baseline != BASELINE and not options:
+        raise UsageError(f"invalid baseline: got {baseline!r}, but {metric} has none. Leave it out.")
+    data = record.prepare(dataset, unlike=unlike, baseline=baseline)
+    compute = partial(record.compute, **options)
+    present = compute(data, None).notnull()
+    description = (metric, record.units, f"geometric mean of the {record.describe(**options)}")
+    result = estimate(_make_mean(compute, members, present), data, ci, description, along="workload")
     networks = _reduce(present, members, xr.DataArray.sum)
     networks.attrs = describe("1", "number of networks behind the mean")
     return result.assign_coords(networks=networks).rename({_GROUP: "workload"})
@@ -89,9 +98,9 @@ def _group(networks: list[str], by: Groups) -> dict[str, list[str]]:
     return members
 
 
-def _make_mean(metric: Metric, members: Mapping[str, list[str]], present: xr.DataArray) -> Compute:
+def _make_mean(compute_each: Compute, members: Mapping[str, list[str]], present: xr.DataArray) -> Compute:
     def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        values = metric.compute(data, sampler)
+        values = compute_each(data, sampler)
         logarithms: xr.DataArray = xr.apply_ufunc(np.log, values)
         # Without a network that has no replicates, or that is not conclusive, it would be the mean of other networks.
         complete = ~(present & values.isnull())

@@ -8,7 +8,7 @@ import xarray as xr
 from drawn import measured, network
 
 from ngbkit import metrics
-from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics.metric import load_metrics
 
 NAMES = ("resnet18", "resnet50", "vit_small")
@@ -35,6 +35,17 @@ def test_a_mean_is_of_logarithms(data: xr.Dataset, name: str) -> None:
     np.testing.assert_allclose(values.sel(workload="vit_small"), means.sel(workload="transformer"))
     assert {2, 1} == set(means["networks"].values.ravel().tolist())
     assert f"geometric mean of the {load_metrics()[name].describe()}" == means.attrs["long_name"]
+
+
+def test_a_mean_has_the_baseline_of_its_metric(data: xr.Dataset) -> None:
+    """The reference is the chosen column, and a metric without one refuses it."""
+    speedups = metrics.speedup(data, baseline="openvino")
+    means = metrics.mean(data, by=GROUPS, baseline="openvino")
+    with pytest.raises(UsageError, match="invalid baseline: got 'openvino', but throughput has none"):
+        metrics.mean(data, "throughput", baseline="openvino")
+
+    np.testing.assert_allclose(speedups.sel(workload="vit_small"), means.sel(workload="transformer"))
+    assert "openvino" in means.attrs["long_name"]
 
 
 def test_families_are_the_default(data: xr.Dataset) -> None:
