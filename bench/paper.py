@@ -17,6 +17,10 @@ the predictions were right.
 
 ``--wide`` does as ``--larger`` for the blocks that no night holds, 128 and 256 channels at the paper's 244 pixels and
 all batch sizes, in notebooks/data/paper-wide.nc: a call of the largest takes minutes.
+
+``--releases`` measures the compilers at the paper's versions beside today's, in the same rounds, in
+notebooks/data/paper-releases.nc: the smallest network of each family, and both blocks at depths 1 to 6. It takes 45
+minutes, and 6 GB for the environments of the releases.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from ngbkit.sweep.records import INCONCLUSIVE
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
+RELEASES_OUT = DATA / "paper-releases.nc"
 LARGER_OUT, REST_OUT = DATA / "paper-larger.nc", DATA / "paper-larger-measured.nc"
 WIDE_OUT = DATA / "paper-wide.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]
@@ -57,6 +62,12 @@ TUNED_SIZES = [1, 4, 16]
 WIDE, WIDE_EMBEDDING = [128, 256], 384
 HEADS, SEQUENCES, KERNELS, SIDES = [2, 4, 8, 16], [10, 50, 200], [1, 3, 5], [61, 122, 244]
 MANY = SETTINGS | {"repeats": 100, "max_seconds": 60.0}
+#: The versions of section V-A, and OpenVINO as the paper optimises it where throughput is the criterion.
+_THROUGHPUT = '{"hint":"throughput"}'
+RELEASES = [
+    *("identity@2.4.1", "torchscript@2.4.1", "onnxruntime@1.19.2", "openvino@2024.3.0"),
+    *(f"openvino@2024.3.0{_THROUGHPUT}", f"openvino{_THROUGHPUT}"),
+]
 
 
 def build_sweeps() -> Iterator[tuple[str, Sweep]]:
@@ -102,6 +113,18 @@ def build_tuned_sweeps(candidates: list[int]) -> Iterator[tuple[str, Sweep]]:
             yield f"{workload.name}-{size}", sweep
 
 
+def build_release_sweeps() -> Iterator[tuple[str, Sweep]]:
+    """Yield the parts with the paper's versions by name, the quick ones first."""
+    zoo = {workload.name: workload for workload in paper.zoo()}
+    settings = SETTINGS | {"compilers": [*COMPILERS, *RELEASES]}
+    networks = [zoo[members[0]] for members in paper.FAMILIES.values()]
+    attention = [("mha", blocks.mha(EMBEDDINGS[:1], range(1, 7)), size) for size in (1, 8)]
+    convolutions = [("conv", blocks.conv(WIDTHS[:1], range(1, 7), size=PIXELS), 1)]
+    parts = [(workload.name, workload, size) for size in TUNED_SIZES for workload in networks]
+    for name, workload, size in [*parts[:10], *attention, *convolutions, *parts[10:]]:
+        yield f"{name}-{size}", Sweep(workload, batch_sizes=[size], **settings)
+
+
 def build_larger_sweep() -> Sweep:
     """The larger networks at the batch sizes that `build_sweeps` leaves out."""
     zoo = {workload.name: workload for workload in paper.zoo()}
@@ -116,6 +139,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of parts, separated by commas, such as conv")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--tvm", action="store_true", help="measure TVM, tuned, beside the others")
+    mode.add_argument("--releases", action="store_true", help="measure the paper's versions beside today's")
     mode.add_argument("--larger", action="store_true", help="measure and predict the larger networks")
     mode.add_argument("--wide", action="store_true", help="measure and predict the wide blocks")
     mode.add_argument("--rest", action="store_true", help="measure what --larger predicted")
@@ -140,12 +164,16 @@ def main() -> None:
         print(out)
         return
     chosen = set(filter(None, args.only.split(",")))
-    parts = dict(build_tuned_sweeps(args.candidates) if args.tvm else build_sweeps())
-    further = {} if args.tvm else dict(build_further_sweeps())
+    further: dict[str, Sweep] = {}
+    if args.tvm:
+        parts, folder, out = dict(build_tuned_sweeps(args.candidates)), args.folder / "tvm", TUNED_OUT
+    elif args.releases:
+        parts, folder, out = dict(build_release_sweeps()), args.folder / "releases", RELEASES_OUT
+    else:
+        parts, further, folder, out = dict(build_sweeps()), dict(build_further_sweeps()), args.folder, OUT
     if unknown := chosen - {*parts, *further}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; expected {', '.join([*parts, *further])}")
     selected = [(name, sweep) for name, sweep in (parts | further).items() if name in (chosen or parts)]
-    folder, out = (args.folder / "tvm", TUNED_OUT) if args.tvm else (args.folder, OUT)
     measured = measure(selected, folder, minutes=args.minutes)
     if out.exists():
         measured = [*select_others(ngbkit.load(out), measured), *measured]
