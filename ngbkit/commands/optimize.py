@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ngbkit import options
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
-from ngbkit.commands.labels import is_table, load_labels, to_progress
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.sweep.argument import argument
@@ -197,6 +196,9 @@ def _format_outcome(outcome: Outcome, error: float) -> dict[str, str]:
 def _load_or_learn(name: str, labels: Sequence[Path], report: Report | None) -> Predictor:
     """A predictor of that kind, learned from files; kept under their hashes."""
     from ngbkit import predictor
+    from ngbkit.predictor.kinds.base import to_progress
+    from ngbkit.predictor.labels.labelling import is_table
+    from ngbkit.predictor.labels.loading import load_labels
 
     progress = to_progress(report)
     if any(not path.is_file() or is_table(path) for path in labels):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from ngbkit import options
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
-from ngbkit.commands.labels import load_labels, to_progress
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
@@ -124,6 +123,8 @@ COMMAND = Command(
 def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[Answer, Predictor]:
     """Fit a predictor to the labels that the arguments name, evaluate its kind on them, and save it."""
     from ngbkit import predictor
+    from ngbkit.predictor.kinds.base import to_progress
+    from ngbkit.predictor.labels.loading import load_labels
 
     runtime = None
     if args.runtime is not None or args.device is not None:

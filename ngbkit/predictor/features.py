@@ -30,8 +30,10 @@ KINDS = (
 """The kinds of operators with a column each; all others share one."""
 
 _LANES = (8, 16)
-_CONVOLUTIONS = ("Conv", "PointwiseConv", "GroupedConv", "DepthwiseConv")
-_BLOCKED = (*_CONVOLUTIONS, "AveragePool", "MaxPool")
+CONVOLUTIONS = ("Conv", "PointwiseConv", "GroupedConv", "DepthwiseConv")
+"""The kernels that runtimes have for convolutions."""
+
+_BLOCKED = (*CONVOLUTIONS, "AveragePool", "MaxPool")
 _RAGGED = tuple(f"{kind}_not_of_{lanes}" for kind in _BLOCKED for lanes in _LANES)
 
 PRICED = (*KINDS, "other", *_RAGGED)
@@ -136,7 +138,7 @@ def sum_amounts(operators: Sequence[Operator]) -> NDArray[np.float64]:
 def list_priced(operator: Operator) -> list[str]:
     """Return what an operator is, as names in `PRICED`; its kind is one of ONNX's."""
     kind = operator.kind if operator.kind in KINDS else "other"
-    kernel = _name_kernel(operator)
+    kernel = name_kernel(operator)
     if kernel not in _BLOCKED:
         return [kind]
     groups = _count_groups(operator) if kernel == "GroupedConv" else 1
@@ -210,10 +212,11 @@ def _encode_once(
     )
 
 
-def _name_kernel(operator: Operator) -> str:
-    """Return the kind, or for a convolution which of `_CONVOLUTIONS` runtimes have kernels for."""
-    if operator.kind != "Conv":
-        return operator.kind
+def name_kernel(operator: Operator) -> str:
+    """Return the kind by ONNX's name, or for a convolution which of `CONVOLUTIONS` runtimes have kernels for."""
+    kind = _STANDARD.get(operator.kind, operator.kind)
+    if kind != "Conv":
+        return kind
     groups = _count_groups(operator)
     if groups > 1:
         return "DepthwiseConv" if _count_channels(operator.inputs) == groups else "GroupedConv"
@@ -246,7 +249,7 @@ def _encode_window(operator: Operator) -> list[float]:
     kernel, stride, dilation = (_compute_mean(operator, name) for name in _WINDOWS)
     groups = _count_groups(operator)
     inputs, outputs = _count_channels(operator.inputs), _count_channels(operator.outputs)
-    name = _name_kernel(operator)
+    name = name_kernel(operator)
     return [
         kernel,
         stride,

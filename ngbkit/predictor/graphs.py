@@ -88,7 +88,7 @@ class Operator:
         return sum(tensor.bytes for tensor in (*self.inputs, *self.weights, *self.outputs))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Graph:
     """A network at one batch size.
 
@@ -120,6 +120,15 @@ class Graph:
     digest: str
     dropped: int | None = field(default=None, compare=False)
     lowering: str = ""
+
+    def __repr__(self) -> str:
+        macs = "an unknown number of" if self.macs is None else f"{self.macs:,}"
+        return f"<Graph: {len(self.operators)} operators, {macs} MACs, {self.weight_bytes:,} bytes of weights>"
+
+    @property
+    def batch_size(self) -> int:
+        """The first dimension of the first input that has one: the samples of a call. 1 without such an input."""
+        return next((tensor.shape[0] for tensor in self.inputs if tensor.shape), 1)
 
     @cached_property
     def siblings(self) -> tuple[tuple[int, int], ...]:

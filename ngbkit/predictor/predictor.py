@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit import validation
-from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import predictor_storage
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds import Adapted, find_kind
-from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
-from ngbkit.predictor.labels.collection import collect
-from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.labels.rows import Runtime
-from ngbkit.predictor.network_graphs import graph
+from ngbkit.predictor.kinds.base import Floats, Model, Progress, log_progress
+from ngbkit.predictor.labels.labelling import RuntimeName
+from ngbkit.predictor.labels.loading import load_labels
+from ngbkit.predictor.labels.rows import Runtime, format_runtimes
+from ngbkit.predictor.predicted_networks import list_networks
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.predictor.scoring.splits import FOLDS, split_folds
-from ngbkit.sweep.grid import Grid
 from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ _FEWEST, _MOST_FOLDS = 4, 1_000
 _COLUMNS = ("device", "compiler", "batch_size", "latency", "ci_low", "ci_high", "throughput")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Predictor:
     """Predicts the latency of networks on the runtimes that it was fitted to.
 
@@ -58,13 +55,18 @@ class Predictor:
     calibration: Calibration
     lowering: str = ""
 
-    def seconds(self, graphs: Sequence[Graph], ci: float = 0.95) -> tuple[Floats, Floats, Floats]:
+    def __repr__(self) -> str:
+        networks = len(np.unique(self.calibration.network))
+        held_out = f"{networks} networks held out" if networks else "none held out"
+        return f"<Predictor: {self.model.kind} for {format_runtimes(self.runtimes)}; {held_out}>"
+
+    def seconds(self, networks: Any, ci: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """The latencies of calls and both ends of their intervals: each of shape ``(graphs, runtimes)``.
 
         Parameters
         ----------
-        graphs
-            Each at its batch size, with the `lowering` of the predictor.
+        networks
+            As for `predict`; each at its batch size, 1 if it is open. Graphs have the `lowering` of the predictor.
         ci
             The share of networks whose latency is inside the interval, for networks drawn like those of the fit; other
             networks, such as another family, may be outside more often.
@@ -88,6 +90,10 @@ class Predictor:
         2021, https://arxiv.org/abs/1905.02928. A predictor of ngbkit 0.1 has a split conformal interval, which contains
         at least `ci`.
         """
+        graphs = [network.graph for network in list_networks(networks, (1,), None, self.lowering)]
+        return self._predict_graphs(graphs, ci)
+
+    def _predict_graphs(self, graphs: Sequence[Graph], ci: float) -> tuple[Floats, Floats, Floats]:
         validation.check("ci", validation.Probability, ci)
         self.check_lowering(graphs)
         seconds = self.model.predict(graphs)
@@ -121,7 +127,7 @@ class Predictor:
             f"too few networks for intervals of {ci=:g}: got {runtimes}; expected at least {needed}. These intervals "
             f"are infinite. {hint} more networks.",
             NgbkitWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
     def costs(self, graph: Graph, compiler: str, device: str | None = None) -> NDArray[np.float64]:
@@ -190,7 +196,9 @@ class Predictor:
         Parameters
         ----------
         workloads
-            As for `Sweep`: names, workloads, files; or a `Sweep`, whose batch sizes and factors then apply.
+            As for `Sweep`: names, workloads, files; a `Sweep`, whose batch sizes and factors then apply; a `Graph` or
+            an `onnx.ModelProto`; or labels, as for `ngbkit.predictor.fit`, whose networks are then predicted. Graphs,
+            and the networks of labels, are predicted at their own batch size.
         batch_sizes
             Samples in a call.
         factors
@@ -214,36 +222,22 @@ class Predictor:
         """
         import pandas as pd
 
-        if isinstance(workloads, Grid) and factors:
-            raise UsageError(
-                f"invalid factors: got {', '.join(factors)} beside a Sweep; expected none. Give them to the Sweep."
-            )
-        sweep = (
-            workloads
-            if isinstance(workloads, Grid)
-            else Grid(workloads, batch_sizes=list(batch_sizes), factors=dict(factors or {}))
-        )
-        tasks = [
-            (workload, dict(zip(workload.factors, values, strict=True)), size)
-            for workload in sweep.workloads
-            for values in product(*workload.factors.values())
-            for size in sweep.batch_sizes
-        ]
-        graphs = [graph(workload, size, factors, lowering=self.lowering) for workload, factors, size in tasks]
-        latency, low, high = self.seconds(graphs, ci)
+        networks = list_networks(workloads, batch_sizes, factors, self.lowering)
+        latency, low, high = self._predict_graphs([network.graph for network in networks], ci)
         rows = [
             {
-                **{"workload": workload.name, **factors, "device": device, "compiler": compiler, "batch_size": size},
-                **{"latency": latency[index, column], "ci_low": low[index, column], "ci_high": high[index, column]},
-                "throughput": size / latency[index, column],
+                **{"workload": network.name, **network.factors, "device": device, "compiler": compiler},
+                **{"batch_size": network.batch_size, "latency": latency[index, column]},
+                **{"ci_low": low[index, column], "ci_high": high[index, column]},
+                "throughput": network.batch_size / latency[index, column],
             }
-            for index, (workload, factors, size) in enumerate(tasks)
+            for index, network in enumerate(networks)
             for column, (device, compiler) in enumerate(self.runtimes)
         ]
-        names = dict.fromkeys(name for workload in sweep.workloads for name in workload.factors)
+        names = dict.fromkeys(name for network in networks for name in network.factors)
         return pd.DataFrame(rows, columns=["workload", *names, *_COLUMNS])
 
-    def adapt(self, data: Data | Examples) -> Predictor:
+    def adapt(self, data: Any) -> Predictor:
         """A predictor for networks like these, such as a family that this one was not fitted to.
 
         Its predictions are corrected by how far those of this one are from the latencies of `data`: by what all of
@@ -266,7 +260,7 @@ class Predictor:
         UsageError
             No network has a latency on a runtime of this predictor, or the graphs have another lowering.
         """
-        examples = data if isinstance(data, Examples) else collect(data, lowered=bool(self.lowering))
+        examples = load_labels(data, lowered=bool(self.lowering))
         self.check_lowering(examples.graphs)
         seconds, label_errors = (np.full((len(examples), len(self.runtimes)), np.nan) for _ in range(2))
         for column, runtime in enumerate(self.runtimes):
@@ -304,12 +298,13 @@ class Predictor:
 
 
 def fit(
-    data: Data | Examples,
+    data: Any,
     kind: str = "gnn",
     *,
+    runtime: RuntimeName | None = None,
     folds: int = FOLDS,
     seed: int = 0,
-    report: Progress = ignore_progress,
+    report: Progress | None = None,
     **settings: Any,
 ) -> Predictor:
     """Fit a predictor to the runtimes of a dataset.
@@ -317,7 +312,8 @@ def fit(
     Parameters
     ----------
     data
-        The dataset of a run, or of several by `ngbkit.merge`; or examples that were collected from one.
+        The dataset of a run, or of several by `ngbkit.merge`; `Examples`; the file of either; a CSV or a DataFrame, or
+        pairs of a network and its seconds, as for `ngbkit.predictor.examples`; or a list of these, which are merged.
     kind
         ``"gnn"``, which also learns from operators that were profiled (see `ngbkit.predictor.collect`); or
         ``"boosting"``, ``"linear"``, ``"flops"``.
@@ -326,8 +322,10 @@ def fit(
         `folds` times as long as without. 0: no intervals, they are infinite.
     seed
         Seed of the folds and the models: the same data, settings and seed give the same predictor.
+    runtime
+        What a table was measured with, where it has no column for that: see `ngbkit.predictor.examples`.
     report
-        Called with the share that is complete and a message.
+        Called with the share that is complete and a message. Default: a line every ten seconds.
     **settings
         Settings of the kind, such as ``epochs=100``.
 
@@ -342,7 +340,8 @@ def fit(
     """
     if not isinstance(folds, int) or (folds != 0 and not 2 <= folds <= _MOST_FOLDS):
         raise UsageError(f"invalid {folds=}; expected 0 or an integer from 2 to {_MOST_FOLDS:,}, such as {FOLDS}.")
-    examples = data if isinstance(data, Examples) else collect(data)
+    report = log_progress() if report is None else report
+    examples = load_labels(data, runtime=runtime, report=report)
     networks = len({parent for parent, single in zip(examples.parents, examples.isolated, strict=True) if not single})
     if networks < _FEWEST:
         raise UsageError(

@@ -18,7 +18,7 @@ from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Model
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.scoring.intervals import Calibration
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import clean_line, parse_path
 
 _LAYOUT = 1
 _METADATA = "ngbkit"
@@ -103,6 +103,7 @@ def _restore(
     runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
     if not all(isinstance(name, str) for runtime in runtimes for name in runtime):
         raise TypeError("a runtime is a device and a compiler")
+    runtimes = tuple((clean_line(device), clean_line(compiler)) for device, compiler in runtimes)
     lowering = metadata.get("lowering", "")
     if not isinstance(lowering, str):
         raise TypeError("a lowering is the label of a compiler")
@@ -122,6 +123,8 @@ def _restore(
     if len(fold) and not 0 <= fold.min() <= fold.max() < len(models):
         raise ValueError(f"errors of a fold beyond {len(models)} folds")
     calibration = Calibration(models=tuple(models), errors=errors, fold=fold, network=network)
+    if not np.isfinite(model.predict([_PROBE])[0, np.isfinite(errors).any(axis=0)]).all():
+        raise ValueError("a runtime with labels is predicted as NaN")
     return model, runtimes, calibration, lowering
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -14,12 +17,35 @@ from ngbkit.predictor.labels.example_set import Examples
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
+# The time between two lines of progress.
+_LOG_EVERY_S = 10.0
+
 Progress = Callable[[float, str], None]
 """Called with the share that is complete, from 0 to 1, and a message."""
 
 
 def ignore_progress(share: float, text: str) -> None:
     """Ignore progress."""
+
+
+def to_progress(report: Callable[[str], None] | None) -> Progress:
+    """Report progress as lines of text; None reports nothing."""
+    return ignore_progress if report is None else lambda share, text: report(f"{share:.0%}: {text}")
+
+
+def log_progress() -> Progress:
+    """Build a progress that writes a line to the standard error every ten seconds: nothing for quick work."""
+    logged_s = time.monotonic()
+
+    def log(share: float, text: str) -> None:
+        nonlocal logged_s
+        if time.monotonic() - logged_s >= _LOG_EVERY_S:
+            logged_s = time.monotonic()
+            with suppress(OSError):  # a full disk behind stderr ends no fit
+                sys.stderr.write(f"{share:.0%}: {text}\n")
+                sys.stderr.flush()
+
+    return log
 
 
 class Model(Protocol):

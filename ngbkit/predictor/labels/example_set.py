@@ -17,10 +17,10 @@ from ngbkit.dataset.assembly import describe
 from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels import operator_seconds
-from ngbkit.predictor.labels.rows import Runtime
+from ngbkit.predictor.labels.rows import Runtime, format_runtimes
 from ngbkit.predictor.network_graphs import ATTRIBUTE, load_graphs, pack
 from ngbkit.predictor.scoring.scores import noise_floor
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import clean_line, format_count, parse_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ OPERATOR = "operator"
 TEXTS = ("names", "families", "parents", "rules")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Examples:
     """Distinct graphs with their latencies on each runtime.
 
@@ -115,6 +115,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.graphs)
+
+    def __repr__(self) -> str:
+        families = format_count(len(set(self.families)), "family", "families")
+        return (
+            f"<Examples: {format_count(len(self), 'graph', 'graphs')} of {families}, {format_runtimes(self.runtimes)}>"
+        )
 
     def take(self, places: Sequence[int] | NDArray[np.intp]) -> Examples:
         """The examples at these indices."""
@@ -198,12 +204,13 @@ def load_examples(path: str | Path) -> Examples:
         raise UsageError(f"invalid layout of {path}: got {layout}; expected {LAYOUT}. Collect from the runs again.")
     try:
         graphs = tuple(stored[str(index)] for index in range(len(stored)))
+        runtimes = zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)
         return Examples(
             graphs=graphs,
             seconds=data["seconds"].values,
             errors=data["errors"].values if "errors" in data else None,
             operator_seconds=_load_profiles(data, graphs),
-            runtimes=tuple(zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)),
+            runtimes=tuple((clean_line(str(device)), clean_line(str(compiler))) for device, compiler in runtimes),
             **{name: tuple(data[name].values.tolist()) for name in TEXTS},
         )
     except (KeyError, ValueError, TypeError) as error:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UsageError
-from ngbkit.predictor.labels.measured_networks import ImportedMeasurement
+from ngbkit.predictor.labels.measured_networks import LEAST_S, MOST_S, ImportedMeasurement
 from ngbkit.predictor.labels.rows import Runtime
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import clean_line, parse_path
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 
@@ -173,7 +173,7 @@ def _find_meaning(columns: _Columns, index: int, name: str) -> None:
     elif unit in _UNITS and plain in _TIMES:
         columns.times[index] = ("", _UNITS[unit])
     elif unit in _UNITS and not _STATISTICS.search(plain):
-        columns.times[index] = (stem.strip(), _UNITS[unit])
+        columns.times[index] = (clean_line(stem.strip()), _UNITS[unit])
     else:
         columns.others[index] = plain
 
@@ -197,9 +197,10 @@ def _parse_row(
         compiler, _, device = (name or texts.get("compiler") or default[1]).partition(" on ")
         runtime = (texts.get("device") or device.strip() or default[0], compiler.strip())
         value = unit * _parse_number(row[index], header[index])
-        if value <= 0 or math.isinf(value):
+        if not (math.isnan(value) or LEAST_S <= value <= MOST_S):
             raise ValueError(
-                f"column {header[index]!r}: got {row[index]!r}; expected a number above 0, or an empty cell"
+                f"column {header[index]!r}: got {row[index]!r}; expected a number above 0, from {LEAST_S:g} to "
+                f"{MOST_S:g} seconds, or an empty cell"
             )
         seconds[runtime] = value
         if columns.error:
@@ -250,7 +251,7 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _to_text(cell: Any) -> str:
-    return "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else str(cell).strip()
+    return "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else clean_line(str(cell).strip())
 
 
 def _normalise(name: Any) -> str:

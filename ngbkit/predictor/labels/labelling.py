@@ -15,15 +15,25 @@ from numpy.typing import ArrayLike, NDArray
 from ngbkit import options
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds.base import Progress, ignore_progress
+from ngbkit.predictor.kinds.base import Progress, ignore_progress, log_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.label_table import SUFFIXES
 from ngbkit.predictor.labels.label_table import read as read_table
-from ngbkit.predictor.labels.measured_networks import NETWORKS, Built, ImportedMeasurement, parse_network
+from ngbkit.predictor.labels.measured_networks import (
+    LEAST_S,
+    MOST_S,
+    NETWORKS,
+    Built,
+    Entry,
+    ImportedMeasurement,
+    find_families,
+    parse_network,
+)
 from ngbkit.predictor.labels.merging import Label, merge_labels
 from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.lowering import find_lowering
+from ngbkit.user_text import clean_line
 from ngbkit.workloads.base import FactorValue, Workload
 
 Floats = NDArray[np.float64]
@@ -52,7 +62,7 @@ def examples(
     factors: Mapping[str, FactorValue | Sequence[FactorValue]] | None = None,
     lowered: bool = False,
     profiled: bool = False,
-    report: Progress = ignore_progress,
+    report: Progress | None = None,
 ) -> Examples:
     """The examples of networks that were measured elsewhere.
 
@@ -71,7 +81,7 @@ def examples(
         machine, ``"cpu"``.
     family
         The family of each network, or of all, for a split that leaves out whole families. Default: the leading letters
-        of the names.
+        of the names, or the folders of the files where these tell no families apart.
     parent
         The network that each is a variant of: a split keeps these together. Default: its own name.
     name
@@ -90,7 +100,8 @@ def examples(
         graph network, which learns from them: for labels that were measured on it, or on one like it. A network
         takes a second or two.
     report
-        Called with the share that is complete and a message: a network by name is built and exported, once.
+        Called with the share that is complete and a message: a network by name is built and exported, once. Default: a
+        line every ten seconds.
 
     Raises
     ------
@@ -121,13 +132,14 @@ def examples(
     >>> labels = examples(["a.onnx", "b.onnx"], [0.0121, 0.0173], runtime="onnxruntime")  # doctest: +SKIP
     >>> labels = examples("labels.csv")  # doctest: +SKIP
     """
-    is_table = _is_table(networks)
-    if is_table and seconds is None:
+    report = log_progress() if report is None else report
+    tabular = is_table(networks)
+    if tabular and seconds is None:
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
         return build_examples(read_table(networks, default, size), report, lowered=lowered, profiled=profiled)
-    items, seconds = _split_pairs(networks, seconds, is_table)
+    items, seconds = _split_pairs(networks, seconds, tabular)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
     if errors is not None:
@@ -171,6 +183,8 @@ def build_examples(
         lowering = find_lowering([compiler for _, compiler in runtimes])
         measurements = [replace(each, lowering=lowering, profiled=profiled) for each in measurements]
     places: dict[int, int] = {}
+    workloads: dict[str, Workload] = {}
+    parsed: dict[tuple[Any, ...], Entry] = {}
     entries, labelled = [], []
     left_out = []
     for index, measurement in enumerate(measurements):
@@ -178,7 +192,12 @@ def build_examples(
         if all(math.isnan(value) for value in measurement.seconds.values()):
             left_out.append(measurement.place)
             continue
-        entries.append(parse_network(measurement, places.setdefault(id(measurement.network), index)))
+        # A table has many rows of few networks: each file is read once.
+        description = measurement.description
+        if description not in parsed:
+            number = places.setdefault(id(measurement.network), index)
+            parsed[description] = parse_network(measurement, number, workloads)
+        entries.append(parsed[description])
         labelled.append(measurement)
     if not entries:
         raise UsageError(f"no latency of {len(measurements)} networks; expected seconds above 0. Measure them first.")
@@ -190,13 +209,18 @@ def build_examples(
         if entry.key not in built:
             report(index / len(entries), f"{'profile' if profiled else 'graph'} of {entry.texts['names']}")
             built[entry.key] = entry.build_graph()
+    families = find_families(entry.texts["parents"] for entry in parsed.values())
+    texts = {
+        id(entry): {**entry.texts, "families": entry.texts["families"] or families[entry.texts["parents"]]}
+        for entry in parsed.values()
+    }
     labels = [
         Label(
             graph=built[entry.key][0],
             profile=to_column(built[entry.key][1]),
             seconds=np.array([measurement.seconds.get(runtime, np.nan) for runtime in runtimes]),
             errors=np.array([measurement.errors.get(runtime, np.nan) for runtime in runtimes]),
-            texts=entry.texts,
+            texts=texts[id(entry)],
         )
         for entry, measurement in zip(entries, labelled, strict=True)
     ]
@@ -204,10 +228,17 @@ def build_examples(
     return merge_labels(labels, runtimes)
 
 
-def _is_table(networks: Any) -> bool:
+def is_table(networks: Any) -> bool:
+    """Return whether something is a DataFrame, or the path of a table by its name."""
     if isinstance(networks, (str, Path)):
         return Path(networks).suffix.lower() in SUFFIXES
     return hasattr(networks, "columns") and hasattr(networks, "to_dict")
+
+
+def is_pairs(networks: Any) -> bool:
+    """Return whether something is a list of pairs, such as of a network and its seconds."""
+    items = networks if isinstance(networks, (list, tuple)) else ()
+    return bool(items) and all(isinstance(pair, (tuple, list)) and len(pair) == _PAIR for pair in items)
 
 
 def _refuse_columns(**arguments: Any) -> None:
@@ -216,10 +247,10 @@ def _refuse_columns(**arguments: Any) -> None:
             raise UsageError(f"unexpected argument {name}: a table has a column for it. Add it to the table.")
 
 
-def _split_pairs(networks: Any, seconds: Any, is_table: bool) -> tuple[list[Any], Any]:
+def _split_pairs(networks: Any, seconds: Any, tabular: bool) -> tuple[list[Any], Any]:
     """Return the networks and their seconds, which may be pairs or a dict of them."""
-    if isinstance(networks, (str, Path, Graph, Workload)) or is_table or not isinstance(networks, Iterable):
-        kind = "a table and seconds" if is_table else f"one {type(networks).__name__}"
+    if isinstance(networks, (str, Path, Graph, Workload)) or tabular or not isinstance(networks, Iterable):
+        kind = "a table and seconds" if tabular else f"one {type(networks).__name__}"
         raise UsageError(f"invalid networks: got {kind}; expected a list, each {NETWORKS}; or a table with seconds.")
     if seconds is not None:
         items = list(networks)
@@ -227,7 +258,7 @@ def _split_pairs(networks: Any, seconds: Any, is_table: bool) -> tuple[list[Any]
             raise UsageError(f"invalid networks: got none; expected a list, each {NETWORKS}.")
         return items, seconds
     pairs = list(networks.items()) if isinstance(networks, Mapping) else list(networks)
-    if pairs and all(isinstance(pair, (tuple, list)) and len(pair) == _PAIR for pair in pairs):
+    if is_pairs(pairs):
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     raise UsageError(
         f"missing seconds; expected {_SHAPES}. Or pass pairs [('a.onnx', 0.0121), …], a DataFrame or the path of a CSV."
@@ -294,9 +325,9 @@ def _parse_runtime(runtime: Any) -> Runtime:
     """Parse a compiler, "compiler on device", or a device and a compiler."""
     if isinstance(runtime, str) and runtime.strip():
         compiler, _, device = runtime.partition(" on ")
-        return device.strip() or options.get_device(), compiler.strip()
+        return clean_line(device.strip()) or options.get_device(), clean_line(compiler.strip())
     if isinstance(runtime, tuple) and len(runtime) == _PAIR and all(isinstance(text, str) and text for text in runtime):
-        return runtime[0], runtime[1]
+        return clean_line(runtime[0]), clean_line(runtime[1])
     raise UsageError(
         f"invalid runtime: got {runtime!r}; expected a name such as 'onnxruntime', a device and a name such as "
         "('pixel4', 'tflite'), or a list of these for several columns."
@@ -306,7 +337,7 @@ def _parse_runtime(runtime: Any) -> Runtime:
 def _parse_texts(values: Sequence[str] | None, items: Sequence[Any], kind: str) -> list[str]:
     if values is None:
         return [""] * len(items)
-    texts = [values] if isinstance(values, str) else [str(value) for value in values]
+    texts = [values] if isinstance(values, str) else [clean_line(str(value)) for value in values]
     if len(texts) != len(items):
         raise UsageError(f"invalid {kind}: got {len(texts)} for {len(items)} networks; expected one for each.")
     return texts
@@ -344,11 +375,11 @@ def _pick_factors(
 
 def _check_seconds(measurement: ImportedMeasurement) -> None:
     for (device, compiler), value in measurement.seconds.items():
-        if value <= 0 or math.isinf(value):
+        if not (math.isnan(value) or LEAST_S <= value <= MOST_S):
             network = measurement.network if isinstance(measurement.network, (str, Path)) else "its network"
             raise UsageError(
                 f"invalid seconds of {measurement.place} ({network}) on {compiler} of {device}: got {value:g}; "
-                "expected a number above 0, or NaN where it was not measured."
+                f"expected a number above 0, from {LEAST_S:g} to {MOST_S:g}, or NaN where it was not measured."
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +22,13 @@ from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Factors, FactorValue, Workload
 from ngbkit.workloads.paper import find_family
 
+LEAST_S, MOST_S = 1e-12, 3.2e9
+"""The shortest and the longest latency of a label, in seconds: a picosecond and a century."""
+
 NETWORKS = "the path of an .onnx file, a name such as 'resnet18', an onnx.ModelProto, a Workload or a Graph"
 _FILES = (".onnx", ".py")
+# The largest batch size and size of a dimension that runtimes take.
+_LARGEST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,12 @@ class ImportedMeasurement:
     lowering: str = EXPORT
     #: Whether its operators are profiled on this machine.
     profiled: bool = False
+
+    @property
+    def description(self) -> tuple[Any, ...]:
+        """All that determines its entry: equal for repeated measurements of a network."""
+        network = self.network if isinstance(self.network, (str, Path)) else id(self.network)
+        return (network, self.batch_size, *self.factors.items(), self.name, self.family, self.parent)
 
 
 Built = tuple[Graph, NDArray[np.float64] | None]
@@ -76,10 +87,11 @@ class Entry:
             raise UsageError(f"{self.place}: {error}") from error
 
 
-def parse_network(measurement: ImportedMeasurement, number: int) -> Entry:
+def parse_network(measurement: ImportedMeasurement, number: int, workloads: dict[str, Workload] | None = None) -> Entry:
     """Parse a network; `number` names one that has no name, equal for the same object.
 
-    UsageError: it is no network, its file is missing, or dimensions other than the batch are open.
+    `workloads` caches files and names, so that each is read once. UsageError: it is no network, its file is missing, or
+    dimensions other than the batch are open.
     """
     network = measurement.network
     try:
@@ -88,18 +100,21 @@ def parse_network(measurement: ImportedMeasurement, number: int) -> Entry:
         if isinstance(network, Workload):
             return _parse_workload(network, network.name, measurement)
         if isinstance(network, (str, Path)):
-            text = str(network)
-            return _parse_workload(_find_workload(text, measurement.folder), text, measurement)
+            text, workloads = str(network), {} if workloads is None else workloads
+            if text not in workloads:
+                workloads[text] = _find_workload(text, measurement.folder)
+            return _parse_workload(workloads[text], text, measurement)
         if hasattr(network, "SerializeToString") and hasattr(network, "graph"):
             return _parse_model(network, measurement, number)
     except MissingDependencyError:
         raise
     except NgbkitError as error:
         raise UsageError(f"{measurement.place}: {error}") from error
-    raise UsageError(f"{measurement.place}: {_describe_mistake(network)}")
+    raise UsageError(f"{measurement.place}: {describe_mistake(network)}")
 
 
-def _describe_mistake(network: Any) -> str:
+def describe_mistake(network: Any) -> str:
+    """Describe what is wrong with something that is no network."""
     if any(kind.__module__.startswith("torch.nn") for kind in type(network).__mro__):
         return (
             "got a torch module, whose input shapes are unknown. Pass "
@@ -139,12 +154,16 @@ def _parse_workload(workload: Workload, name: str, measurement: ImportedMeasurem
         )
     fixed = workload.spec.get("batch_size") if workload.source == "onnx" else None
     size = measurement.batch_size or fixed or 1
+    for dimension, value in {"batch size": size, **factors}.items():
+        if isinstance(value, (int, float)) and value > _LARGEST:
+            raise UsageError(
+                f"invalid {dimension} of {name}: got {value:g}; expected at most {_LARGEST:,}. Correct it."
+            )
     name = measurement.name or name
     title = " ".join([name, *(f"{factor}={format_value(value)}" for factor, value in factors.items()), f"batch {size}"])
-    stem = Path(name).stem if Path(name).suffix.lower() in _FILES else name
     return Entry(
         key=(workload.id, tuple(sorted(factors.items())), size),
-        texts=_describe(measurement, title, parent=name, family=find_family(stem)),
+        texts=_describe(measurement, title, parent=name),
         build=lambda: _build(workload, size, factors, measurement),
         place=f"{measurement.place} ({name})",
     )
@@ -173,7 +192,7 @@ def _parse_model(model: Any, measurement: ImportedMeasurement, number: int) -> E
             entry = _parse_workload(onnx.file(path), name, measurement)
             return entry.build()
 
-    texts = _describe(measurement, f"{name} batch {size or 1}", parent=name, family=find_family(name))
+    texts = _describe(measurement, f"{name} batch {size or 1}", parent=name)
     return Entry(key=(id(model), size), texts=texts, build=build, place=f"{measurement.place} ({name})")
 
 
@@ -181,14 +200,26 @@ def _parse_graph(graph: Graph, measurement: ImportedMeasurement, number: int) ->
     if measurement.batch_size is not None or measurement.factors:
         raise UsageError("a Graph has its batch size and its dimensions: leave out batch_size and factors.")
     name = measurement.name or f"network {number + 1}"
-    texts = _describe(measurement, name, parent=name, family=find_family(name))
+    texts = _describe(measurement, name, parent=name)
     return Entry(key=(graph.digest,), texts=texts, build=lambda: (graph, None), place=f"{measurement.place} ({name})")
 
 
-def _describe(measurement: ImportedMeasurement, title: str, *, parent: str, family: str) -> dict[str, str]:
-    return {
-        "names": title,
-        "families": measurement.family or family,
-        "parents": measurement.parent or parent,
-        "rules": "",
-    }
+def _describe(measurement: ImportedMeasurement, title: str, *, parent: str) -> dict[str, str]:
+    return {"names": title, "families": measurement.family, "parents": measurement.parent or parent, "rules": ""}
+
+
+def find_families(names: Iterable[str]) -> dict[str, str]:
+    """Find the family of each network by its name or the path of its file.
+
+    It is the leading letters, or the folder of a file where letters tell no families apart, as of numbered files.
+    """
+    letters, folders = {}, {}
+    for name in names:
+        path = Path(name)
+        stem = path.stem if path.suffix.lower() in _FILES else name
+        letters[name] = find_family(stem) if stem[:1].isalpha() else ""
+        folders[name] = path.parent.name if path.suffix.lower() in _FILES else ""
+    by_letters, by_folder = (set(families.values()) for families in (letters, folders))
+    if not 1 < len(by_letters - {""}) < len(letters) and 1 < len(by_folder) < len(folders):
+        letters = folders
+    return {name: letters[name] or folders[name] or "network" for name in letters}

@@ -39,6 +39,8 @@ _ADVICE_LOWERED = (
     "what lowered graphs lack differs, such as memory layouts and kernels, or a label is wrong. Measure both again."
 )
 
+# The factor by which repeated measurements of one network may differ: beyond it, it is a mistake and no noise.
+_REPEATED = 2.0
 # The smallest standard error that a label is weighed by: a label that states none at all would outweigh all others.
 _LEAST_ERROR = 1e-4
 # Standard errors within which two labels of one graph agree: many pairs are compared.
@@ -133,6 +135,7 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_f
     if keep_first:
         corrected = _keep_first(logs, corrected, run, device)
     warn_of_mismatches(find_mismatches(labels, corrected, errors, graph, runtimes), labels[0].graph.lowering)
+    _warn_of_spread(labels, corrected, graph, runtimes)
     distinct = _find_distinct(labels)
     means, combined = _combine(corrected[distinct], errors[distinct], graph[distinct])
     seconds = np.exp(means)
@@ -181,6 +184,30 @@ def warn_of_mismatches(mismatches: Sequence[Mismatch], lowering: str = EXPORT) -
         f"{first} and {second} have the same graph as ngbkit reads them, but their latencies on {compiler} of {device} "
         f"differ by {mismatches[0].share:.0%}: {_ADVICE_LOWERED if lowering else _ADVICE}{more} Their geometric mean "
         "is the label of both.",
+        NgbkitWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_of_spread(labels: Sequence[Label], logs: Floats, graph: Indices, runtimes: Sequence[Runtime]) -> None:
+    """Warn of the network whose repeated measurements on a runtime differ most, if no noise explains that."""
+    shape = (int(graph.max()) + 1, logs.shape[1])
+    low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
+    finite = np.isfinite(logs)
+    np.minimum.at(low, graph, np.where(finite, logs, np.inf))
+    np.maximum.at(high, graph, np.where(finite, logs, -np.inf))
+    spread = high - low
+    wide = spread > np.log(_REPEATED)
+    if not wide.any():
+        return
+    place, column = (int(index) for index in np.unravel_index(int(np.argmax(spread)), shape))
+    name, (device, compiler) = labels[int(np.argmax(graph == place))].texts["names"], runtimes[column]
+    more = f" ({int(wide.sum())} such labels in all.)" if wide.sum() > 1 else ""
+    least, most = (1e3 * float(np.exp(logs_[place, column])) for logs_ in (low, high))
+    warnings.warn(
+        f"{name} has latencies from {least:.3g} to {most:.3g} ms on {compiler} of {device}: no noise explains a factor "
+        f"of {most / least:.3g}, so that units or networks may be mixed up. Their geometric mean is its label; remove "
+        f"the wrong ones.{more}",
         NgbkitWarning,
         stacklevel=4,
     )

@@ -31,6 +31,16 @@ VARIANTS = "variants"
 ``graph`` of their columns."""
 
 
+def format_runtimes(runtimes: Sequence[Runtime]) -> str:
+    """Format the first few runtimes as a text."""
+    listed = ", ".join(f"{compiler} on {device}" for device, compiler in runtimes[:_LISTED])
+    return f"{listed} and {len(runtimes) - _LISTED} more" if len(runtimes) > _LISTED else listed
+
+
+# The most runtimes that a text lists.
+_LISTED = 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """The measurements of a network or of a variant at one batch size, with the key of its graph and its labels."""
@@ -132,7 +142,8 @@ def _describe_network(node: xr.Dataset, name: str, factors: Factors, batch_size:
     # The parent also groups other factors and batch sizes of a network, which behave almost alike.
     return {
         "names": title,
-        "families": coords.get("family") or find_family(name),
+        # The names of numbered files tell no families apart.
+        "families": coords.get("family") or (find_family(name) if name[:1].isalpha() else "network"),
         "parents": coords.get("parent") or name,
         "rules": coords.get("rule", ""),
     }

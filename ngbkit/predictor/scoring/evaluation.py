@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.predictor.kinds import Adapted, find_kind
-from ngbkit.predictor.kinds.base import Floats, Model, Progress, ignore_progress
-from ngbkit.predictor.labels.collection import collect
+from ngbkit.predictor.kinds.base import Floats, Model, Progress, log_progress
 from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.scoring import scores
 from ngbkit.predictor.scoring.splits import Indices, Split, split_examples
 
@@ -25,7 +24,7 @@ BASELINES = ("flops", "linear", "boosting")
 
 
 def evaluate(
-    data: Data | Examples,
+    data: Any,
     kinds: Iterable[str] = (*BASELINES, "gnn"),
     *,
     split: Split = "random",
@@ -33,7 +32,7 @@ def evaluate(
     adapt: int = 0,
     max_error: float | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    report: Progress = ignore_progress,
+    report: Progress | None = None,
 ) -> pd.DataFrame:
     """Fit each kind of model on a part of the networks and score its predictions of the others, per seed and fold.
 
@@ -56,7 +55,7 @@ def evaluate(
     settings
         Settings of the models, by kind.
     report
-        Called with the share that is complete and a message.
+        Called with the share that is complete and a message. Default: a line every ten seconds.
 
     Returns
     -------
@@ -80,7 +79,8 @@ def evaluate(
         raise UsageError(f"invalid {adapt=} with {split=}; expected a number of networks, with split='family'.")
     check_max_error(max_error)
 
-    examples = data if isinstance(data, Examples) else collect(data)
+    report_all = log_progress() if report is None else report
+    examples = load_labels(data, report=report_all)
     tasks = [(kind, seed) for kind in kinds for seed in seeds]
     rows: list[dict[str, Any]] = []
     for number, (kind, seed) in enumerate(tasks):
@@ -91,7 +91,7 @@ def evaluate(
             def report_share(
                 share: float, message: str, start: float = number + fold / len(folds), count: int = len(folds)
             ) -> None:
-                report((start + share / count) / len(tasks), f"{kind}, {left_out}: {message}")  # noqa: B023  called now
+                report_all((start + share / count) / len(tasks), f"{kind}, {left_out}: {message}")  # noqa: B023  called now
 
             model.fit(examples.take(train), seed=seed, report=report_share)
             test_examples = drop_noisy(examples.take(test), max_error)

@@ -18,7 +18,7 @@ from ngbkit.predictor.kinds.base import Floats, Model
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Calibration:
     """Errors of models on networks that they were not fitted to.
 
@@ -56,8 +56,8 @@ class Calibration:
                 continue
             predictions, errors = logs[self.fold[finite], :, runtime].T, self.errors[finite, runtime]
             weights = _weigh(self.network[finite])
-            high[:, runtime] = np.exp(_compute_quantiles(predictions + errors, weights, ci))
-            low[:, runtime] = np.exp(-_compute_quantiles(errors - predictions, weights, ci))
+            high[:, runtime] = np.exp(compute_quantiles(predictions + errors, weights, ci))
+            low[:, runtime] = np.exp(-compute_quantiles(errors - predictions, weights, ci))
         return low, high
 
     def compute_error(self, ci: float) -> Floats:
@@ -66,7 +66,7 @@ class Calibration:
         for runtime, column in enumerate(self.errors.T):
             finite = np.isfinite(column)
             if finite.any():
-                limits[runtime] = _compute_quantiles(column[finite][None], _weigh(self.network[finite]), ci)[0]
+                limits[runtime] = compute_quantiles(column[finite][None], _weigh(self.network[finite]), ci)[0]
         return limits
 
 
@@ -76,7 +76,7 @@ def _weigh(network: Integers) -> Floats:
     return np.asarray(1 / (counts[index] * (len(counts) + 1)))
 
 
-def _compute_quantiles(values: Floats, weights: Floats, ci: float) -> Floats:
+def compute_quantiles(values: Floats, weights: Floats, ci: float) -> Floats:
     """Return the least value of each row with a share `ci` of the weight up to it; infinity if there is none."""
     order = np.argsort(values, axis=1)
     ordered = np.take_along_axis(values, order, axis=1)

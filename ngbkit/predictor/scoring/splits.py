@@ -5,13 +5,14 @@ All variants of a network are in one set. Isomorphic graphs are one example (see
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor.labels.example_set import Examples
 
 Split = Literal["random", "family", "rule"]
@@ -48,6 +49,7 @@ def split_examples(examples: Examples, split: Split = "random", seed: int = 0) -
             test = np.isin(parents, chosen) & networks
             yield name, np.flatnonzero(~test), np.flatnonzero(test)
     elif split == "family":
+        _warn_of_single(families[networks], parents[networks])
         for name, chosen in _split_names(families[networks], "families", split, generator):
             # A variant belongs to the family of its parent, whatever its name.
             test = np.isin(parents, list(set(parents[networks & np.isin(families, chosen)]))) & networks
@@ -101,7 +103,22 @@ def _split_names(
         yield title, chosen
 
 
+def _warn_of_single(families: NDArray[np.object_], parents: NDArray[np.object_]) -> None:
+    """Warn if no family has a second network: leaving out families is then a random split."""
+    count = len(set(families))
+    if 1 < count == len(set(parents)):
+        warnings.warn(
+            f"each of the {count} networks is a family of its own, so that split='family' is a random split. Name "
+            "families by a column 'family', family=[…] or a folder for each.",
+            NgbkitWarning,
+            stacklevel=4,
+        )
+
+
 def _check_count(names: Sequence[str], kind: str, split: str) -> None:
     if len(names) < 2:
         available = f"only {names[0]!r}" if names else "none"
-        raise UsageError(f"invalid split={split!r}: got {available} of its {kind}; expected two or more. Measure more.")
+        hint = ", or name families by a column 'family', family=[…] or a folder for each" if kind == "families" else ""
+        raise UsageError(
+            f"invalid split={split!r}: got {available} of its {kind}; expected two or more. Measure more{hint}."
+        )
