@@ -197,7 +197,7 @@ def _load_or_learn(name: str, labels: Sequence[Path], report: Report | None) -> 
     """A predictor of that kind, learned from files; kept under their hashes."""
     from ngbkit import predictor
     from ngbkit.predictor.kinds.base import to_progress
-    from ngbkit.predictor.labels.labelling import is_table
+    from ngbkit.predictor.labels.label_table import is_table
     from ngbkit.predictor.labels.loading import load_labels
 
     progress = to_progress(report)

@@ -166,8 +166,6 @@ def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> A
 
 def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runtime: str | None) -> Answer:
     """A row per network, factors, batch size and runtime, with the interval in which 95 % of networks are."""
-    from ngbkit.metrics.estimate import format_time
-
     for column, name in (("device", device), ("compiler", runtime)):
         names = {labels[column == "compiler"] for labels in predictor.runtimes}
         if name is not None and name not in names:
@@ -181,16 +179,29 @@ def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runt
     rows = [
         {
             **{column: _format_label(value) for column, value in record.items() if column not in _RESULTS},
-            "latency": format_time(record["latency"], *_list_ends(record)),
-            "samples/s": _format_rate(record["throughput"]),
-            "interval": "" if math.isfinite(record["ci_high"]) else "none: fitted to too few networks",
+            **_format_prediction(record),
         }
         for record in selected
     ]
     return Answer(json=to_json_value(selected), rows=rows, empty="The predictor has no such runtime.")
 
 
-_RESULTS = ("latency", "ci_low", "ci_high", "throughput")
+_RESULTS = ("latency", "ci_low", "ci_high", "throughput", "beyond")
+
+
+def _format_prediction(record: Mapping[str, Any]) -> dict[str, str]:
+    """Format a latency with its interval, and the reason for which there is none or a wider one."""
+    from ngbkit.metrics.estimate import format_time
+
+    beyond = f"beyond the labels: {record['beyond']}" if record["beyond"] else ""
+    if not math.isfinite(record["latency"]):
+        return {"latency": "none", "samples/s": "", "interval": beyond}
+    finite = math.isfinite(record["ci_high"])
+    return {
+        "latency": format_time(record["latency"], *_list_ends(record)),
+        "samples/s": _format_rate(record["throughput"]),
+        "interval": beyond if finite or beyond else "none: fitted to too few networks",
+    }
 
 
 def _list_ends(record: Mapping[str, Any]) -> list[float]:

@@ -20,7 +20,7 @@ def operations(several: Sequence[Graph]) -> NDArray[Any]:
 
 
 def predicted(predictor: Predictor, compiler: str, device: str | None = None) -> Cost:
-    """The latency that a predictor predicts for one runtime.
+    """The latency that a predictor predicts for one runtime; infinity for a network beyond its labels.
 
     Parameters
     ----------
@@ -40,4 +40,9 @@ def predicted(predictor: Predictor, compiler: str, device: str | None = None) ->
             f"invalid cost: this predictor is of the operators that {predictor.lowering} executes; a search compares "
             "thousands of rewritings before any runtime sees them. Fit one to the networks as they are exported."
         )
-    return lambda graphs: predictor.model.predict(graphs)[:, column]
+
+    def compute_costs(graphs: Sequence[Graph]) -> NDArray[Any]:
+        beyond = predictor.find_beyond(graphs)[:, column]
+        return np.where(beyond, np.inf, predictor.model.predict(graphs)[:, column])
+
+    return compute_costs

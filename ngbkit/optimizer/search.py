@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from ngbkit.errors import NgbkitWarning
+from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.optimizer.rules import RULES, Rule, Site
 from ngbkit.optimizer.rules.rule_selection import select
 from ngbkit.predictor import onnx_graphs
@@ -102,10 +102,21 @@ def search(
         The size of the search.
     report
         Called after every round with its number and the best candidate so far.
+
+    Raises
+    ------
+    UsageError
+        The cost of the model itself is not finite.
     """
     rules_by_name = {rule.name: rule for rule in select(rules)}
     graph = onnx_graphs.annotate(model.clone().graph)
     start = Candidate(model=model, graph=graph, cost=float(cost([graph])[0]))
+    if not math.isfinite(start.cost):
+        raise UsageError(
+            "invalid cost: got none of this network, which is beyond the labels of the predictor; expected labels of "
+            "similar networks. `ngbkit predict` has the reasons: measure such networks, or search by --cost flops "
+            "(ngbkit.optimizer.operations)."
+        )
     candidates = {graph.digest: start}
     cost_ratios: dict[str, float] = {}
     frontier, best, idle = [start], start, 0

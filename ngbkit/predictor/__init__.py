@@ -6,6 +6,7 @@ fitted to. `examples` builds what they learn from out of files and seconds measu
 """
 
 from ngbkit.predictor.drawing import draw
+from ngbkit.predictor.fitting import fit, load
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
@@ -15,7 +16,7 @@ from ngbkit.predictor.labels.merging import merge
 from ngbkit.predictor.lowering import lower
 from ngbkit.predictor.network_graphs import attach, graph, profile
 from ngbkit.predictor.onnx_graphs import read
-from ngbkit.predictor.predictor import Predictor, fit, load
+from ngbkit.predictor.predictor import Predictor
 from ngbkit.predictor.scoring.evaluation import evaluate, summary
 
 __all__ = [

@@ -12,7 +12,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.labels.labelling import is_table
+from ngbkit.predictor.labels.label_table import is_table
 from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.labels.measured_networks import ImportedMeasurement, describe_mistake, parse_network
 from ngbkit.predictor.network_graphs import graph

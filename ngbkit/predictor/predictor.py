@@ -1,4 +1,4 @@
-"""A fitted model with the intervals of its predictions: fit, predict, save and load."""
+"""A fitted model with the intervals of its predictions: predict, adapt and save."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ from ngbkit import validation
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import predictor_storage
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds import Adapted, find_kind
-from ngbkit.predictor.kinds.base import Floats, Model, Progress, log_progress
-from ngbkit.predictor.labels.labelling import RuntimeName
+from ngbkit.predictor.kinds import Adapted
+from ngbkit.predictor.kinds.base import Floats, Model
 from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.labels.rows import Runtime, format_runtimes
-from ngbkit.predictor.predicted_networks import list_networks
+from ngbkit.predictor.predicted_networks import PredictedNetwork, list_networks
+from ngbkit.predictor.scoring.extrapolation import Beyond, Extrapolation
 from ngbkit.predictor.scoring.intervals import Calibration
-from ngbkit.predictor.scoring.splits import FOLDS, split_folds
 from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# The fewest networks that a predictor is fitted to, and the most folds.
-_FEWEST, _MOST_FOLDS = 4, 1_000
 # Those of predictions, after the network and its factors.
-_COLUMNS = ("device", "compiler", "batch_size", "latency", "ci_low", "ci_high", "throughput")
+_COLUMNS = ("device", "compiler", "batch_size", "latency", "ci_low", "ci_high", "throughput", "beyond")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -48,12 +45,15 @@ class Predictor:
         The errors that determine the intervals.
     lowering
         That of the graphs it was fitted to, and predicts: see `Graph.lowering`.
+    extrapolation
+        The range of the networks that it was fitted to, and the errors beyond it; None: each network is within it.
     """
 
     model: Model
     runtimes: tuple[Runtime, ...]
     calibration: Calibration
     lowering: str = ""
+    extrapolation: Extrapolation | None = None
 
     def __repr__(self) -> str:
         networks = len(np.unique(self.calibration.network))
@@ -68,13 +68,13 @@ class Predictor:
         networks
             As for `predict`; each at its batch size, 1 if it is open. Graphs have the `lowering` of the predictor.
         ci
-            The share of networks whose latency is inside the interval, for networks drawn like those of the fit; other
-            networks, such as another family, may be outside more often.
+            The share of networks whose latency is inside the interval, for networks drawn like those of the fit. The
+            interval of a network beyond these is wider: see `predict`.
 
         Warns
         -----
         NgbkitWarning
-            There are too few networks for such an interval: it is infinite.
+            There are too few networks for such an interval: it is infinite. Or a network is beyond the labels.
 
         Raises
         ------
@@ -90,19 +90,40 @@ class Predictor:
         2021, https://arxiv.org/abs/1905.02928. A predictor of ngbkit 0.1 has a split conformal interval, which contains
         at least `ci`.
         """
-        graphs = [network.graph for network in list_networks(networks, (1,), None, self.lowering)]
-        return self._predict_graphs(graphs, ci)
+        seconds, low, high, _ = self._predict(list_networks(networks, (1,), None, self.lowering), ci)
+        return seconds, low, high
 
-    def _predict_graphs(self, graphs: Sequence[Graph], ci: float) -> tuple[Floats, Floats, Floats]:
+    def _predict(
+        self, networks: Sequence[PredictedNetwork], ci: float
+    ) -> tuple[Floats, Floats, Floats, list[list[str]]]:
+        """Return the latencies, both ends of their intervals, and the reason of each that is beyond the labels."""
         validation.check("ci", validation.Probability, ci)
+        graphs = [network.graph for network in networks]
         self.check_lowering(graphs)
-        seconds = self.model.predict(graphs)
+        seconds = np.array(self.model.predict(graphs), np.float64)
         low, high = self.calibration.predict(graphs, ci)
         self._warn_of_infinite(seconds, high, ci)
+        reasons = [[""] * len(self.runtimes) for _ in graphs]
+        if self.extrapolation is not None and graphs:
+            beyond = self.extrapolation.widen(graphs, seconds, low, high, ci)
+            reasons = beyond.reasons
+            self._warn_of_range([network.name for network in networks], beyond)
         # A latency that is not predicted has no interval. Other models predict the ends, but these enclose the latency.
         predicted = np.isfinite(seconds)
         low, high = np.minimum(low, seconds), np.maximum(high, seconds)
-        return seconds, np.where(predicted, low, np.nan), np.where(predicted, high, np.nan)
+        return seconds, np.where(predicted, low, np.nan), np.where(predicted, high, np.nan), reasons
+
+    def find_beyond(self, graphs: Sequence[Graph]) -> NDArray[np.bool_]:
+        """Return whether each graph is beyond the labels of each runtime: of shape ``(graphs, runtimes)``.
+
+        Parameters
+        ----------
+        graphs
+            Each at its batch size, with the `lowering` of the predictor.
+        """
+        if self.extrapolation is None or not graphs:
+            return np.zeros((len(graphs), len(self.runtimes)), dtype=bool)
+        return self.extrapolation.find_beyond(self.extrapolation.measure(graphs))[0]
 
     def check_lowering(self, graphs: Sequence[Graph]) -> None:
         """Raise a UsageError about graphs of another lowering: a model of executed operators misreads exported ones."""
@@ -113,6 +134,25 @@ class Predictor:
                 raise UsageError(
                     f"invalid graph: got that of {got}; expected that of {expected}, which this predictor was fitted "
                     f"to. Build it by ngbkit.predictor.graph() with {argument}."
+                )
+
+    def _warn_of_range(self, names: Sequence[str], beyond: Beyond) -> None:
+        """Warn of the networks beyond the labels, by the reasons of the first, and of those without a prediction."""
+        for refused in (True, False):
+            rows = [
+                (name, next(filter(None, reasons)))
+                for name, reasons, refusals in zip(names, beyond.reasons, beyond.refused, strict=True)
+                if any(reasons) and refusals.any() == refused
+            ]
+            if rows:
+                name, reason = rows[0]
+                more = f", nor of {len(rows) - 1} more" if refused else f" and {len(rows) - 1} more"
+                title = f"no prediction of {name}" if refused else f"beyond the labels of this predictor: {name}"
+                hint = "Measure such networks" if refused else "Their intervals are wider. Measure such networks"
+                warnings.warn(
+                    f"{title}{more if len(rows) > 1 else ''}: {reason}. {hint}, and adapt() to them or fit again.",
+                    NgbkitWarning,
+                    stacklevel=4,
                 )
 
     def _warn_of_infinite(self, seconds: Floats, high: Floats, ci: float) -> None:
@@ -211,7 +251,9 @@ class Predictor:
         -------
         pandas.DataFrame
             ``workload``, a column per factor (NaN for a network that does not take it), ``device``, ``compiler``,
-            ``batch_size``, ``latency``, ``ci_low``, ``ci_high`` (seconds), and ``throughput`` (samples/s).
+            ``batch_size``, ``latency``, ``ci_low``, ``ci_high`` (seconds), ``throughput`` (samples/s), and ``beyond``:
+            the reasons for which the labels do not span the network, empty if they do. Its interval is wider, by the
+            errors on families, operators and sizes that were left out; NaN where no prediction would be sensible.
 
         Raises
         ------
@@ -223,13 +265,13 @@ class Predictor:
         import pandas as pd
 
         networks = list_networks(workloads, batch_sizes, factors, self.lowering)
-        latency, low, high = self._predict_graphs([network.graph for network in networks], ci)
+        latency, low, high, reasons = self._predict(networks, ci)
         rows = [
             {
                 **{"workload": network.name, **network.factors, "device": device, "compiler": compiler},
                 **{"batch_size": network.batch_size, "latency": latency[index, column]},
                 **{"ci_low": low[index, column], "ci_high": high[index, column]},
-                "throughput": network.batch_size / latency[index, column],
+                **{"throughput": network.batch_size / latency[index, column], "beyond": reasons[index][column]},
             }
             for index, network in enumerate(networks)
             for column, (device, compiler) in enumerate(self.runtimes)
@@ -289,100 +331,12 @@ class Predictor:
         calibration = Calibration(
             models=tuple(models), errors=errors, fold=network.astype(np.int64), network=network.astype(np.int64)
         )
-        return replace(self, model=Adapted.build(self.model, examples), calibration=calibration)
+        extrapolation = None if self.extrapolation is None else self.extrapolation.extend(examples)
+        model = Adapted.build(self.model, examples)
+        return replace(self, model=model, calibration=calibration, extrapolation=extrapolation)
 
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
 
-        return predictor_storage.save(path, self.model, self.runtimes, self.calibration, self.lowering)
-
-
-def fit(
-    data: Any,
-    kind: str = "gnn",
-    *,
-    runtime: RuntimeName | None = None,
-    folds: int = FOLDS,
-    seed: int = 0,
-    report: Progress | None = None,
-    **settings: Any,
-) -> Predictor:
-    """Fit a predictor to the runtimes of a dataset.
-
-    Parameters
-    ----------
-    data
-        The dataset of a run, or of several by `ngbkit.merge`; `Examples`; the file of either; a CSV or a DataFrame, or
-        pairs of a network and its seconds, as for `ngbkit.predictor.examples`; or a list of these, which are merged.
-    kind
-        ``"gnn"``, which also learns from operators that were profiled (see `ngbkit.predictor.collect`); or
-        ``"boosting"``, ``"linear"``, ``"flops"``.
-    folds
-        The parts of the networks that are left out in turn to learn the errors that intervals need: fitting takes about
-        `folds` times as long as without. 0: no intervals, they are infinite.
-    seed
-        Seed of the folds and the models: the same data, settings and seed give the same predictor.
-    runtime
-        What a table was measured with, where it has no column for that: see `ngbkit.predictor.examples`.
-    report
-        Called with the share that is complete and a message. Default: a line every ten seconds.
-    **settings
-        Settings of the kind, such as ``epochs=100``.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no such kind.
-    UsageError
-        The dataset has no latency or fewer than four networks, or `folds` is invalid.
-    MissingDependencyError
-        A library is not installed.
-    """
-    if not isinstance(folds, int) or (folds != 0 and not 2 <= folds <= _MOST_FOLDS):
-        raise UsageError(f"invalid {folds=}; expected 0 or an integer from 2 to {_MOST_FOLDS:,}, such as {FOLDS}.")
-    report = log_progress() if report is None else report
-    examples = load_labels(data, runtime=runtime, report=report)
-    networks = len({parent for parent, single in zip(examples.parents, examples.isolated, strict=True) if not single})
-    if networks < _FEWEST:
-        raise UsageError(
-            f"too few networks to fit a predictor: got {networks}; expected at least four, so that some can be held "
-            "out. Measure more networks."
-        )
-    tasks = [(np.arange(len(examples)), np.arange(0))]
-    tasks += list(split_folds(examples, min(folds, networks), seed)) if folds else []
-    models = []
-    errors = np.full(examples.seconds.shape, np.nan)
-    fold = np.zeros(len(examples), dtype=np.int64)
-    for number, (train, test) in enumerate(tasks):
-        model = find_kind(kind)(**settings)
-
-        def report_share(share: float, message: str, number: int = number) -> None:
-            report(
-                (number + share) / len(tasks), f"fold {number} of {len(tasks) - 1}: {message}" if number else message
-            )
-
-        model.fit(examples.take(train), seed=seed, report=report_share)
-        models.append(model)
-        if len(test):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                predictions = model.predict([examples.graphs[index] for index in test])
-                errors[test] = np.abs(np.log(predictions / examples.seconds[test]))
-            fold[test] = number - 1
-    tested = np.flatnonzero(~examples.isolated) if folds else np.arange(0)
-    _, network = np.unique(np.array(examples.parents, dtype=str)[tested], return_inverse=True)
-    calibration = Calibration(
-        models=tuple(models[1:]), errors=errors[tested], fold=fold[tested], network=network.astype(np.int64)
-    )
-    return Predictor(model=models[0], runtimes=examples.runtimes, calibration=calibration, lowering=examples.lowering)
-
-
-def load(path: str | Path) -> Predictor:
-    """The predictor that `Predictor.save` wrote.
-
-    Raises
-    ------
-    UsageError
-        The file is missing, damaged or not a predictor, or its layout is unknown to this ngbkit.
-    """
-    model, runtimes, calibration, lowering = predictor_storage.load(path)
-    return Predictor(model=model, runtimes=runtimes, calibration=calibration, lowering=lowering)
+        parts = self.model, self.runtimes, self.calibration, self.lowering, self.extrapolation
+        return predictor_storage.save(path, *parts)

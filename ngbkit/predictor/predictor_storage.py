@@ -17,12 +17,15 @@ from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import Adapted, find_kind
 from ngbkit.predictor.kinds.base import Model
 from ngbkit.predictor.labels.rows import Runtime
+from ngbkit.predictor.scoring import extrapolation as extrapolations
+from ngbkit.predictor.scoring.extrapolation import Extrapolation
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.user_text import clean_line, parse_path
 
 _LAYOUT = 1
 _METADATA = "ngbkit"
 _CALIBRATION = ("errors", "fold", "network")
+_RANGE = "range."
 # A graph that every model can predict.
 _VALUE = Tensor(shape=(1, 1), dtype="float", bytes=4)
 _PROBE = Graph(
@@ -36,7 +39,12 @@ _PROBE = Graph(
 
 
 def save(
-    path: str | Path, model: Model, runtimes: tuple[Runtime, ...], calibration: Calibration, lowering: str = ""
+    path: str | Path,
+    model: Model,
+    runtimes: tuple[Runtime, ...],
+    calibration: Calibration,
+    lowering: str = "",
+    extrapolation: Extrapolation | None = None,
 ) -> Path:
     """Write the parts of a predictor as one file."""
     models = {"model": model} | {f"fold{number}": fold for number, fold in enumerate(calibration.models)}
@@ -53,6 +61,9 @@ def save(
         for part, value in fitted.dump_arrays().items()
     }
     arrays |= {name: np.ascontiguousarray(getattr(calibration, name)) for name in ("errors", "fold", "network")}
+    if extrapolation is not None:
+        metadata["range"], parts = extrapolations.dump(extrapolation)
+        arrays |= {f"{_RANGE}{name}": np.ascontiguousarray(value) for name, value in parts.items()}
     from safetensors.numpy import save as serialise
 
     metadata["digest"] = _hash(metadata, arrays)
@@ -61,7 +72,11 @@ def save(
     return target
 
 
-def load(path: str | Path) -> tuple[Model, tuple[Runtime, ...], Calibration, str]:
+Parts = tuple[Model, tuple[Runtime, ...], Calibration, str, Extrapolation | None]
+"""The parts of a predictor: its model, runtimes, calibration, lowering and extrapolation."""
+
+
+def load(path: str | Path) -> Parts:
     """Read the parts of a predictor from a file, or raise the error that says what is wrong with it."""
     metadata, arrays = _read(Path(path))
     layout = metadata.get("layout")
@@ -96,9 +111,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return metadata if isinstance(metadata, dict) else {}, arrays
 
 
-def _restore(
-    metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> tuple[Model, tuple[Runtime, ...], Calibration, str]:
+def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Parts:
     """Build the parts of a predictor from the content of a file; any exception if it is none."""
     runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
     if not all(isinstance(name, str) for runtime in runtimes for name in runtime):
@@ -125,7 +138,12 @@ def _restore(
     calibration = Calibration(models=tuple(models), errors=errors, fold=fold, network=network)
     if not np.isfinite(model.predict([_PROBE])[0, np.isfinite(errors).any(axis=0)]).all():
         raise ValueError("a runtime with labels is predicted as NaN")
-    return model, runtimes, calibration, lowering
+    extrapolation = None
+    if "range" in metadata:
+        parts = {name.removeprefix(_RANGE): array for name, array in arrays.items() if name.startswith(_RANGE)}
+        extrapolation = extrapolations.restore(metadata["range"], parts, len(runtimes))
+        extrapolation.find_beyond(extrapolation.measure([_PROBE]))
+    return model, runtimes, calibration, lowering, extrapolation
 
 
 def _restore_model(

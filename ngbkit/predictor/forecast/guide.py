@@ -264,7 +264,7 @@ def _number_groups(trials: Sequence[Trial]) -> Indices:
 def _compute_prior(predictor: Predictor, sweep: Grid, table: TrialTable) -> Floats:
     """Return the logarithm of the prediction of every trial.
 
-    NaN for runtimes that the predictor was not fitted to, and for networks without an ONNX form.
+    NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels.
     """
     from ngbkit.predictor import graph
 
@@ -283,7 +283,10 @@ def _compute_prior(predictor: Predictor, sweep: Grid, table: TrialTable) -> Floa
             except UnsupportedError:
                 graphs[key] = None
     graphs_by_key = {key: exported for key, exported in graphs.items() if exported is not None}
-    rows = dict(zip(graphs_by_key, np.log(predictor.model.predict(list(graphs_by_key.values()))), strict=True))
+    exported_graphs = list(graphs_by_key.values())
+    logs = np.log(predictor.model.predict(exported_graphs))
+    logs[predictor.find_beyond(exported_graphs)] = np.nan
+    rows = dict(zip(graphs_by_key, logs, strict=True))
     runtimes = {runtime: column for column, runtime in enumerate(predictor.runtimes)}
     prior = np.full(len(table), np.nan)
     for index, trial in enumerate(table.trials):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ _EXPECTED = (
 )
 
 
+_Row = tuple[str, list[Any]]
+"""The place of a row, and its cells."""
+
+
 @dataclass(slots=True)
 class _Columns:
     """The index of each column by what it means."""
@@ -63,6 +68,13 @@ class _Columns:
     others: dict[int, str] = field(default_factory=dict)
 
 
+def is_table(networks: Any) -> bool:
+    """Return whether something is a DataFrame, or the path of a table by its name."""
+    if isinstance(networks, (str, Path)):
+        return Path(networks).suffix.lower() in SUFFIXES
+    return hasattr(networks, "columns") and hasattr(networks, "to_dict")
+
+
 def read(table: Any, default: Runtime, batch_size: int | None = None) -> list[ImportedMeasurement]:
     """Read the measurements of a DataFrame or of the file at a path; `default` is the runtime of rows that name none.
 
@@ -70,44 +82,50 @@ def read(table: Any, default: Runtime, batch_size: int | None = None) -> list[Im
     """
     if isinstance(table, (str, Path)):
         path = parse_path(table)
-        header, rows = _read_file(path)
-        return _parse_rows(path.name, header, rows, default, batch_size, path.parent)
+        names, lines = _read_file(path)
+        return _parse_rows(path.name, names, lines, default, batch_size, path.parent)
     header = [str(name) for name in table.columns]
-    rows = [
-        (f"row {index}", list(values)) for index, values in zip(table.index, table.itertuples(index=False), strict=True)
-    ]
+    cells = zip(table.index, table.itertuples(index=False), strict=True)
+    rows = [(f"row {index}", list(values)) for index, values in cells]
     return _parse_rows("the table", header, rows, default, batch_size, None)
 
 
-def _read_file(path: Path) -> tuple[list[str], list[tuple[str, list[Any]]]]:
+def _read_file(path: Path) -> tuple[list[str], Iterator[_Row]]:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; expected a CSV: {_EXPECTED}.")
     try:
         text = path.read_text(encoding="utf-8-sig")
         first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
         delimiter = max(",;\t", key=first.count)
-        reader = csv.reader(text.splitlines(), delimiter=delimiter)
-        rows = [
-            (f"line {reader.line_num}", [cell.strip() for cell in row])
-            for row in reader
-            if any(cell.strip() for cell in row) and not row[0].startswith("#")
-        ]
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a text in UTF-8; expected a CSV. Export the table as CSV (UTF-8).") from None
-    except (OSError, csv.Error) as error:
+    except OSError as error:
         raise UsageError(f"{path} cannot be read as CSV: {error}. Export it again.") from error
-    if len(rows) < 2:
+    rows = _iterate_rows(path, text, delimiter)
+    header, first_row = next(rows, None), next(rows, None)
+    if header is None or first_row is None:
         raise UsageError(f"{path} holds no rows; {_EXPECTED}, and a row for each measurement.")
-    (_, header), *body = rows
-    if delimiter == ";":  # the decimal separator is then a comma, or the cells have none
-        body = [(place, [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", cell) for cell in row]) for place, row in body]
-    return header, body
+    return header[1], chain([first_row], rows)
+
+
+def _iterate_rows(path: Path, text: str, delimiter: str) -> Iterator[_Row]:
+    """Yield the rows that are not empty, the header first: a table may have millions."""
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells) and not row[0].startswith("#"):
+                if delimiter == ";":  # the decimal separator is then a comma, or the cells have none
+                    cells = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", cell) for cell in cells]
+                yield f"line {reader.line_num}", cells
+    except csv.Error as error:
+        raise UsageError(f"{path} cannot be read as CSV: {error}. Export it again.") from error
 
 
 def _parse_rows(
     title: str,
     header: Sequence[str],
-    rows: Sequence[tuple[str, list[Any]]],
+    rows: Iterable[_Row],
     default: Runtime,
     batch_size: int | None,
     folder: Path | None,

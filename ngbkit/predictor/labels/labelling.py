@@ -17,7 +17,7 @@ from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Progress, ignore_progress, log_progress
 from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.labels.label_table import SUFFIXES
+from ngbkit.predictor.labels.label_table import is_table
 from ngbkit.predictor.labels.label_table import read as read_table
 from ngbkit.predictor.labels.measured_networks import (
     LEAST_S,
@@ -226,13 +226,6 @@ def build_examples(
     ]
     _warn_of_units(labels)
     return merge_labels(labels, runtimes)
-
-
-def is_table(networks: Any) -> bool:
-    """Return whether something is a DataFrame, or the path of a table by its name."""
-    if isinstance(networks, (str, Path)):
-        return Path(networks).suffix.lower() in SUFFIXES
-    return hasattr(networks, "columns") and hasattr(networks, "to_dict")
 
 
 def is_pairs(networks: Any) -> bool:

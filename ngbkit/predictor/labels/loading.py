@@ -12,7 +12,8 @@ from ngbkit.errors import UsageError
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
-from ngbkit.predictor.labels.labelling import RuntimeName, examples, is_pairs, is_table
+from ngbkit.predictor.labels.label_table import is_table
+from ngbkit.predictor.labels.labelling import RuntimeName, examples, is_pairs
 from ngbkit.predictor.labels.merging import merge
 from ngbkit.user_text import parse_path
 

@@ -179,7 +179,7 @@ def test_a_dataset_without_labels_is_an_error() -> None:
 def test_labels_of_elsewhere_are_pointed_to_examples(data: Any) -> None:
     """Pairs, an array or a path are no dataset, and the error says which function takes them."""
     with pytest.raises(UsageError, match=r"expected the dataset of a run\..*ngbkit\.predictor\.examples\("):
-        predictor.fit(data)
+        predictor.collect(data)
 
 
 def test_a_variant_keeps_its_gain_over_the_original(tmp_path: Path) -> None:

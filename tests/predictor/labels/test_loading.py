@@ -145,9 +145,7 @@ def test_escape_sequences_of_names_are_removed(files: list[str]) -> None:
 
 def test_repetitions_that_no_noise_explains_are_reported(files: list[str]) -> None:
     """Latencies of 1, 50 and 900 ms of one network are a mistake; a difference of 20 % is noise."""
-    with pytest.warns(
-        NgbkitWarning, match=r"has latencies from 1 to 900 ms on unnamed of cpu: no noise expl"
-    ):
+    with pytest.warns(NgbkitWarning, match=r"has latencies from 1 to 900 ms on unnamed of cpu: no noise expl"):
         examples([files[0]] * 3, [0.001, 0.05, 0.9])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,0 +1,144 @@
+"""Networks beyond the labels are named, have wider intervals or no prediction, and lead no search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from learned import RUNTIMES, build_examples, compute_seconds
+from onnx import helper
+from onnxgraphs import Builder, graph, residual
+
+from ngbkit import predictor
+from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.optimizer import operations, predicted
+from ngbkit.optimizer.editing import load_model, open_model
+from ngbkit.optimizer.search import search
+from ngbkit.predictor import Examples, Graph, Predictor, read
+from ngbkit.predictor.scoring.extrapolation import Extrapolation
+
+pytestmark = pytest.mark.filterwarnings("ignore:too few networks for intervals")
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    """Stacks of blocks of 8 to 32 channels, with windows of 1 and 3, each a network of its own."""
+    labels = build_examples(tmp_path_factory.mktemp("graphs"))
+    return replace(labels, parents=labels.names, rules=("",) * len(labels))
+
+
+@pytest.fixture(scope="module")
+def fitted(examples: Examples) -> Predictor:
+    return predictor.fit(examples, "linear")
+
+
+def build_foreign(folder: Path, operator: str, domain: str = "") -> Graph:
+    """Build a network of a single operator that no label has."""
+    build = Builder(8)
+    if operator == "Einsum":
+        value = build.add("Einsum", "x", "x", equation="nchw,ncwk->nchk")
+    else:
+        value = build.add(operator, "x", domain=domain)
+    model = build.model(value)
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+        del model.graph.output[0].type.tensor_type.shape.dim[:]
+    return graph(model, folder)
+
+
+FOREIGN: dict[str, Callable[[Path], Graph]] = {
+    "Einsum": lambda folder: build_foreign(folder, "Einsum"),
+    r"my\.ops\.Fancy": lambda folder: build_foreign(folder, "Fancy", "my.ops"),
+    "DepthwiseConv 3x3": lambda folder: graph((build := Builder(64)).model(build.conv("x", 64, group=64)), folder),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_an_operator_without_a_price_has_no_prediction(name: str, fitted: Predictor, tmp_path: Path) -> None:
+    """The warning and the table name the operator that the labels lack."""
+    foreign = FOREIGN[name](tmp_path)
+    with pytest.warns(NgbkitWarning, match=f"no prediction of network 1: no label has {name}"):
+        table = fitted.predict([foreign])
+
+    assert table[["latency", "ci_low", "ci_high", "throughput"]].isna().all(axis=None)
+    assert table["beyond"].str.contains(f"no label has {name}").all()
+
+
+def test_a_network_between_the_labels_is_within_their_range(
+    fitted: Predictor, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Its interval is that of held-out networks, without a word."""
+    between = read(residual(tmp_path, 20, 3))
+    _, low, high = fitted.seconds([between], ci=0.9)
+    expected_low, expected_high = fitted.calibration.predict([between], 0.9)
+
+    assert not fitted.find_beyond([between]).any()
+    assert [] == [str(warning.message) for warning in recwarn if "beyond" in str(warning.message)]
+    np.testing.assert_allclose(low, expected_low)
+    np.testing.assert_allclose(high, expected_high)
+
+
+def test_a_larger_network_has_a_wider_interval(fitted: Predictor, tmp_path: Path) -> None:
+    """The factor by which it exceeds the labels is the reason; the errors without the largest widen its interval."""
+    large = read(residual(tmp_path, 64, 6))
+    with pytest.warns(NgbkitWarning, match=r"beyond the labels.*network 1: .* times the MACs of the largest label"):
+        seconds, low, high = fitted.seconds([large], ci=0.9)
+    _, narrow = fitted.calibration.predict([large], 0.9)
+
+    assert (high > narrow).all()
+    assert ((low < compute_seconds(large)) & (compute_seconds(large) < high)).all()
+    assert np.isfinite(seconds).all()
+
+
+def test_a_window_that_was_left_out_is_beyond_the_labels(examples: Examples) -> None:
+    """Fitted to windows of 1, a predictor knows no convolution with a window of 3."""
+    kernels = np.array([examples.graphs[index].operators[0].attributes["kernel_shape"][0] for index in range(40)])
+    narrow, wide = np.flatnonzero(kernels == 1), np.flatnonzero(kernels == 3)
+    fitted = predictor.fit(examples.take(narrow), "flops", folds=3)
+
+    assert fitted.find_beyond([examples.graphs[index] for index in wide]).all()
+    assert fitted.find_beyond([examples.graphs[index] for index in narrow]).mean() < 0.1
+
+
+def test_errors_beyond_the_labels_follow_from_what_is_left_out(examples: Examples) -> None:
+    """Families, operators and sizes are left out in turn; without folds, there are no such errors."""
+    measured = Extrapolation.build(examples)
+
+    assert len(measured.errors) > len(examples) / 2
+    assert np.isfinite(measured.errors).all()
+    assert 0 == len(Extrapolation.build(examples, shifts=False).errors)
+
+
+def test_the_range_is_saved(fitted: Predictor, tmp_path: Path) -> None:
+    """A loaded predictor has the same reasons and intervals."""
+    again = predictor.load(fitted.save(tmp_path / "linear.safetensors"))
+    large = read(residual(tmp_path, 64, 6))
+    with pytest.warns(NgbkitWarning, match="beyond the labels"):
+        expected, actual = (each.predict([large], ci=0.9) for each in (fitted, again))
+
+    assert expected.equals(actual)
+
+
+def test_an_adapted_predictor_spans_what_it_was_adapted_to(fitted: Predictor, tmp_path: Path) -> None:
+    """Networks that were measured meanwhile are within its range."""
+    large = [read(residual(tmp_path, width, 6)) for width in (48, 56, 64)]
+    labels = predictor.examples(large, np.array(list(map(compute_seconds, large))), runtime=list(RUNTIMES))
+    adapted = fitted.adapt(labels)
+
+    assert fitted.find_beyond(large).all()
+    assert not adapted.find_beyond(large).any()
+
+
+def test_a_search_does_not_follow_predictions_beyond_the_labels(fitted: Predictor, tmp_path: Path) -> None:
+    """They cost infinity, and a network of that cost is not searched."""
+    cost = predicted(fitted, "openvino")
+    large = residual(tmp_path, 64, 6)
+
+    assert np.isinf(cost([read(large)])).all()
+    assert np.isfinite(cost([read(residual(tmp_path, 16, 2))])).all()
+    with pytest.raises(UsageError, match=r"invalid cost: got none of this network, which is beyond the labels"):
+        search(open_model(load_model(large)), cost, [])
+    assert 1 == len(search(open_model(load_model(large)), operations, []))
