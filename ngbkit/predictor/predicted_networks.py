@@ -49,9 +49,9 @@ def list_networks(
         examples = load_labels(networks, "networks", lowered=bool(lowering))
         return [_describe(graph_, name) for graph_, name in zip(examples.graphs, examples.names, strict=True)]
     items = [networks] if _is_single(networks) else list(networks)
-    named = [item if isinstance(item, Workload) else str(item) for item in items if _is_named(item)]
+    sources = [item if isinstance(item, Workload) else str(item) for item in items if _is_named(item)]
     sizes = list(batch_sizes)
-    grid = Grid(named, batch_sizes=sizes, factors=dict(factors or {})) if named or not items else None
+    grid = Grid(sources, batch_sizes=sizes, factors=dict(factors or {})) if sources or not items else None
     workloads = iter(grid.workloads if grid is not None else ())
     listed: list[PredictedNetwork] = []
     for number, item in enumerate(items):

@@ -19,7 +19,11 @@ from ngbkit.commands.predict import COMMAND as PREDICT
 from ngbkit.errors import UsageError
 from ngbkit.predictor.kinds import KINDS
 
-pytestmark = pytest.mark.filterwarnings("ignore:too few networks for intervals")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:too few networks for intervals"),
+    pytest.mark.filterwarnings("ignore:beyond the labels"),
+    pytest.mark.filterwarnings("ignore:no prediction of"),
+]
 
 
 @pytest.fixture(autouse=True)

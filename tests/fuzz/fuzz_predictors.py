@@ -58,7 +58,7 @@ def predict(kind: str) -> np.ndarray[Any, Any]:
     examples, saved = build_files()
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(saved[kind])
-        return predictor.load(file.name).seconds(examples.graphs[:2], 0.5)[0]
+        return _predict(predictor.load(file.name), examples)
 
 
 def check_predictors(data: st.DataObject, folder: Path) -> str:
@@ -74,13 +74,17 @@ def check_predictors(data: st.DataObject, folder: Path) -> str:
         loaded = predictor.load(path)
     except NgbkitError:
         return "refused"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NgbkitWarning)  # an infinite interval
-        seconds, _, _ = loaded.seconds(examples.graphs[:2], 0.5)
+    seconds = _predict(loaded, examples)
     assert seconds.shape == (2, len(loaded.runtimes))
     if is_damaged:
         np.testing.assert_array_equal(predict(kind), seconds)
     return "unharmed" if is_damaged else "read"
+
+
+def _predict(fitted: predictor.Predictor, examples: Examples) -> np.ndarray[Any, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NgbkitWarning)  # an infinite interval, or a network beyond the labels
+        return fitted.seconds(examples.graphs[:2], 0.5)[0]
 
 
 def run(cases: int, seed: int) -> None:

@@ -14,6 +14,8 @@ from ngbkit import predictor
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.predictor import Examples, Predictor
 
+pytestmark = pytest.mark.filterwarnings("ignore:beyond the labels")
+
 NEW = "width32"
 FACTOR = 1.5
 

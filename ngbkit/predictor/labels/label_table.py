@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ngbkit.errors import UsageError
@@ -212,8 +215,7 @@ def _parse_row(
         raise ValueError(f"column {header[columns.network]!r}: got none; expected a file or the name of a network")
     seconds, errors = {}, {}
     for index, (name, unit) in columns.times.items():
-        compiler, _, device = (name or texts.get("compiler") or default[1]).partition(" on ")
-        runtime = (texts.get("device") or device.strip() or default[0], compiler.strip())
+        runtime = _find_runtime(name or texts.get("compiler") or default[1], texts.get("device") or "", default[0])
         value = unit * _parse_number(row[index], header[index])
         if not (math.isnan(value) or LEAST_S <= value <= MOST_S):
             raise ValueError(
@@ -231,17 +233,28 @@ def _parse_row(
     size = _parse_number(row[columns.roles["batch_size"]], "batch_size") if "batch_size" in columns.roles else math.nan
     if not math.isnan(size) and (size < 1 or size != int(size)):
         raise ValueError(f"column {header[columns.roles['batch_size']]!r}: got {size:g}; expected an integer >= 1")
+    # Of millions of rows, most share these.
     return ImportedMeasurement(
-        network=network,
+        network=sys.intern(network) if isinstance(network, str) else network,
         seconds=seconds,
-        errors=errors,
+        errors=errors or _NOTHING,
         batch_size=batch_size if math.isnan(size) else int(size),
-        factors=dict(_parse_factors(row, columns.others)),
+        factors=dict(_parse_factors(row, columns.others)) or _NOTHING,
         family=texts.get("family", ""),
         parent=texts.get("parent", ""),
         place=place,
         folder=folder,
     )
+
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+@lru_cache(maxsize=1024)
+def _find_runtime(name: str, device: str, default: str) -> Runtime:
+    """Return a device and a compiler; a name such as "tvm on pi" has both."""
+    compiler, _, place = name.partition(" on ")
+    return device or place.strip() or default, compiler.strip()
 
 
 def _parse_factors(row: Sequence[Any], others: Mapping[int, str]) -> Iterator[tuple[str, float]]:

@@ -219,7 +219,9 @@ def build_examples(
             graph=built[entry.key][0],
             profile=to_column(built[entry.key][1]),
             seconds=np.array([measurement.seconds.get(runtime, np.nan) for runtime in runtimes]),
-            errors=np.array([measurement.errors.get(runtime, np.nan) for runtime in runtimes]),
+            errors=np.array([measurement.errors.get(runtime, np.nan) for runtime in runtimes])
+            if measurement.errors
+            else None,
             texts=texts[id(entry)],
         )
         for entry, measurement in zip(entries, labelled, strict=True)
@@ -378,7 +380,8 @@ def _check_seconds(measurement: ImportedMeasurement) -> None:
 
 def _warn_of_units(labels: Sequence[Label]) -> None:
     """Warn of seconds that no processor needs for such graphs: they may have another unit."""
-    work = np.array([[label.graph.macs or np.nan] for label in labels], dtype=np.float64)
+    macs = {id(graph): graph.macs or np.nan for graph in {id(label.graph): label.graph for label in labels}.values()}
+    work = np.array([[macs[id(label.graph)]] for label in labels], dtype=np.float64)
     seconds = np.stack([label.seconds for label in labels])
     rates = (work / seconds)[np.isfinite(work / seconds)]
     if not len(rates):

@@ -49,7 +49,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Composition:
     """The classes of operators in a network, and the logarithms of its `_TOTALS`."""
 
     shares: Mapping[str, Share]
@@ -75,7 +75,7 @@ WITHIN = Distance(value=0.0, reasons=(), unpriced=False)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Domain:
-    """What the networks of labels consist of.
+    """The range of the networks of labels.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Domain:
     mixes: Floats
 
     @classmethod
-    def build(cls, contents: Sequence[Content], singles: Sequence[Content] = ()) -> Domain:
+    def build(cls, contents: Sequence[Composition], singles: Sequence[Composition] = ()) -> Domain:
         """Build the domain of the networks with these contents, and of operators that were measured alone."""
         classes = tuple(sorted({name for content in (*contents, *singles) for name in content.shares}))
         place = {name: index for index, name in enumerate(classes)}
@@ -119,7 +119,7 @@ class Domain:
             mixes=np.unique((costs / np.maximum(costs.sum(axis=1, keepdims=True), 1.0)).round(3), axis=0),
         )
 
-    def measure(self, content: Content) -> Distance:
+    def measure(self, content: Composition) -> Distance:
         """Measure how far a network is beyond the labels."""
         place = {name: index for index, name in enumerate(self.classes)}
         kinds = {name.partition(" ")[0] for name in self.classes}
@@ -157,7 +157,7 @@ class Domain:
         reasons = tuple(text for text, part in parts if part > _RELEVANT * value)[:_LISTED]
         return Distance(value=value, reasons=reasons, unpriced=False)
 
-    def _measure_mix(self, content: Content) -> float:
+    def _measure_mix(self, content: Composition) -> float:
         """Return the share of the cost that another mix of operators has than the most similar label."""
         mix = np.array([content.shares[name].cost if name in content.shares else 0.0 for name in self.classes])
         mix = mix / content.cost
@@ -209,7 +209,7 @@ def _span(ranges: Floats) -> Floats:
     return np.stack([ranges[..., 0].min(axis=0), ranges[..., 1].max(axis=0)], axis=-1)
 
 
-def read_content(graph: Graph) -> Content:
+def read_composition(graph: Graph) -> Composition:
     """Read the classes and the amounts of a graph."""
     costs: dict[str, list[float]] = {}
     unknown, heavy = set[str](), set[str]()
@@ -233,7 +233,7 @@ def read_content(graph: Graph) -> Content:
     }
     macs = sum(operator.macs or 0 for operator in graph.operators)
     moved = sum(operator.bytes for operator in graph.operators)
-    return Content(shares=shares, totals=np.log1p([len(graph.operators), macs, moved]))
+    return Composition(shares=shares, totals=np.log1p([len(graph.operators), macs, moved]))
 
 
 def name_class(operator: Operator) -> str:

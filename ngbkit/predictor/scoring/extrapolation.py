@@ -18,7 +18,7 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Floats, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.scoring.applicability import WITHIN, Content, Distance, Domain, read_content
+from ngbkit.predictor.scoring.applicability import WITHIN, Composition, Distance, Domain, read_composition
 from ngbkit.predictor.scoring.intervals import compute_quantiles
 from ngbkit.predictor.scoring.splits import FOLDS, Indices, split_folds
 
@@ -72,7 +72,7 @@ class Extrapolation:
     @classmethod
     def build(cls, examples: Examples, seed: int = 0, *, shifts: bool = True) -> Extrapolation:
         """Measure the range of examples; with `shifts`, leave out families, operators and sizes of them."""
-        contents = [read_content(graph) for graph in examples.graphs]
+        contents = [read_composition(graph) for graph in examples.graphs]
         limits, near = _find_limits(examples, contents, seed)
         distances, errors = [], []
         for train, test in split_shifts(examples, contents) if shifts else ():
@@ -93,7 +93,7 @@ class Extrapolation:
 
     def measure(self, graphs: Sequence[Graph]) -> list[list[Distance]]:
         """Measure how far each graph is beyond the labels of each runtime: not at all where there are none."""
-        contents = [read_content(graph) for graph in graphs]
+        contents = [read_composition(graph) for graph in graphs]
         measured: list[list[Distance]] = []
         for content in contents:
             distances = {id(domain): domain.measure(content) for domain in self._distinct}
@@ -135,7 +135,7 @@ class Extrapolation:
 
     def extend(self, examples: Examples) -> Extrapolation:
         """Return the same with the range of further examples of its runtimes, in their order."""
-        contents = [read_content(graph) for graph in examples.graphs]
+        contents = [read_composition(graph) for graph in examples.graphs]
         added = _build_domains(examples, contents, np.arange(len(examples)))
         pairs = zip(self.domains, added, strict=True)
         return replace(self, domains=tuple(old.merge(new) if old and new else old or new for old, new in pairs))
@@ -161,7 +161,7 @@ class Extrapolation:
         return limits
 
 
-def _find_limits(examples: Examples, contents: Sequence[Content], seed: int) -> tuple[Floats, Floats]:
+def _find_limits(examples: Examples, contents: Sequence[Composition], seed: int) -> tuple[Floats, Floats]:
     """Return the limits of the distance by runtime, from networks that are held out at random.
 
     The first holds most of them, the second those that are typical of a family of which other networks stay; of labels
@@ -175,18 +175,18 @@ def _find_limits(examples: Examples, contents: Sequence[Content], seed: int) -> 
         related.append(np.isin(families[test], list(set(families[train]))))
     distances, is_related = np.concatenate(values), np.concatenate(related)
     limits, near = (np.full(len(examples.runtimes), _LEAST) for _ in range(2))
-    several = 1 < len(set(families[~examples.isolated])) < len(names)
+    has_families = 1 < len(set(families[~examples.isolated])) < len(names)
     for runtime, column in enumerate(distances.T):
         finite = np.isfinite(column)
         if finite.any():
             limits[runtime] = max(_LEAST, np.quantile(column[finite], _WITHIN, method="higher"))
         near[runtime] = limits[runtime]
-        if several and (finite & is_related).any():
+        if has_families and (finite & is_related).any():
             near[runtime] = min(limits[runtime], np.quantile(column[finite & is_related], _NEAR))
     return limits, near
 
 
-def split_shifts(examples: Examples, contents: Sequence[Content]) -> Iterator[tuple[Indices, Indices]]:
+def split_shifts(examples: Examples, contents: Sequence[Composition]) -> Iterator[tuple[Indices, Indices]]:
     """Yield the training and the test indices without each of the largest families, some operators, and both ends of
     the sizes.
     """
@@ -214,7 +214,7 @@ def split_shifts(examples: Examples, contents: Sequence[Content]) -> Iterator[tu
         yield train, np.flatnonzero(test & mask)
 
 
-def _build_domains(examples: Examples, contents: Sequence[Content], rows: Indices) -> tuple[Domain | None, ...]:
+def _build_domains(examples: Examples, contents: Sequence[Composition], rows: Indices) -> tuple[Domain | None, ...]:
     """Build the domain of each runtime from those of the rows that it has a label of; None without one."""
     domains: dict[bytes, Domain | None] = {}
     isolated = examples.isolated[rows]
@@ -228,7 +228,7 @@ def _build_domains(examples: Examples, contents: Sequence[Content], rows: Indice
     return tuple(result)
 
 
-def _measure(domains: Sequence[Domain | None], contents: Sequence[Content], rows: Indices) -> Floats:
+def _measure(domains: Sequence[Domain | None], contents: Sequence[Composition], rows: Indices) -> Floats:
     """Return the distances of these rows, of shape ``(rows, runtimes)``; NaN where a runtime has no domain."""
     values = np.full((len(rows), len(domains)), np.nan)
     for place, index in enumerate(rows):
