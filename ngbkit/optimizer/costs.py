@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.errors import UsageError
-from ngbkit.optimizer.search import Cost
+from ngbkit.optimizer.search import Cost, count_operations
 from ngbkit.predictor import Predictor
 from ngbkit.predictor.graphs import Graph
 
 
 def operations(several: Sequence[Graph]) -> NDArray[Any]:
     """Multiply-accumulate operations: the cost model of most graph optimisers, the same for every runtime."""
-    return np.array([float(sum(operator.macs or 0 for operator in graph.operators)) for graph in several])
+    return count_operations(several)
 
 
 def predicted(predictor: Predictor, compiler: str, device: str | None = None) -> Cost:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.errors import NgbkitWarning
 from ngbkit.optimizer.rules import RULES, Rule, Site
 from ngbkit.optimizer.rules.rule_selection import select
 from ngbkit.predictor import onnx_graphs
@@ -103,20 +103,22 @@ def search(
     report
         Called after every round with its number and the best candidate so far.
 
-    Raises
-    ------
-    UsageError
-        The cost of the model itself is not finite.
+    Warns
+    -----
+    NgbkitWarning
+        The cost of the model itself is not finite; operations are its cost then. Or a rule failed.
     """
     rules_by_name = {rule.name: rule for rule in select(rules)}
     graph = onnx_graphs.annotate(model.clone().graph)
     start = Candidate(model=model, graph=graph, cost=float(cost([graph])[0]))
     if not math.isfinite(start.cost):
-        raise UsageError(
-            "invalid cost: got none of this network, which is beyond the labels of the predictor; expected labels of "
-            "similar networks. `ngbkit predict` has the reasons: measure such networks, or search by --cost flops "
-            "(ngbkit.optimizer.operations)."
+        warnings.warn(
+            "the network is beyond the labels of its cost model, so that the search follows multiply-accumulate "
+            "operations instead. `ngbkit predict` has the reasons; measure such networks.",
+            NgbkitWarning,
+            stacklevel=2,
         )
+        return search(model, count_operations, rules, beam, report)
     candidates = {graph.digest: start}
     cost_ratios: dict[str, float] = {}
     frontier, best, idle = [start], start, 0
@@ -141,6 +143,11 @@ def search(
         if not frontier or idle > 1 or time.monotonic() > deadline:
             break
     return sorted(candidates.values(), key=lambda candidate: candidate.cost)
+
+
+def count_operations(graphs: Sequence[Graph]) -> NDArray[Any]:
+    """Count the multiply-accumulate operations of graphs; an unknown number counts as 0."""
+    return np.array([float(sum(operator.macs or 0 for operator in graph.operators)) for graph in graphs])
 
 
 def select_cheaper(candidates: Sequence[Candidate], top: int) -> tuple[Candidate, list[Candidate]]:

@@ -192,6 +192,9 @@ def _prepare(folder: Path) -> None:
 
 # The dataset that stands for the reader's has few networks.
 @pytest.mark.filterwarnings("ignore:too few networks for intervals")
+@pytest.mark.filterwarnings("ignore:beyond the labels")
+@pytest.mark.filterwarnings("ignore:no prediction of")
+@pytest.mark.filterwarnings("ignore:the network is beyond the labels")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_block_runs(path: Path, reader: Reader) -> None:
     """Blocks run in order, each with the variables and files of those before it."""
