@@ -1,7 +1,7 @@
 """The plugins of ngbkit, loaded by entry point, and the versions of packages.
 
-They are compilers, metrics, workload sources, launchers of engines, commands, rules that rewrite graphs, and
-simplifiers of ONNX files.
+They are compilers, quantisers, metrics, workload sources, launchers of engines, commands, rules that rewrite graphs,
+and simplifiers of ONNX files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -20,6 +20,7 @@ from typing import Any
 from ngbkit.errors import NgbkitWarning, UnknownNameError
 
 COMPILERS = "ngbkit.compilers"
+QUANTISERS = "ngbkit.quantisers"
 METRICS = "ngbkit.metrics"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
@@ -29,6 +30,7 @@ SIMPLIFIERS = "ngbkit.simplifiers"
 
 _KINDS = {
     COMPILERS: "compiler",
+    QUANTISERS: "quantiser",
     METRICS: "metric",
     WORKLOADS: "workload source",
     LAUNCHERS: "launcher",

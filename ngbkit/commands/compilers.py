@@ -106,7 +106,7 @@ def _to_row(compiler: Compiler, reasons: Mapping[str, str]) -> Row:
         "install": compiler.install,
         "options": {
             name: {"default": option.default, "choices": list(option.choices), "help": option.help}
-            for name, option in compiler.options.items()
+            for name, option in compiler.list_options().items()
         },
         "forms": {form: list(preload) for form, preload in compiler.forms.items()},
         "caches": compiler.caches,

@@ -183,7 +183,7 @@ def _complete_name_or_value(options: Options, inside: str) -> tuple[str, list[st
 
 def _list_compiler_options(name: str) -> Options:
     compiler: Compiler = registry.load(registry.COMPILERS, name.partition(RELEASE)[0])
-    return {option: _list_values(declared) for option, declared in compiler.options.items()}
+    return {option: _list_values(declared) for option, declared in compiler.list_options().items()}
 
 
 def _list_values(option: Option) -> list[object]:

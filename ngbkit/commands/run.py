@@ -11,6 +11,7 @@ from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic
 from ngbkit.sweep.description import NO_BATCH, has_batch
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.low_precision import list_absent
 from ngbkit.sweep.trials import BASELINE, Choice
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def list_notices(sweep: Grid, *, with_time: bool = True) -> list[str]:
     from ngbkit.predictor.forecast import expected
 
     times = [expected.describe(sweep, expected.estimate_seconds(sweep))] if with_time else []
-    return [*times, *_list_calls(sweep), *_warn_of_baseline(sweep), *_warn_of_missing_compilers(sweep)]
+    absent = list_absent(sweep.compilers, sweep.precisions)
+    return [*times, *absent, *_list_calls(sweep), *_warn_of_baseline(sweep), *_warn_of_missing_compilers(sweep)]
 
 
 def _list_calls(sweep: Grid) -> Iterator[str]:

@@ -15,14 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import validation
+from ngbkit.compilers.quantiser import Quantiser, list_quantisers
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
+from ngbkit.sweep.trials import PRECISION
 from ngbkit.workloads.base import TensorSpec
 from ngbkit.workloads.canonical import Importer
 
@@ -185,6 +187,9 @@ class Program:
     reused_s
         Seconds of earlier work, mostly tuning, that this compile reused from `Task.tuning`. They count towards the time
         of a cold compile.
+    feed
+        Writes other values, one array per input, over those that `run` reads: how far the outputs for a user's samples
+        are from those in f32. None where the runtime cannot; the cost of a precision is then unknown.
     """
 
     run: Callable[[], Any]
@@ -196,6 +201,7 @@ class Program:
     enqueue: Callable[[], Any] | None = None
     stream: int = 0
     reused_s: float = 0.0
+    feed: Callable[[Sequence[np.ndarray]], None] | None = None
 
 
 def always() -> str:
@@ -320,18 +326,30 @@ class Compiler:
         UnknownNameError, UsageError
             An unknown option, or an invalid value.
         """
-        resolved: dict[str, Scalar] = {name: option.default for name, option in self.options.items()}
+        resolved: dict[str, Scalar] = {name: option.default for name, option in self.list_options().items()}
         for name, value in options.items():
-            if name not in self._list_options():
-                raise UnknownNameError(f"option of {self.name}", name, self._list_options())
+            if name not in self._list_all_options():
+                raise UnknownNameError(f"option of {self.name}", name, self._list_all_options())
             resolved[name] = self._check_value(name, value)
         return resolved
 
-    def _list_options(self) -> Mapping[str, Option]:
-        return {**self.options, **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}
+    def list_options(self) -> dict[str, Option]:
+        """List its options by name, with the precisions that quantisers add to its own."""
+        precisions = tuple(each.precision for each in list_quantisers(self.name))
+        if not precisions:
+            return dict(self.options)
+        declared = self.options.get(PRECISION, Option(default="f32", help="numeric precision", choices=("f32",)))
+        return {**self.options, PRECISION: replace(declared, choices=(*declared.choices, *precisions))}
+
+    def find_quantiser(self, options: Mapping[str, Any]) -> Quantiser | None:
+        """Find the quantiser that the options of a column select; None without any."""
+        return next((each for each in list_quantisers(self.name) if each.precision == options.get(PRECISION)), None)
+
+    def _list_all_options(self) -> Mapping[str, Option]:
+        return {**self.list_options(), **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}
 
     def _check_value(self, name: str, value: Any) -> Scalar:
-        option = self._list_options()[name]
+        option = self._list_all_options()[name]
         try:
             checked: Scalar = validation.parse(
                 Literal[option.choices] if option.choices else type(option.default), value

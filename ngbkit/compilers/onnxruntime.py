@@ -91,6 +91,7 @@ def open_program(
             CPU,
             lambda session: strict.build_cpu_calls(session, task)[0],
         ),
+        feed=strict.find_feed(task),
     )
 
 

@@ -154,6 +154,18 @@ def build_cpu_calls(session: Any, task: Task) -> tuple[Callable[[], Any], Callab
     return run, lambda binding: [_fetch(value) for value in binding.get_outputs()]
 
 
+def find_feed(task: Task) -> Callable[[Sequence[np.ndarray]], None] | None:
+    """Return a function that overwrites the inputs of `task`, which are bound in place; None if some were packed."""
+    if any(spec.dtype in _BITS for spec in task.inputs):
+        return None
+
+    def feed(arrays: Sequence[np.ndarray]) -> None:
+        for bound, array in zip(task.arrays, arrays, strict=True):
+            bound[...] = array
+
+    return feed
+
+
 def can_bind(session: Any) -> bool:
     """Return whether all inputs and outputs are tensors of numbers, which a binding takes."""
     types = [value.type for value in (*session.get_inputs(), *session.get_outputs())]

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers.base import Option, Program, Task
@@ -171,6 +172,7 @@ def make_program(
         facts={**list_libraries(bound.accelerator), **(facts or {})},
         explain=explain_compile,
         within=torch.inference_mode,
+        feed=partial(_feed, bound.inputs),
     )
     if bound.accelerator == "cuda":
         stream = torch.cuda.current_stream()
@@ -182,6 +184,14 @@ def make_program(
         # Memory used only while compiling is no cost of a call.
         torch.cuda.reset_peak_memory_stats()
     return program
+
+
+def _feed(inputs: Iterable[torch.Tensor], arrays: Iterable[np.ndarray]) -> None:
+    import torch
+
+    with torch.inference_mode():
+        for tensor, array in zip(inputs, arrays, strict=True):
+            tensor.copy_(to_tensor(array))
 
 
 def _read_gpu_memory() -> dict[str, Any]:

@@ -6,6 +6,7 @@ It runs in a child process and writes to the preparation's folder, from which th
     reference.npz       the reference's outputs for the first samples, and the baseline's own error of each
     reference-4.npz     the same at a batch size, if the outputs of a sample depend on the others
     examples.npz        example inputs, if the workload has some
+    evaluation.npz      the outputs for the samples that judge lower precisions, if the user gave some
     batch-any.onnx, batch-4.onnx, and canonical graphs of the latter
     refused.json        why there is no ONNX file, by batch size
 """
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device import canonical_graphs, reference
+from ngbkit.device import canonical_graphs, evaluation, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
@@ -98,7 +99,13 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     )
     if not _is_described(folder):
         labels = {"network": workload.name, "factors": dict(message["factors"])}
-        _write_description(labels, network, folder, build_reference)
+        expected = build_reference()
+        if workload.calibration:
+            judged = partial(_bind_batch, network, folder)
+            evaluation.build(workload, network, expected, seed, onnx=judged, threads=message["threads"]).write(
+                folder / evaluation.FILE
+            )
+        _write_description(labels, network, folder, expected)
     for size in _find_unreferenced(folder, sizes):
         build_reference(batch_size=size).write(_locate_reference(folder, size))
     missing = _find_missing(folder, sizes) if message["exports"] else []
@@ -163,6 +170,7 @@ def _read(folder: Path) -> dict[str, Any]:
         **prepared,
         "examples": str(examples) if examples.exists() else None,
         "reference": str(folder / _REFERENCE) if (folder / _REFERENCE).exists() else None,
+        "evaluation": str(folder / evaluation.FILE) if (folder / evaluation.FILE).exists() else None,
         "references": references,
         "onnx": files,
         "canonical": canonical_graphs.read(folder),
@@ -231,9 +239,8 @@ def _locate_onnx(folder: Path, batch_size: int) -> Path:
 
 
 def _write_description(
-    labels: Mapping[str, Any], network: Network, folder: Path, build_reference: Callable[[], reference.Reference]
+    labels: Mapping[str, Any], network: Network, folder: Path, expected: reference.Reference
 ) -> None:
-    expected = build_reference()
     if network.examples:
         with write_atomically(folder / "examples.npz") as temporary:
             values.write(temporary, network.examples)

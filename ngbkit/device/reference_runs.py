@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Task, Tuning
+from ngbkit.compilers.base import Compiler, Program, Task, Tuning
 from ngbkit.workloads import exact, export, feeds, precision
 from ngbkit.workloads.base import Network, TensorSpec
 
@@ -190,10 +190,37 @@ def _run_drawn(network: Network, make: Callable[[], torch.nn.Module], rows: int,
     return _attempt(lambda: _call(make(), feeds.draw(network.inputs, network.examples, rows, seed))[0])[0]
 
 
+def run_batches(
+    network: Network, batches: Iterable[Arrays], batch_size: int, onnx: Callable[[int], Path], threads: int
+) -> Iterator[Arrays]:
+    """Run the uncompiled network in its own precision, and yield its outputs for each batch of inputs."""
+    if network.module is not None:
+        import torch
+
+        with torch.inference_mode(False), torch.no_grad():
+            for arrays in batches:
+                yield _call(network.module, arrays)[0]
+        return
+    program: Program | None = None
+    for arrays in batches:
+        if program is None or program.feed is None:
+            program = _open_baseline(network, arrays, onnx(batch_size), batch_size, threads)
+        else:
+            program.feed(arrays)
+        yield [np.array(output) for output in program.fetch(program.run())]
+
+
 def _run_baseline(
     network: Network, arrays: Arrays, file: Path, batch_size: int, threads: int, calls: int
 ) -> list[Arrays]:
     """Run ONNX Runtime without graph optimisations, and return the outputs of each call."""
+    program = _open_baseline(network, arrays, file, batch_size, threads)
+    # Copied: a call may overwrite the outputs of the last one.
+    return [[np.array(output) for output in program.fetch(program.run())] for _ in range(calls)]
+
+
+def _open_baseline(network: Network, arrays: Arrays, file: Path, batch_size: int, threads: int) -> Program:
+    """Open an ONNX file in ONNX Runtime without graph optimisations."""
     compiler: Compiler = registry.load(registry.COMPILERS, "identity")
     task = Task(
         form="onnx",
@@ -207,9 +234,7 @@ def _run_baseline(
         cache=file.parent,
         tuning=Tuning(folder=file.parent),
     )
-    program = compiler.compile(task)
-    # Copied: a call may overwrite the outputs of the last one.
-    return [[np.array(output) for output in program.fetch(program.run())] for _ in range(calls)]
+    return compiler.compile(task)
 
 
 def _read_precision(file: Path) -> str:

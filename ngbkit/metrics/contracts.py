@@ -1,7 +1,8 @@
 """Columns whose timing contract differs from that of the column they are compared with.
 
 A speed-up of two columns that differ in precision or threads measures the precision or the threads as much as the
-compiler, so the caller must request it by name.
+compiler, so the caller must request it by name. A sweep with `accept` requests it of the precisions that its labels
+name: those that cost too much have failed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.trials import BASELINE, PRECISION
 
 Unlike = Literal["error", "mask", "allow"]
 
@@ -153,7 +154,7 @@ def list_differences(dataset: xr.Dataset, *, baseline: str = BASELINE) -> dict[s
 
 def extract_field(dataset: xr.Dataset, name: str, missing: Any) -> xr.DataArray:
     """One field of every contract; `missing` where the contract or the field is missing."""
-    codes, contracts = _encode_contracts(dataset)
+    codes, contracts = _encode_contracts(dataset["contract"])
     values = np.array([contract.get(name, missing) for contract in contracts], dtype=object)
     return dataset["contract"].copy(data=values[codes])
 
@@ -162,7 +163,7 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
     """A mask of the trials that differ from their reference, and the differences by column."""
     if "contract" not in dataset:
         return xr.DataArray(False), {}
-    codes, contracts = _encode_contracts(dataset)
+    codes, contracts = _encode_contracts(_ignore_accepted(dataset))
     coded = dataset["contract"].copy(data=codes)
     label: str | int = baseline if against == "compiler" else 1
     if against not in coded.dims or label not in coded[against]:
@@ -182,12 +183,30 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
     return unequal, {name: ", ".join(lines) for name, lines in reasons.items()}
 
 
-def _encode_contracts(dataset: xr.Dataset) -> tuple[np.ndarray, list[dict[str, Any]]]:
+def _ignore_accepted(dataset: xr.Dataset) -> xr.DataArray:
+    """The contracts, without the precision of columns whose label names one, where the sweep accepts its cost."""
+    contract = dataset["contract"]
+    accepts = json.loads(dataset.attrs.get("sweep") or "{}").get("accept")
+    if not accepts or "compiler" not in contract.coords:
+        return contract
+    labels = contract["compiler"]
+    requests = [f'"{PRECISION}":' in str(label) for label in np.ravel(labels.values)]
+    changed = [_drop_precision(str(text)) for text in contract.values.ravel()]
+    chosen = labels.copy(data=np.reshape(requests, labels.shape))
+    return contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape)).where(chosen, contract)
+
+
+def _drop_precision(text: str) -> str:
+    contract = json.loads(text) if text.startswith("{") else {}
+    return json.dumps({name: value for name, value in contract.items() if name != "precision"}) if contract else text
+
+
+def _encode_contracts(texts: xr.DataArray) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Each trial's contract as an index into the list of distinct contracts; a missing contract is empty."""
     numbers: dict[str, int] = {}
-    codes = [numbers.setdefault(str(text), len(numbers)) for text in dataset["contract"].values.ravel().tolist()]
+    codes = [numbers.setdefault(str(text), len(numbers)) for text in texts.values.ravel().tolist()]
     contracts = [json.loads(text) if text.startswith("{") else {} for text in numbers]
-    return np.array(codes, dtype=np.intp).reshape(dataset["contract"].shape), contracts
+    return np.array(codes, dtype=np.intp).reshape(texts.shape), contracts
 
 
 def describe_differences(contract: dict[str, Any], reference: dict[str, Any]) -> list[str]:

@@ -11,15 +11,17 @@ from typing import Any
 
 import xarray as xr
 
-from ngbkit import registry
+from ngbkit import registry, validation
 from ngbkit.errors import NgbkitError, NgbkitWarning, UnknownNameError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unlike
-from ngbkit.metrics.draws import Sampler, estimate
+from ngbkit.metrics.draws import Sampler, annotate, estimate
 from ngbkit.sweep.trials import BASELINE
 
 Result = xr.DataArray | xr.Dataset
 """A metric; with `ci`, a dataset with the metric under its own name, ``ci_low``, ``ci_high`` and ``conclusive``."""
+
+Interval = Callable[[xr.Dataset, float], tuple[xr.DataArray, xr.DataArray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Metric:
         The factor that it reduces, the default of the option ``dim``; empty for a number of each trial.
     variables
         The variables of the dataset that `compute` reads besides latencies.
+    interval
+        Returns the ends of its interval from the prepared data and the probability; None for a bootstrap over rounds.
     chart
         Its line chart; None for none.
     in_frames
@@ -104,6 +108,7 @@ class Metric:
     options: Mapping[str, str] = field(default_factory=dict)
     over: str = ""
     variables: tuple[str, ...] = ()
+    interval: Interval | None = None
     chart: Chart | None = None
     in_frames: bool = True
     neutral: float = 1.0
@@ -123,9 +128,31 @@ class Metric:
         def compute(part: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
             return self.compute(part, sampler, **settings)
 
+        if ci is not None and self.interval is not None:
+            return self._bound(data, self.interval, ci)
         dim = settings.get("dim", self.over)
         name = self.name.replace(self.over, dim) if dim else self.name
         return estimate(compute, data, ci, (name, self.units, self.describe(**settings)), along=dim)
+
+    def _bound(self, data: xr.Dataset, interval: Interval, ci: float) -> xr.Dataset:
+        """Compute the metric with its own interval, which needs no rounds."""
+        validation.check("ci", validation.Probability, ci)
+        point = self.compute(data, None)
+        scope = f"of the {100 * ci:g} % interval: {self.describe()}"
+        low, high = interval(data, ci)
+        return xr.Dataset(
+            {
+                self.name: annotate(point, self.name, self.units, self.describe()),
+                "ci_low": annotate(low, "ci_low", self.units, f"low end {scope}"),
+                "ci_high": annotate(high, "ci_high", self.units, f"high end {scope}"),
+                "conclusive": annotate(point.notnull(), "conclusive", "1", "whether it is of samples"),
+            },
+            attrs={"ci": ci},
+        )
+
+    def is_measured(self, dataset: xr.Dataset) -> bool:
+        """Return whether a dataset has any of the variables that it reads."""
+        return not self.variables or any(name in dataset for name in self.variables)
 
     def prepare(
         self, dataset: xr.Dataset, *, unlike: Unlike = "error", normalised: bool = True, baseline: str = BASELINE

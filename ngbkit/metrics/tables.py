@@ -72,7 +72,8 @@ def build_trial_table(data: Data) -> pd.DataFrame:
 
     frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
-    metrics = [column for name in load_frame_metrics() for column in (name, *(f"{name}_{item}" for item in _CERTAINTY))]
+    names = [name for name in load_frame_metrics() if name in frame]
+    metrics = [column for name in names for column in (name, *(f"{name}_{item}" for item in _CERTAINTY))]
     table = frame[[*labels, "latency", *metrics, "compile_time", "status", "error"]]
     table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
     return table
@@ -189,7 +190,8 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
         **{name: node[name] for name in ("compile_time", "status", "error")},
     }
     with_rounds = {"latency", "round"} <= set(node.variables)
-    for name, metric in load_frame_metrics().items():
+    measured = {name: metric for name, metric in load_frame_metrics().items() if metric.is_measured(node)}
+    for name, metric in measured.items():
         try:
             result = metric.compute_masked(node, ci=LEVEL if with_rounds else None)
         except MetricError:

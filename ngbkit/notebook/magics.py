@@ -130,11 +130,12 @@ class Notebook:
         return variables.find_scope(self.shell).names
 
     def list_networks(self, words: Sequence[str]) -> list[str | Workload]:
-        """List the networks of a line and of its cell; files of values replace variables that `--inputs` names."""
+        """List the networks of a line and of its cell; files replace the variables that options of values name."""
         args, names = self.args, self._names
         networks = modules.to_workloads(words, names, args)
         needs_files = self.cell is not None or any(isinstance(network, str) for network in networks)
         args.inputs = modules.store_inputs(args.inputs, names) if needs_files else None
+        args.calibrate = modules.store_inputs(getattr(args, "calibrate", None), names)
         return networks if self.cell is None else [*networks, *_parse_cell(self.cell, args)]
 
     def read(self, source: str | None) -> Data:

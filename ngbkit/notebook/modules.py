@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UsageError, WorkloadError
@@ -37,17 +38,22 @@ def to_workloads(words: Sequence[str], namespace: Mapping[str, Any], args: argpa
 
 
 def store_inputs(texts: Sequence[str] | None, namespace: Mapping[str, Any]) -> list[str] | None:
-    """Store the variables that texts of ``--inputs`` name as files, and return the texts with these files."""
+    """Store the variables that texts of ``--inputs`` or ``--calibrate`` name, and return the texts with files."""
     if texts is None:
         return None
     from ngbkit.workloads import values
 
     sources = feeding.parse_inputs(texts)
     files = {
-        network: str(values.store(values.load(namespace[source]))) if source in namespace else source
+        network: str(values.store(values.load(namespace[source]))) if _has_values(source, namespace) else source
         for network, source in sources.items()
     }
     return feeding.format_inputs(files)
+
+
+def _has_values(name: str, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a variable may have values: ``import random`` is no variable that ``--calibrate random`` names."""
+    return name in namespace and not isinstance(namespace[name], ModuleType)
 
 
 def _find_inputs(name: str, namespace: Mapping[str, Any], args: argparse.Namespace) -> Any:

@@ -10,7 +10,7 @@ from attrs import field, frozen, resolve_types
 
 from ngbkit import options
 from ngbkit.errors import UsageError
-from ngbkit.sweep import expansion, feeding
+from ngbkit.sweep import expansion, feeding, low_precision
 from ngbkit.sweep.conversion import (
     MIN_ROUNDS,
     to_batch_sizes,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 GpuTimer = Literal["host", "events"]
 MAX_SECONDS = 60.0
+# Described where they were chosen, as the choices of a workload are.
+_CHOICES = ("precisions", "calibrate", "accept")
 
 
 @frozen(field_transformer=check_fields)
@@ -119,6 +121,21 @@ class Grid:
         default=None,
         converter=feeding.to_batch_axes,
         metadata=feeding.BATCH_AXIS,
+    )
+    precisions: tuple[str, ...] = field(
+        default=None,
+        converter=low_precision.to_precisions,
+        metadata=low_precision.PRECISIONS,
+    )
+    calibrate: Mapping[str, str] | None = field(
+        default=None,
+        converter=low_precision.to_calibration,
+        metadata=low_precision.CALIBRATE,
+    )
+    accept: tuple[str, ...] = field(
+        default=None,
+        converter=low_precision.to_bounds,
+        metadata=low_precision.ACCEPT,
     )
     devices: tuple[str, ...] = field(
         default=None,
@@ -261,7 +278,10 @@ class Grid:
                 "cannot race. Leave one of them out."
             )
         fed = feeding.feed(self.workloads, self.inputs, self.batch_axis)
+        fed = low_precision.calibrate(fed, self.calibrate)
         object.__setattr__(self, "workloads", vary(fed, self.factors))  # a frozen record fills itself
+        object.__setattr__(self, "compilers", low_precision.expand(self.compilers, self.precisions))
+        low_precision.check(self.workloads, self.compilers, self.accept)
         if self.precision is None and self.repeats is None:
             object.__setattr__(self, "repeats", options.get_options()["repeats"])
         if self.precision is not None and self.max_seconds is None:
@@ -298,7 +318,8 @@ class Grid:
 
     def to_json(self) -> dict[str, Any]:
         """The sweep as plain JSON values."""
-        return {name: to_json_value(getattr(self, name)) for name in options_of(type(self))}
+        values = {name: getattr(self, name) for name in options_of(type(self))}
+        return {name: to_json_value(value) for name, value in values.items() if value or name not in _CHOICES}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], **locate: Any) -> Self:

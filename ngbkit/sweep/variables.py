@@ -91,6 +91,30 @@ FACTS = (
 )
 """Those that a fact of a record fills: what each compiler reports of its work, under names that mean the same."""
 
+COSTS = (
+    _declare_fact(
+        "agreement",
+        "share of samples with the first answer of the uncompiled network",
+        "the largest number of the first output; NaN without samples",
+    ),
+    _declare_fact(
+        "relative_error",
+        "error against the uncompiled network relative to its outputs, mean over samples",
+        "of the worst output; NaN without samples",
+    ),
+    _declare_fact("relative_error_sd", "standard deviation of relative_error over samples", "NaN without samples"),
+    Variable(
+        "sqnr",
+        "dB",
+        "signal to quantisation noise against the uncompiled network, mean over samples",
+        "of the worst output; NaN without samples",
+        fills="sqnr",
+    ),
+    Variable("sqnr_sd", "dB", "standard deviation of sqnr over samples", "NaN without samples", fills="sqnr_sd"),
+    _declare_fact("evaluated_samples", "samples that judge a precision", "NaN without samples"),
+)
+"""The cost of a precision in answers, where the user gave samples that judge it; a dataset without any lacks them."""
+
 _COMPUTED = (
     Variable(
         "throughput",
@@ -112,7 +136,7 @@ _COMPUTED = (
     Variable("origin", "", "the earlier run that measured the trial", "empty where it was the run itself"),
 )
 
-VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *_COMPUTED)}
+VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *COSTS, *_COMPUTED)}
 """All variables of the dataset by name."""
 
 COORDINATES = {

@@ -25,6 +25,9 @@ Factors = Mapping[str, FactorValue]
 BATCH = "batch"
 """The name of the batch in the shape of an input."""
 
+RANDOM = "random"
+"""Stands for samples that are drawn: they calibrate, and nothing is claimed of accuracy."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
@@ -132,6 +135,9 @@ class Workload:
         The content hash of the artifact with the values of its inputs; empty if they are drawn or its source's own.
     batch_axis
         The dimension of inputs that is the batch, or None for an input without one, where the user names it.
+    calibration
+        The content hash of the artifact with samples to calibrate and to judge lower precisions; ``"random"`` if they
+        are drawn, and empty without any.
     """
 
     name: str
@@ -145,6 +151,7 @@ class Workload:
     path: str = field(default="", compare=False)
     values: str = ""
     batch_axis: Mapping[str, int | None] = field(default_factory=dict)
+    calibration: str = ""
 
     @property
     def id(self) -> str:
@@ -158,7 +165,12 @@ class Workload:
 
     def describe_choices(self) -> dict[str, Any]:
         """The user's choices, where one was made."""
-        choices = {"python": self.python, "values": self.values, "batch_axis": dict(self.batch_axis)}
+        choices = {
+            "python": self.python,
+            "values": self.values,
+            "batch_axis": dict(self.batch_axis),
+            "calibration": self.calibration,
+        }
         return {name: choice for name, choice in choices.items() if choice}
 
     def with_factors(self, factors: Mapping[str, Iterable[FactorValue]]) -> Workload:
@@ -211,6 +223,7 @@ class Workload:
             python=data.get("python", ""),
             values=data.get("values", ""),
             batch_axis=data.get("batch_axis", {}),
+            calibration=data.get("calibration", ""),
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit.device import canonical_graphs, preparation
+from ngbkit.device import canonical_graphs, preparation, quantised_graphs
 from ngbkit.device.groups import tuning
 from ngbkit.device.groups.bundles import Job
 from ngbkit.device.groups.compiled import CompileCache
@@ -45,6 +45,7 @@ class Loader(Preparer):
         """Load a trial; a release that cannot read the network's ONNX file gets one of an earlier opset or format."""
         task = self._build_task(job.trial, job.group, job.prepared)
         self.journal.start([job.trial.id], "load")
+        task |= self._quantise(job.trial, job.group, task)
         limits = Importer()
         while True:
             try:
@@ -58,6 +59,24 @@ class Loader(Preparer):
             self._report("stage", step="prepare", text=text)
             prepared = self._prepare_limited(job.group, job.trial, limits)
             task |= canonical_graphs.choose(limits, prepared, job.trial.batch_size)
+
+    def _quantise(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Choose the quantised graph of a trial, which is written in a child first if it is missing; none without."""
+        choice = Choice.parse(trial.compiler)
+        quantiser = self._load_compiler(trial.compiler).find_quantiser(choice.options)
+        if quantiser is None:
+            return {}
+        folder = Path(task["onnx"]).parent
+        recipe = quantised_graphs.build_recipe(quantiser, group.workload, self.spec.sweep.seed)
+        graph = quantised_graphs.read(folder, trial.batch_size, recipe)
+        if graph is None:
+            text = f"quantising {group.workload.name} for {trial.compiler}, batch {trial.batch_size}"
+            self._report("stage", step="prepare", text=text)
+            message = {**task, "quantiser": quantiser.name, "recipe": recipe, "folder": str(folder)}
+            with self._run_worker(trial, (), group.workload.python) as worker:
+                graph = quantised_graphs.QuantisedGraph(**worker.quantise(message))
+        facts = {**task["facts"], **graph.to_facts()}
+        return {"onnx": graph.path, "quantised": quantiser.precision, "facts": facts}
 
     def _find_limits(self, label: str, failure: Failure, limits: Importer) -> Importer:
         """Find what a release says that it can read at most, when it refuses a file."""
@@ -114,6 +133,11 @@ class Loader(Preparer):
         form = choose_form(compiler, group.workload.source)
         size = str(trial.batch_size)
         reason = self._find_refusal(trial.compiler)
+        quantiser = compiler.find_quantiser(Choice.parse(trial.compiler).options)
+        if not reason and quantiser is not None:
+            is_gpu = self.spec.accelerator != "cpu"
+            reason = f"{trial.compiler} is for a CPU; expected a device without a GPU" if is_gpu else ""
+            reason = reason or quantiser.unavailable()
         if not reason and form is None:
             reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
         if not reason and form == "onnx" and "module" in compiler.forms and Choice.parse(trial.compiler).release:
@@ -136,6 +160,9 @@ class Loader(Preparer):
             "inputs": prepared["inputs"],
             "examples": prepared["examples"],
             "reference": preparation.find_reference(prepared, trial.batch_size),
+            "evaluation": prepared["evaluation"],
+            "accept": list(self.spec.sweep.accept),
+            "quantised": "",
             "precision": prepared["precision"],
             "batch_size": trial.batch_size,
             "threads": self.threads,

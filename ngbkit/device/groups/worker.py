@@ -98,6 +98,10 @@ class Worker(TurnLog):
         """Prepare the trial's workload."""
         return self._ask(message, "export")
 
+    def quantise(self, message: Message) -> Message:
+        """Quantise the trial's ONNX file."""
+        return self._ask({**message, "op": "quantise"}, "export")
+
     def serve(self, load: Mapping[str, Any], timeout_s: float) -> Message:
         """Serve the requests of a test of LoadGen with the programs of all batch sizes; return its results."""
         self.timeout_s = max(self.timeout_s, timeout_s)

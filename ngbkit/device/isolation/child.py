@@ -25,7 +25,7 @@ import numpy as np
 
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
-from ngbkit.device import preparation, reference
+from ngbkit.device import evaluation, preparation, quantised_graphs, reference
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
@@ -35,8 +35,8 @@ from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
-from ngbkit.sweep.trials import Choice
-from ngbkit.workloads import building, feeds
+from ngbkit.sweep.trials import PRECISION, Choice
+from ngbkit.workloads import building, feeds, samples
 from ngbkit.workloads.base import TensorSpec
 
 _OUT_OF_MEMORY = re.compile(
@@ -169,9 +169,12 @@ def _load(loaded: Loaded, message: Message) -> Message:
             )
     except Exception as error:
         raise StageError("compile", compiler.refusals) from error
-    verdict = _judge(fetched, message["reference"], task)
+    precision = str(choice.options.get(PRECISION) or task.options.get(PRECISION, "f32"))
+    verdict = _judge(fetched, message, task, "q8" if message["quantised"] else precision)
+    cost = _measure_cost(loaded.program, message, task)
+    verdict = evaluation.judge(verdict, cost, precision, message["accept"], is_quantised=bool(message["quantised"]))
     check = verdict.check
-    facts = {**loaded.program.facts, **message["facts"], "build_time_s": built_s}
+    facts = {**loaded.program.facts, **message["facts"], **cost, "build_time_s": built_s}
     if check is not None and check.problem:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
         raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem)
@@ -181,6 +184,8 @@ def _load(loaded: Loaded, message: Message) -> Message:
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
+    if message["quantised"]:  # of which the runtime reports the numbers between its operators
+        contract = replace(contract, precision=message["quantised"])
     return {
         "compile_time_s": compile_time_s,
         "reused_s": loaded.program.reused_s,
@@ -206,6 +211,8 @@ def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Ca
             onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
         inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
         examples = preparation.read_arrays(message["examples"])
+    # Both are files that the compiler reads in place of the network's own.
+    replaced = (GRAPH, *([PRECISION] if message["quantised"] else []))
     cache, accelerator = Path(message["cache"]), message["accelerator"].partition(":")[0]
     if accelerator == "cuda":
         cuda.set_cache(cache / "cuda")
@@ -216,7 +223,7 @@ def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Ca
         inputs=tuple(inputs),
         arrays=tuple(feeds.draw(inputs, examples, message["batch_size"], message["seed"])),
         batch_size=message["batch_size"],
-        options=compiler.settle({name: value for name, value in choice.options.items() if name != GRAPH}),
+        options=compiler.settle({name: value for name, value in choice.options.items() if name not in replaced}),
         threads=message["threads"],
         cache=cache,
         tuning=_build_tuning(message["tuning"], report),
@@ -248,12 +255,23 @@ def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning
     )
 
 
-def _judge(outputs: list[np.ndarray], path: str | None, task: Task) -> reference.Verdict:
+def _judge(outputs: list[np.ndarray], message: Message, task: Task, requested: str) -> reference.Verdict:
     """Judge the outputs of a trial by the reference in a file."""
+    path = message["reference"]
     if path is None:
         return reference.Verdict(unchecked="nothing here could run the uncompiled network for a reference")
-    requested = str(task.options.get("precision", "f32"))
     return reference.judge(reference.read_reference(path), outputs, task.batch_size, requested)
+
+
+def _measure_cost(program: Program, message: Message, task: Task) -> dict[str, Any]:
+    """Measure the outputs for the user's samples against those of the uncompiled network; empty without samples."""
+    if message["evaluation"] is None:
+        return {}
+    workload = preparation.read_workload(message)
+    expected = evaluation.read_evaluation(Path(message["evaluation"]))
+    arrays = [array.copy() for array in task.arrays]
+    _, judging = samples.divide(workload, task.inputs, preparation.read_arrays(message["examples"]), message["seed"])
+    return {} if judging is None else evaluation.measure(program, expected, judging, arrays, task.batch_size)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:
@@ -299,6 +317,14 @@ def _explain(loaded: Loaded, message: Message) -> Message:
         return {"facts": {"explain_error": format_error(error)}}
 
 
+def _quantise(loaded: Loaded, message: Message) -> Message:
+    del loaded
+    try:
+        return quantised_graphs.quantise(message)
+    except Exception as error:
+        raise StageError("export") from error
+
+
 def _prepare(loaded: Loaded, message: Message) -> Message:
     del loaded
     try:
@@ -320,4 +346,5 @@ _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "usage": _read_usage,
     "explain": _explain,
     "prepare": _prepare,
+    "quantise": _quantise,
 }

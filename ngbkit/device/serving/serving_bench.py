@@ -49,6 +49,7 @@ class ServingBench(Bench):
                 self._report("stage", step="compile", trial_id=trial.id, text=f"compiling {trial}")
                 prepared = self._prepare(group, [trial])
                 task = self._build_task(trial, group, prepared)
+                task |= self._quantise(trial, group, task)
                 if worker is None:
                     worker = self._start_worker(trial, group, task)
                     stack.callback(worker.end)

@@ -19,7 +19,7 @@ def list_fields(compiler: Compiler) -> dict[str, Option]:
     """List the fields of a column of a compiler: its release, if it can have one, and its options."""
     help_text = f"of {compiler.distribution}, such as 1.23.2; empty for the one that is installed"
     release = {_FIELD: Option(default="", help=help_text)} if compiler.distribution else {}
-    return {**release, **compiler.options}
+    return {**release, **compiler.list_options()}
 
 
 def build_label(compiler: Compiler, texts: Mapping[str, str]) -> str:

@@ -1,0 +1,1 @@
+"""Quantisers behind one small protocol (../quantiser.py), a file for each tool."""

@@ -1,0 +1,127 @@
+"""ONNX Runtime's own quantisation to int8, static and dynamic, as its documentation recommends for this processor.
+
+https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.compilers.onnxruntime import PACKAGE
+from ngbkit.compilers.quantiser import Quantisation, Quantiser
+from ngbkit.errors import UnsupportedError
+from ngbkit.hardware.environment import read_cpu_flags
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Without these instructions 8 bits of a weight times 8 bits of a value saturate.
+_DOT_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8"}
+_INSTALL = "pip install 'ngbkit[onnxruntime]' sympy"
+
+
+class _Reader:
+    """Yields the samples to ONNX Runtime's calibrator, which also asks for one batch at a time."""
+
+    def __init__(self, batches: Iterator[Mapping[str, np.ndarray]]) -> None:
+        self._batches = batches
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next batch; None after the last."""
+        batch = next(self._batches, None)
+        return None if batch is None else dict(batch)
+
+
+def _quantise_static(quantisation: Quantisation) -> dict[str, Any]:
+    """Write int8 weights by channel and int8 activations, in the range of the samples, as QDQ nodes."""
+    from ngbkit.compilers.onnxruntime_runtime import onnxruntime  # isort: skip  # before its quantisation
+    from onnxruntime import quantization
+
+    del onnxruntime
+    is_arm = platform.machine() in ("aarch64", "arm64")
+    settings = {
+        "per_channel": True,
+        "reduce_range": not is_arm and not read_cpu_flags() & _DOT_PRODUCTS,
+        "activation_type": "QInt8" if is_arm else "QUInt8",
+        "weight_type": "QInt8",
+        "calibrate_method": "MinMax",
+    }
+    kinds = quantization.QuantType
+    with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
+        quantization.quantize_static(
+            _preprocess(quantisation.source, Path(folder)),
+            str(quantisation.target),
+            _Reader(iter(quantisation.batches)),
+            quant_format=quantization.QuantFormat.QDQ,
+            **settings
+            | {name: getattr(kinds, str(settings[name])) for name in ("activation_type", "weight_type")}
+            | {"calibrate_method": quantization.CalibrationMethod.MinMax},
+        )
+    return settings
+
+
+def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
+    """Write int8 weights, whose activations are quantised in each call, without samples."""
+    from ngbkit.compilers.onnxruntime_runtime import onnxruntime  # isort: skip  # before its quantisation
+    from onnxruntime import quantization
+
+    del onnxruntime
+    settings = {"per_channel": True, "reduce_range": not read_cpu_flags() & _DOT_PRODUCTS, "weight_type": "QInt8"}
+    with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
+        quantization.quantize_dynamic(
+            _preprocess(quantisation.source, Path(folder)),
+            str(quantisation.target),
+            # Convolutions in int8 with dynamic ranges have no kernel on most processors.
+            op_types_to_quantize=["MatMul", "Gemm", "Attention", "LSTM", "Gather"],
+            **settings | {"weight_type": quantization.QuantType.QInt8},
+        )
+    _require_quantised(quantisation.target, "DynamicQuantizeLinear", "MatMul, Gemm, Attention or LSTM with weights")
+    return settings
+
+
+def _preprocess(source: Path, folder: Path) -> str:
+    """Infer shapes and fuse operators, as the documentation asks for before a quantisation."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    target = folder / "preprocessed.onnx"
+    logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
+    try:
+        quant_pre_process(str(source), str(target))
+    except Exception as error:  # noqa: BLE001  symbolic inference may raise anything about an operator
+        logging.getLogger(__name__).info("quantised without symbolic shape inference: %s", error)
+        quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
+    return str(target)
+
+
+def _require_quantised(target: Path, operator: str, parts: str) -> None:
+    import onnx
+
+    model = onnx.load(target, load_external_data=False)
+    if all(node.op_type != operator for node in model.graph.node):
+        raise UnsupportedError(f"the network has no {parts}, so that nothing of it would be quantised")
+
+
+STATIC = Quantiser(
+    name="onnxruntime-static",
+    summary="ONNX Runtime's static quantisation: QDQ nodes, weights by channel, ranges of the calibration samples",
+    precision="int8",
+    compilers=("onnxruntime",),
+    packages=(PACKAGE, "onnx", "sympy"),
+    install=_INSTALL,
+    quantise=_quantise_static,
+)
+DYNAMIC = Quantiser(
+    name="onnxruntime-dynamic",
+    summary="ONNX Runtime's dynamic quantisation: weights by channel, ranges of each call",
+    precision="int8-dynamic",
+    compilers=("onnxruntime",),
+    packages=(PACKAGE, "onnx", "sympy"),
+    install=_INSTALL,
+    quantise=_quantise_dynamic,
+    calibrates=False,
+)

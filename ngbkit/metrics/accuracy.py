@@ -1,0 +1,101 @@
+"""The cost of a precision in answers: agreement, relative error, and signal to quantisation noise."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import NormalDist
+
+import numpy as np
+import xarray as xr
+
+from ngbkit.errors import MetricError
+from ngbkit.metrics.draws import Sampler
+from ngbkit.metrics.metric import Chart, Metric
+
+_COUNT = "evaluated_samples"
+_NOTES = (
+    "It needs samples: `calibrate=` of a sweep, of which every second judges. The interval is over samples, as if they "
+    "were drawn from all that the network will see."
+)
+
+
+def bound_share(share: xr.DataArray, count: xr.DataArray, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
+    """Compute Wilson's interval of shares of so many samples: Wilson (1927), J. Am. Stat. Assoc. 22, 209-212."""
+    score = NormalDist().inv_cdf((1 + ci) / 2)
+    spread = score**2 / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = score / (1 + spread) * np.sqrt(share * (1 - share) / count + spread / (4 * count))
+    return (middle - half).clip(0, 1), (middle + half).clip(0, 1)
+
+
+def _read(name: str, data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    del sampler
+    if name not in data or _COUNT not in data:
+        raise MetricError(
+            f"{name}() needs samples that judge a precision, which this dataset lacks. Measure with calibrate=FILE, an "
+            ".npz of arrays by input name."
+        )
+    return data[name]
+
+
+def _compute_agreement(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    return _read("agreement", data, sampler)
+
+
+def _compute_relative_error(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    return _read("relative_error", data, sampler)
+
+
+def _compute_sqnr(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+    return _read("sqnr", data, sampler)
+
+
+def _bound_agreement(data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
+    return bound_share(data["agreement"], data[_COUNT], ci)
+
+
+def _bound_mean(name: str, data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
+    """Compute the interval of a mean over samples, normal by their standard deviation."""
+    half = NormalDist().inv_cdf((1 + ci) / 2) * data[f"{name}_sd"] / np.sqrt(data[_COUNT])
+    return data[name] - half, data[name] + half
+
+
+AGREEMENT = Metric(
+    name="agreement",
+    long_name="agreement with the first answer of the uncompiled network",
+    meaning="the share of samples for which the largest number of the first output has the same place",
+    formula=r"\frac{1}{n} \sum_i [\arg\max y_c(x_i) = \arg\max y(x_i)]",
+    notes=f"{_NOTES} It is Wilson's.",
+    compute=_compute_agreement,
+    variables=("agreement", _COUNT),
+    interval=_bound_agreement,
+    chart=Chart(zero=False),
+    place=20,
+)
+RELATIVE_ERROR = Metric(
+    name="relative_error",
+    long_name="relative error against the uncompiled network",
+    meaning="the root of the squared errors of a sample over that of its squared outputs, mean over samples",
+    formula=r"\frac{1}{n} \sum_i \frac{\|y_c(x_i) - y(x_i)\|}{\|y(x_i)\|}",
+    notes=f"{_NOTES} Of several outputs the worst counts.",
+    compute=_compute_relative_error,
+    variables=("relative_error", "relative_error_sd", _COUNT),
+    interval=partial(_bound_mean, "relative_error"),
+    chart=Chart(),
+    neutral=0.0,
+    place=21,
+)
+SQNR = Metric(
+    name="sqnr",
+    symbol="SQNR",
+    units="dB",
+    long_name="signal to quantisation noise",
+    meaning="the relative error of each sample in decibels, mean over samples: 20 dB are 10 %, 40 dB are 1 %",
+    formula=r"-\frac{20}{n} \sum_i \log_{10} \frac{\|y_c(x_i) - y(x_i)\|}{\|y(x_i)\|}",
+    notes=f"{_NOTES} Of several outputs the worst counts.",
+    compute=_compute_sqnr,
+    variables=("sqnr", "sqnr_sd", _COUNT),
+    interval=partial(_bound_mean, "sqnr"),
+    chart=Chart(zero=False),
+    place=22,
+)

@@ -1,0 +1,209 @@
+"""Lower precisions as columns of a sweep: their labels, the samples that calibrate them, and the accepted costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ngbkit import registry, validation
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.sweep import feeding
+from ngbkit.sweep.option import option
+from ngbkit.sweep.trials import PRECISION, Choice, split_labels
+from ngbkit.workloads.base import RANDOM, Workload
+
+if TYPE_CHECKING:
+    from ngbkit.compilers.base import Compiler
+
+COSTS = ("agreement", "relative_error", "sqnr")
+"""What a lower precision costs in answers: facts of a trial, and variables of the dataset."""
+
+_BOUND = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([0-9.eE+-]+)\s*(%?)\s*")
+_EXAMPLE = "agreement>=0.99, relative_error<=0.05 or sqnr>=20"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A bound of a cost."""
+
+    cost: str
+    is_least: bool
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> Bound:
+        """The bound in ``agreement>=0.99``; UsageError if there is none."""
+        match = _BOUND.fullmatch(text)
+        if match is None:
+            raise UsageError(f"invalid accept: got {text!r}; expected a cost and its bound, such as {_EXAMPLE}.")
+        cost, sign, number, percent = match.groups()
+        if cost not in COSTS:
+            raise UnknownNameError("cost", cost, COSTS)
+        value: float = validation.check(f"accept, the bound of {cost}", validation.Finite, _to_float(number))
+        return cls(cost=cost, is_least=sign == ">=", value=value / 100 if percent else value)
+
+    def __str__(self) -> str:
+        return f"{self.cost}{'>=' if self.is_least else '<='}{self.value:g}"
+
+    def admits(self, value: float) -> bool:
+        """Return whether a cost is within the bound."""
+        return value >= self.value if self.is_least else value <= self.value
+
+
+def _to_float(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def to_precisions(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Names of precisions, each once."""
+    names = split_labels(value) if isinstance(value, str) else list(value or ())
+    if any(not isinstance(name, str) for name in names):
+        raise UsageError(f"invalid precisions: got {value!r}; expected names such as f32, bf16 and int8.")
+    return tuple(dict.fromkeys(names))
+
+
+def to_calibration(value: Any) -> dict[str, str] | None:
+    """The files of samples by network, or `RANDOM`."""
+    if isinstance(value, str) and value == RANDOM:
+        return {feeding.ALL: RANDOM}
+    if isinstance(value, Mapping) and any(source == RANDOM for source in value.values() if isinstance(source, str)):
+        files = {name: source for name, source in value.items() if source != RANDOM}
+        drawn = {str(name): RANDOM for name, source in value.items() if source == RANDOM}
+        return {**(feeding.to_inputs(files) or {}), **drawn}
+    return feeding.to_inputs(value)
+
+
+def to_bounds(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Bounds as texts, checked."""
+    texts = [value] if isinstance(value, str) else list(value or ())
+    return tuple(str(Bound.parse(part)) for text in texts for part in str(text).split(","))
+
+
+def expand(compilers: Sequence[str], precisions: Sequence[str]) -> tuple[str, ...]:
+    """The labels with a column for each precision that a compiler has; those that name a precision stay."""
+    if not precisions:
+        return tuple(compilers)
+    labels: dict[str, None] = {}
+    for label in compilers:
+        choice = Choice.parse(label)
+        offered = _list_offered(choice)
+        columns = [_set_precision(choice, name) for name in precisions if name in offered]
+        if PRECISION in choice.options:
+            columns = [label]
+        if not columns:
+            raise UsageError(
+                f"invalid precisions: got {', '.join(precisions)}; {choice.compiler} has {', '.join(offered)}. Add one "
+                f"of these, or leave {choice.compiler} out."
+            )
+        labels |= dict.fromkeys(columns)
+    return tuple(labels)
+
+
+def list_absent(compilers: Sequence[str], precisions: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence on each compiler without a column in a precision that was asked for."""
+    for name in dict.fromkeys(Choice.parse(label).compiler for label in compilers):
+        offered = _list_offered(Choice(compiler=name))
+        absent = [precision for precision in precisions if precision not in offered]
+        if absent:
+            yield f"no column of {name} in {', '.join(absent)}: it has {', '.join(offered)}"
+
+
+def _list_offered(choice: Choice) -> tuple[str, ...]:
+    """List the precisions of a compiler, its default first; one without the option computes as the network does."""
+    compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
+    declared = compiler.list_options().get(PRECISION)
+    if declared is None:
+        return ("f32",)
+    return tuple(dict.fromkeys(map(str, (declared.default, *declared.choices))))
+
+
+def _set_precision(choice: Choice, name: str) -> str:
+    is_default = name == _list_offered(choice)[0]
+    return replace(choice, options={**choice.options, **({} if is_default else {PRECISION: name})}).label
+
+
+def calibrate(workloads: Sequence[Workload], files: Mapping[str, str] | None) -> tuple[Workload, ...]:
+    """The workloads with their samples; those that a journal describes have them."""
+    calibrated = list(workloads)
+    for name, file in (files or {}).items():
+        names = [workload.name for workload in workloads]
+        if name != feeding.ALL and name not in names:
+            raise UnknownNameError("network of --calibrate", name, names)
+        calibrated = [
+            workload if workload.calibration or name not in (feeding.ALL, workload.name) else _calibrate(workload, file)
+            for workload in calibrated
+        ]
+    return tuple(calibrated)
+
+
+def _calibrate(workload: Workload, file: str) -> Workload:
+    if file == RANDOM:
+        return replace(workload, calibration=RANDOM)
+    from ngbkit.workloads import samples, values  # imports NumPy, which the magics load when they are used
+
+    return samples.attach(workload, values.store(values.load(file)))
+
+
+def check(workloads: Sequence[Workload], compilers: Sequence[str], bounds: Sequence[str]) -> None:
+    """Check that columns which need samples have them, and that a bound can be checked."""
+    for label in compilers:
+        choice = Choice.parse(label)
+        compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
+        quantiser = compiler.find_quantiser(choice.options)
+        bare = [workload.name for workload in workloads if not workload.calibration]
+        if quantiser is not None and quantiser.calibrates and bare:
+            raise UsageError(
+                f"invalid sweep: got {label} without samples of {', '.join(bare)}; expected samples that calibrate it. "
+                "Add --calibrate FILE, an .npz of arrays by input name; or --calibrate random, which claims nothing of "
+                "accuracy."
+            )
+    blind = [workload.name for workload in workloads if workload.calibration in ("", RANDOM)]
+    if bounds and blind:
+        raise UsageError(
+            f"invalid sweep: got accept={', '.join(bounds)} without samples of {', '.join(blind)}; expected samples by "
+            "which it is judged. Add --calibrate FILE, an .npz of arrays by input name."
+        )
+
+
+PRECISIONS = option(
+    "Precisions, of which each compiler gets a column for those that it has: ``f32``, ``f16``, ``bf16``, ``int8``. A "
+    "label with a precision of its own stays one column. Default: each compiler's own.",
+    "--precisions",
+    action="append",
+    metavar="NAMES",
+    parse=lambda texts: [name for text in texts for name in split_labels(text)],
+    format=lambda names: [",".join(names)],
+    help="a column of each compiler for each of these that it has: f32,bf16,int8 (default: the compiler's own)",
+)
+
+CALIBRATE = option(
+    "Samples by which int8 is calibrated and lower precisions are judged: an ``.npz`` file of arrays by input name, as "
+    "for `inputs`, or a dict of files by network. Every second sample calibrates, and the others judge. "
+    '``"random"`` draws them, and then no accuracy is claimed. Default: none.',
+    "--calibrate",
+    action="append",
+    metavar="FILE",
+    parse=feeding.parse_inputs,
+    format=feeding.format_inputs,
+    completes="variable",
+    help="samples that calibrate int8, and by which lower precisions are judged: an .npz file of arrays by input name, "
+    "or in a notebook a variable of arrays; NETWORK=FILE for one network of several; random claims no accuracy",
+)
+
+ACCEPT = option(
+    "The cost of a lower precision that is accepted, against the outputs of the network itself on half of the samples "
+    'of `calibrate`: ``"agreement>=0.99"``, ``"relative_error<=0.05"``, ``"sqnr>=20"`` (dB). A column that costs more '
+    "fails, so that it is never the fastest. Default: f16 and bf16 within their rounding; int8 is not judged.",
+    "--accept",
+    action="append",
+    metavar="BOUND",
+    parse=list,
+    format=list,
+    help="fail columns of lower precision that cost more, on half of the samples of --calibrate: agreement>=0.99, "
+    "relative_error<=0.05, sqnr>=20",
+)

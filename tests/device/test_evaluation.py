@@ -1,0 +1,94 @@
+"""The cost of a precision is measured over samples, and judged by the bounds that the user accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngbkit.compilers.base import Program
+from ngbkit.device import evaluation
+from ngbkit.device.equivalence import EquivalenceCheck
+from ngbkit.device.evaluation import Evaluation
+from ngbkit.device.reference import Verdict
+from ngbkit.sweep.records import Contract
+from ngbkit.workloads.base import BATCH, TensorSpec
+from ngbkit.workloads.samples import Samples
+
+SPEC = TensorSpec(name="x", shape=(BATCH, 3))
+VALUES = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
+FAR = Verdict(check=EquivalenceCheck(rmse=0.2, max_abs_error=0.2, problem="relative RMSE 0.2"))
+COST = {"evaluated_samples": 50, "agreement": 0.98, "relative_error": 0.05, "sqnr": 26.0}
+
+
+def measure(change: Any, batch_size: int = 2) -> tuple[dict[str, Any], np.ndarray]:
+    """Measure the cost of a program that changes its inputs; return it with the inputs that the program has then."""
+    bound = np.zeros((batch_size, 3), np.float32)
+
+    def feed(arrays: Any) -> None:
+        bound[...] = arrays[0]
+
+    program = Program(
+        run=lambda: [change(bound)], fetch=lambda outputs: outputs, contract=Contract(runtime="test"), feed=feed
+    )
+    judging = Samples(inputs=[SPEC], arrays={"x": VALUES}, examples={}, places=range(7), seed=0)
+    expected = Evaluation(outputs={0: VALUES}, axes={0: 0})
+    cost = evaluation.measure(program, expected, judging, [np.ones_like(bound)], batch_size)
+    return cost, bound
+
+
+def test_the_cost_is_over_all_samples() -> None:
+    """An output that is 1 % too large costs 40 dB and no answer at any batch size, and inputs are then restored."""
+    costs = [measure(lambda array: array * 1.01, batch_size) for batch_size in (1, 2, 4)]
+
+    for cost, bound in costs:
+        assert (7, 1.0) == (cost["evaluated_samples"], cost["agreement"])
+        np.testing.assert_allclose([0.01, 40.0], [cost["relative_error"], cost["sqnr"]], rtol=1e-3)
+        assert (bound == 1).all()
+
+
+def test_another_answer_is_no_agreement() -> None:
+    """An output in reverse order agrees where the middle answer is the largest."""
+    cost, _ = measure(lambda array: array[:, ::-1])
+
+    assert float(np.mean(VALUES.argmax(1) == 1)) == cost["agreement"]
+
+
+def test_an_overflow_is_counted() -> None:
+    """Samples whose outputs are not finite make a lower precision fail, whatever the bounds."""
+    cost, _ = measure(lambda array: np.where(array > 1.2, np.inf, array))
+    verdict = evaluation.judge(FAR, cost, "f16", ["agreement>=0.1"], is_quantised=False)
+
+    assert int((VALUES > 1.2).any(1).sum()) == cost["not_finite"]
+    assert verdict.check is not None
+    assert f"f16 overflows: the outputs for {cost['not_finite']} of 7 samples" in verdict.check.problem
+
+
+@pytest.mark.parametrize(
+    ("precision", "bounds", "problem", "unchecked"),
+    [
+        ("f32", ["agreement>=0.9"], "relative RMSE 0.2", ""),
+        ("bf16", [], "relative RMSE 0.2", ""),
+        ("bf16", ["agreement>=0.97"], "", ""),
+        ("int8", ["agreement>=0.97", "sqnr>=20"], "", ""),
+        ("int8", ["agreement>=0.97", "sqnr>=30"], "sqnr 26 over 50 samples", ""),
+        ("int8", [], "", "int8 is not judged without --accept"),
+    ],
+)
+def test_a_lower_precision_is_judged_by_what_the_user_accepts(
+    precision: str, bounds: list[str], problem: str, unchecked: str
+) -> None:
+    """Bounds replace the tolerance of rounding in a lower precision, and int8 has no other judge."""
+    verdict = evaluation.judge(FAR, COST, precision, bounds, is_quantised=precision == "int8")
+
+    assert verdict.check is not None
+    assert (problem in verdict.check.problem, bool(problem)) == (True, bool(verdict.check.problem))
+    assert (unchecked in verdict.unchecked, bool(unchecked)) == (True, bool(verdict.unchecked))
+
+
+def test_other_shapes_fail_whatever_is_accepted() -> None:
+    """Outputs that cannot be compared fail in any precision."""
+    wrong = Verdict(check=EquivalenceCheck(rmse=np.inf, max_abs_error=np.inf, problem="output 0 has shape (1,)"))
+
+    assert wrong == evaluation.judge(wrong, COST, "int8", ["agreement>=0.1"], is_quantised=True)

@@ -1,0 +1,85 @@
+"""Quantised graphs are made once, with their recipe, and measured as columns beside f32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from plans import carry_out
+
+from ngbkit import Sweep
+from ngbkit.device import quantised_graphs
+from ngbkit.sweep.records import Failure, Measurement
+from ngbkit.workloads.base import RANDOM, Workload
+
+STATIC = 'onnxruntime{"precision":"int8"}'
+DYNAMIC = 'onnxruntime{"precision":"int8-dynamic"}'
+
+
+def sweep_precisions(workload: Workload, accept: str, compilers: list[str]) -> Sweep:
+    samples = np.random.default_rng(1).standard_normal((40, 16)).astype(np.float32)
+    options = {"calibrate": {"x": samples}, "accept": accept, "repeats": 2, "min_rounds": 2, "threads": 1}
+    return Sweep(workload, compilers, [2], **options)
+
+
+def test_int8_is_a_column_with_its_cost(mlp: Workload) -> None:
+    """ONNX Runtime runs the quantised file, the record has its recipe, and a second plan finds the file."""
+    sweep = sweep_precisions(mlp, "agreement>=0.5", ["onnxruntime", STATIC, DYNAMIC])
+    records, events = carry_out(sweep)
+    static, plain = records[STATIC, 2], records["onnxruntime", 2]
+    assert isinstance(static, Measurement)
+    assert isinstance(plain, Measurement)
+    graph = onnx.load(find_graph(static))
+    texts = [event["text"] for event in events if "quantising" in event.get("text", "")]
+
+    assert "QuantizeLinear" in {node.op_type for node in graph.graph.node}
+    assert ("int8", "f32", "ok") == (static.contract.precision, plain.contract.precision, static.status)
+    assert "onnxruntime-static" == static.facts["quantised"]["quantiser"]
+    assert 20 == static.facts["evaluated_samples"]
+    assert 1e-4 < static.facts["relative_error"] < 0.2
+    assert plain.facts["relative_error"] < 1e-5
+    assert 1.0 == plain.facts["agreement"]
+    assert 2 == len(texts)
+
+
+def find_graph(record: Measurement) -> Path:
+    """Find the quantised file of a record in the state folder."""
+    from ngbkit import options
+
+    recipe = record.facts["quantised"]["quantiser"]
+    files = options.get_state_dir().rglob("batch-2.quantised-*.json")
+    return next(file.with_suffix(".onnx") for file in files if recipe in file.read_text())
+
+
+def test_a_column_that_costs_too_much_fails(mlp: Workload) -> None:
+    """A lower precision beyond the accepted cost is not equivalent, and its failure has the cost."""
+    records, _ = carry_out(sweep_precisions(mlp, "sqnr>=90", ["onnxruntime", STATIC]))
+    failure = records[STATIC, 2]
+
+    assert isinstance(records["onnxruntime", 2], Measurement)
+    assert isinstance(failure, Failure)
+    assert ("not-equivalent", "check") == (failure.status, failure.stage)
+    assert "over 20 samples, against the uncompiled network; accepted: sqnr>=90" in failure.error
+    assert failure.facts["sqnr"] < 90
+
+
+def test_drawn_samples_claim_no_accuracy(mlp: Workload) -> None:
+    """A network that is calibrated by noise is measured and not checked."""
+    sweep = Sweep(mlp, ["onnxruntime", STATIC], [2], calibrate=RANDOM, repeats=2, min_rounds=2, threads=1)
+    record = carry_out(sweep)[0][STATIC, 2]
+
+    assert "not-checked" == record.status
+    assert "int8 is not judged: its samples are drawn" in record.error
+    assert "agreement" not in record.facts
+
+
+def test_a_recipe_names_everything_that_the_graph_depends_on(mlp: Workload) -> None:
+    """The recipe has the samples, unless a method needs none, and the versions of its tools."""
+    from ngbkit.compilers.quantisers.onnxruntime import DYNAMIC, STATIC
+
+    (workload,) = Sweep(mlp, calibrate=RANDOM).workloads
+    recipes = [quantised_graphs.build_recipe(quantiser, workload, 0) for quantiser in (STATIC, DYNAMIC)]
+
+    assert ["random", None] == [recipe.get("calibration") for recipe in recipes]
+    assert onnx.__version__ == recipes[0]["versions"]["onnx"]
