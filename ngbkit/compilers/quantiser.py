@@ -61,7 +61,8 @@ class Quantiser:
     install
         The command that installs them.
     quantise
-        Writes the file of a `Quantisation`, and returns its settings as plain JSON. Raises
+        Writes the file of a `Quantisation`, and returns its settings as plain JSON, with the precision that it
+        ``computes`` in where this processor only stores the other. Raises
         `ngbkit.errors.UnsupportedError` for a network that it cannot quantise; any other exception is a failure.
     calibrates
         Whether it needs samples.

@@ -1,29 +1,33 @@
 """The cost of a precision in answers: outputs for a user's samples, against those of the uncompiled network.
 
-evaluation.npz      in the folder of a preparation: the outputs of the uncompiled network in its own precision, along
-                    the samples that judge; or why there are none
+In the folder of a preparation:
+
+    evaluation.json             the number of samples that judge, the places of their values; or why there are none
+    evaluation-input-0.npy      their values for an input, a row each
+    evaluation-output-0.npy     the outputs of the uncompiled network in its own precision, a row each
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ngbkit.compilers.base import Program
-from ngbkit.device.equivalence import EquivalenceCheck
+from ngbkit.compilers.base import Program, Task
+from ngbkit.device.equivalence import TOLERANCES, EquivalenceCheck
 from ngbkit.device.reference import ROWS, Reference, Verdict
 from ngbkit.device.reference_runs import run_batches
 from ngbkit.files import write_atomically
 from ngbkit.sweep.low_precision import Bound
-from ngbkit.workloads import samples
+from ngbkit.workloads import feeds, samples
 from ngbkit.workloads.base import RANDOM, Network, Workload
 from ngbkit.workloads.samples import Samples
 
-FILE = "evaluation.npz"
+_DESCRIPTION = "evaluation.json"
 # Of all outputs that are kept: those of a segmentation network are large.
 _MOST_BYTES = 256_000_000
 # The precisions of a network that is cast.
@@ -34,62 +38,117 @@ _LEAST = 2.0**-24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The outputs of the uncompiled network for the samples that judge."""
+    """The samples that judge, and the outputs of the uncompiled network for them.
 
-    # Those of floating-point numbers, by their place among the network's, with the samples first.
-    outputs: Mapping[int, np.ndarray]
-    # The dimension of the samples of each.
-    axes: Mapping[int, int]
+    Rows are read as they are needed, so that the samples are no part of the memory of a trial.
+    """
+
+    folder: Path
+    count: int = 0
+    # The dimension of the samples, by the place of an input; and of an output of floating-point numbers.
+    inputs: Mapping[int, int] = field(default_factory=dict)
+    outputs: Mapping[int, int] = field(default_factory=dict)
     # Why there are none, or ``""``.
     problem: str = ""
 
-    def __len__(self) -> int:
-        return min((len(output) for output in self.outputs.values()), default=0)
+    def write(self) -> None:
+        """Write the description, after all rows."""
+        data = asdict(self)
+        del data["folder"]
+        with write_atomically(self.folder / _DESCRIPTION) as temporary:
+            temporary.write_text(json.dumps(data))
 
-    def write(self, path: Path) -> None:
-        """Write it as an ``.npz`` file."""
-        arrays: dict[str, Any] = {f"{place}_{self.axes[place]}": output for place, output in self.outputs.items()}
-        with write_atomically(path) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, problem=np.array(self.problem), **arrays)
+    def write_rows(self, kind: str, place: int, rows: np.ndarray) -> None:
+        """Write the rows of an input or output."""
+        np.save(self._locate(kind, place), rows, allow_pickle=False)
+
+    def read_rows(self, kind: str, place: int, rows: range) -> np.ndarray:
+        """Read some rows of an input or output; a mapped file would count as memory of the process."""
+        path = self._locate(kind, place)
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        shape = (len(rows), *mapped.shape[1:])
+        size = int(np.prod(mapped.shape[1:], dtype=np.int64))
+        offset = mapped.offset + rows.start * size * mapped.dtype.itemsize
+        values: np.ndarray = np.fromfile(path, mapped.dtype, len(rows) * size, offset=offset)
+        return values.reshape(shape)
+
+    def iterate_batches(self, task: Task, seed: int, examples: Mapping[str, np.ndarray]) -> Iterator[tuple[range, Any]]:
+        """Yield the rows of each batch of a trial and an array per input; the last is filled up with the first rows."""
+        size = task.batch_size
+        for start in range(0, self.count, size):
+            rows = range(start, min(start + size, self.count))
+            chosen = {
+                task.inputs[place].name: np.moveaxis(self.read_rows("input", place, rows), 0, axis)
+                for place, axis in self.inputs.items()
+            }
+            yield rows, feeds.draw(task.inputs, {**examples, **chosen}, size, seed)
+
+    def _locate(self, kind: str, place: int) -> Path:
+        return self.folder / f"evaluation-{kind}-{place}.npy"
 
 
-def read_evaluation(path: Path) -> Evaluation:
-    """Read the file of `Evaluation.write`."""
-    with np.load(path, allow_pickle=False) as arrays:
-        names = [name for name in arrays.files if name != "problem"]
-        places = {name: tuple(map(int, name.split("_"))) for name in names}
-        return Evaluation(
-            outputs={places[name][0]: arrays[name] for name in names},
-            axes={places[name][0]: places[name][1] for name in names},
-            problem=str(arrays["problem"]),
-        )
+def exists(folder: Path) -> bool:
+    """Return whether the folder of a preparation has an evaluation."""
+    return (folder / _DESCRIPTION).exists()
+
+
+def read(folder: Path) -> Evaluation:
+    """Read the evaluation of a preparation."""
+    data = json.loads((folder / _DESCRIPTION).read_text())
+    places = {kind: {int(place): axis for place, axis in data[kind].items()} for kind in ("inputs", "outputs")}
+    return Evaluation(folder=folder, count=data["count"], problem=data["problem"], **places)
 
 
 def build(
-    workload: Workload, network: Network, reference: Reference, seed: int, *, onnx: Callable[[int], Path], threads: int
+    workload: Workload,
+    network: Network,
+    folder: Path,
+    reference: Reference,
+    seed: int,
+    *,
+    onnx: Callable[[int], Path],
+    threads: int,
 ) -> Evaluation:
-    """Run the uncompiled network on the samples that judge; WorkloadError if they are no samples of it."""
+    """Run the uncompiled network on the samples that judge, and write their rows; WorkloadError if they are none."""
     _, judging = samples.divide(workload, network.inputs, network.examples, seed)
     size = network.batch_size or ROWS
-    if workload.calibration == RANDOM or judging is None:
-        return Evaluation(outputs={}, axes={}, problem="its samples are drawn, so that nothing is claimed of accuracy")
-    if reference.problem or not reference.row_wise:
-        reason = reference.problem or "the outputs of a sample depend on the others of its batch"
-        return Evaluation(outputs={}, axes={}, problem=reason)
     axes = _find_axes(reference, size)
-    if not axes:
-        return Evaluation(outputs={}, axes={}, problem="it returns no floating-point numbers for each sample")
+    problem = _find_problem(workload, reference, axes)
+    if problem or judging is None:
+        return Evaluation(folder=folder, problem=problem)
     parts: dict[int, list[np.ndarray]] = {place: [] for place in axes}
-    total = 0
     for outputs in run_batches(network, judging.batches(size), size, onnx, threads):
         for place, axis in axes.items():
             parts[place].append(np.moveaxis(outputs[place], axis, 0).astype(np.float32))
-            total += parts[place][-1].nbytes
-        if total > _MOST_BYTES:
+        if sum(sum(array.nbytes for array in arrays) for arrays in parts.values()) > _MOST_BYTES:
             break
-    return Evaluation(
-        outputs={place: np.concatenate(arrays)[: len(judging)] for place, arrays in parts.items()}, axes=axes
-    )
+    count = min(len(judging), len(next(iter(parts.values()))) * size)
+    inputs = {
+        place: spec.batch_axis
+        for place, spec in enumerate(network.inputs)
+        if spec.name in judging.arrays and spec.batch_axis is not None
+    }
+    evaluation = Evaluation(folder=folder, count=count, inputs=inputs, outputs=axes)
+    for place, arrays in parts.items():
+        evaluation.write_rows("output", place, np.concatenate(arrays)[:count])
+    for place in inputs:
+        evaluation.write_rows("input", place, _take_rows(judging, place, count))
+    return evaluation
+
+
+def _take_rows(judging: Samples, place: int, count: int) -> np.ndarray:
+    spec = judging.inputs[place]
+    rows = np.moveaxis(judging.arrays[spec.name], spec.batch_axis or 0, 0)
+    return np.ascontiguousarray(rows[list(judging.places[:count])])
+
+
+def _find_problem(workload: Workload, reference: Reference, axes: Mapping[int, int]) -> str:
+    """Find why the uncompiled network has no outputs that judge; empty if it has some."""
+    if workload.calibration == RANDOM:
+        return "its samples are drawn"
+    if reference.problem or not reference.row_wise:
+        return reference.problem or "the outputs of a sample depend on the others of its batch"
+    return "" if axes else "it returns no floating-point numbers for each sample"
 
 
 def _find_axes(reference: Reference, size: int) -> dict[int, int]:
@@ -104,8 +163,8 @@ def _find_axes(reference: Reference, size: int) -> dict[int, int]:
 
 
 def measure(
-    program: Program, evaluation: Evaluation, judging: Samples, arrays: Sequence[np.ndarray], batch_size: int
-) -> dict[str, float | str]:
+    program: Program, evaluation: Evaluation, task: Task, seed: int, examples: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
     """Measure the cost of a program as facts of its trial, and feed it its own inputs again.
 
     `agreement` is the share of samples with the same first answer, the largest of the numbers that the first output has
@@ -113,70 +172,65 @@ def measure(
     the worst output each, with their standard deviations.
     """
     if evaluation.problem or program.feed is None:
-        reason = evaluation.problem or "its runtime takes the inputs of a program once"
-        return {"cost_problem": reason}
+        return {"cost_problem": evaluation.problem or "its runtime takes the inputs of a program once"}
+    timed = [array.copy() for array in task.arrays]
     errors, agreements = [], []
-    for rows, outputs in _run(program, judging, batch_size, len(evaluation)):
+    for rows, arrays in evaluation.iterate_batches(task, seed, examples):
+        program.feed(arrays)
+        outputs = program.fetch(program.run())
         pairs = {
-            place: (np.moveaxis(outputs[place], axis, 0)[: len(rows)], evaluation.outputs[place][rows])
-            for place, axis in evaluation.axes.items()
+            place: (np.moveaxis(outputs[place], axis, 0)[: len(rows)], evaluation.read_rows("output", place, rows))
+            for place, axis in evaluation.outputs.items()
         }
         errors.append(np.max([_compute_errors(*pair) for pair in pairs.values()], axis=0))
         first, expected = next(iter(pairs.values()))
         if expected.ndim == 2 and expected.shape[1] > 1:
             agreements.append(first.argmax(1) == expected.argmax(1))
-    program.feed(arrays)
-    error = np.concatenate(errors)
-    count = int(np.count_nonzero(~np.isfinite(error)))
-    if count:
-        return {"evaluated_samples": len(error), "not_finite": count}
-    ratio = -20 * np.log10(np.maximum(error, _LEAST))
-    agreement = {"agreement": float(np.concatenate(agreements).mean())} if agreements else {}
+    program.feed(timed)
+    return _summarize(np.concatenate(errors), np.concatenate(agreements) if agreements else None)
+
+
+def _summarize(error: np.ndarray, agreement: np.ndarray | None) -> dict[str, Any]:
+    """Summarize the errors of samples, and the agreement of their answers if they have some."""
+    count = {"evaluated_samples": len(error)}
+    if not np.isfinite(error).all():
+        return {**count, "not_finite": int(np.count_nonzero(~np.isfinite(error)))}
+    decibels = -20 * np.log10(np.maximum(error, _LEAST))
     return {
-        "evaluated_samples": len(error),
-        **agreement,
-        "relative_error": float(error.mean()),
-        "relative_error_sd": float(error.std(ddof=1)) if len(error) > 1 else 0.0,
-        "sqnr": float(ratio.mean()),
-        "sqnr_sd": float(ratio.std(ddof=1)) if len(error) > 1 else 0.0,
+        **count,
+        **({} if agreement is None else {"agreement": float(agreement.mean())}),
+        **{"relative_error": float(error.mean()), "relative_error_sd": _compute_deviation(error)},
+        **{"sqnr": float(decibels.mean()), "sqnr_sd": _compute_deviation(decibels)},
     }
 
 
-def _run(program: Program, judging: Samples, batch_size: int, count: int) -> Iterator[tuple[range, list[np.ndarray]]]:
-    """Run a program on the samples that judge, and yield the places and the outputs of each batch."""
-    assert program.feed is not None
-    for number, arrays in enumerate(judging.batches(batch_size)):
-        rows = range(number * batch_size, min((number + 1) * batch_size, count))
-        if not rows:
-            return
-        program.feed(arrays)
-        yield rows, program.fetch(program.run())
+def _compute_deviation(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
 
 
 def _compute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Compute the relative error of each sample: the root of its squared errors over that of its squares."""
+    expected = want.reshape(len(want), -1).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        expected = want.reshape(len(want), -1).astype(np.float64)
         noise = np.linalg.norm(got.reshape(len(got), -1).astype(np.float64) - expected, axis=1)
-        signal = np.linalg.norm(expected, axis=1)
+    signal = np.linalg.norm(expected, axis=1)
     errors: np.ndarray = noise / np.where(signal > 0, signal, 1.0)
     return errors
 
 
-def judge(
-    verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Sequence[str], *, is_quantised: bool
-) -> Verdict:
+def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Sequence[str]) -> Verdict:
     """Judge a lower precision by its cost and the bounds that the user accepts, in place of its rounding.
 
-    A quantised network without bounds is not judged: how far int8 may differ is for the user to say.
+    One without a tolerance is not judged without bounds: how far int8 may differ is for the user to say.
     """
     check = verdict.check
-    if not is_quantised and precision not in _LOWER:
+    has_tolerance = precision in TOLERANCES
+    if has_tolerance and precision not in _LOWER:
         return verdict
     if cost.get("not_finite"):
         count = f"{cost['not_finite']} of {cost['evaluated_samples']} samples"
         return _reject(f"{precision} overflows: the outputs for {count} are not finite where the network's own are")
-    if (check is not None and not np.isfinite(check.rmse)) or not (bounds or is_quantised):
+    if (check is not None and not np.isfinite(check.rmse)) or (has_tolerance and not bounds):
         return verdict
     excess = find_excess(cost, bounds) if "relative_error" in cost else ""
     if excess:

@@ -6,7 +6,7 @@ It runs in a child process and writes to the preparation's folder, from which th
     reference.npz       the reference's outputs for the first samples, and the baseline's own error of each
     reference-4.npz     the same at a batch size, if the outputs of a sample depend on the others
     examples.npz        example inputs, if the workload has some
-    evaluation.npz      the outputs for the samples that judge lower precisions, if the user gave some
+    evaluation.json     the samples that judge lower precisions, if the user gave some, with rows beside it
     batch-any.onnx, batch-4.onnx, and canonical graphs of the latter
     refused.json        why there is no ONNX file, by batch size
 """
@@ -102,9 +102,8 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
         expected = build_reference()
         if workload.calibration:
             judged = partial(_bind_batch, network, folder)
-            evaluation.build(workload, network, expected, seed, onnx=judged, threads=message["threads"]).write(
-                folder / evaluation.FILE
-            )
+            threads = message["threads"]
+            evaluation.build(workload, network, folder, expected, seed, onnx=judged, threads=threads).write()
         _write_description(labels, network, folder, expected)
     for size in _find_unreferenced(folder, sizes):
         build_reference(batch_size=size).write(_locate_reference(folder, size))
@@ -170,7 +169,7 @@ def _read(folder: Path) -> dict[str, Any]:
         **prepared,
         "examples": str(examples) if examples.exists() else None,
         "reference": str(folder / _REFERENCE) if (folder / _REFERENCE).exists() else None,
-        "evaluation": str(folder / evaluation.FILE) if (folder / evaluation.FILE).exists() else None,
+        "evaluation": str(folder) if evaluation.exists(folder) else None,
         "references": references,
         "onnx": files,
         "canonical": canonical_graphs.read(folder),

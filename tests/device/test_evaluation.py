@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ngbkit.compilers.base import Program
+from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.device import evaluation
 from ngbkit.device.equivalence import EquivalenceCheck
 from ngbkit.device.evaluation import Evaluation
 from ngbkit.device.reference import Verdict
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.base import BATCH, TensorSpec
-from ngbkit.workloads.samples import Samples
 
-SPEC = TensorSpec(name="x", shape=(BATCH, 3))
 VALUES = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
 FAR = Verdict(check=EquivalenceCheck(rmse=0.2, max_abs_error=0.2, problem="relative RMSE 0.2"))
 COST = {"evaluated_samples": 50, "agreement": 0.98, "relative_error": 0.05, "sqnr": 26.0}
 
 
-def measure(change: Any, batch_size: int = 2) -> tuple[dict[str, Any], np.ndarray]:
+def measure(folder: Path, change: Any, batch_size: int = 2) -> tuple[dict[str, Any], np.ndarray]:
     """Measure the cost of a program that changes its inputs; return it with the inputs that the program has then."""
-    bound = np.zeros((batch_size, 3), np.float32)
+    bound = np.ones((batch_size, 3), np.float32)
 
     def feed(arrays: Any) -> None:
         bound[...] = arrays[0]
@@ -32,15 +31,28 @@ def measure(change: Any, batch_size: int = 2) -> tuple[dict[str, Any], np.ndarra
     program = Program(
         run=lambda: [change(bound)], fetch=lambda outputs: outputs, contract=Contract(runtime="test"), feed=feed
     )
-    judging = Samples(inputs=[SPEC], arrays={"x": VALUES}, examples={}, places=range(7), seed=0)
-    expected = Evaluation(outputs={0: VALUES}, axes={0: 0})
-    cost = evaluation.measure(program, expected, judging, [np.ones_like(bound)], batch_size)
-    return cost, bound
+    task = Task(
+        form="onnx",
+        module=None,
+        onnx=None,
+        inputs=[TensorSpec(name="x", shape=(BATCH, 3))],
+        arrays=[bound],
+        batch_size=batch_size,
+        options={},
+        threads=1,
+        cache=folder,
+        tuning=Tuning(folder=folder),
+    )
+    written = Evaluation(folder=folder, count=len(VALUES), inputs={0: 0}, outputs={0: 0})
+    written.write_rows("input", 0, VALUES)
+    written.write_rows("output", 0, VALUES)
+    written.write()
+    return evaluation.measure(program, evaluation.read(folder), task, 0, {}), bound
 
 
-def test_the_cost_is_over_all_samples() -> None:
+def test_the_cost_is_over_all_samples(tmp_path: Path) -> None:
     """An output that is 1 % too large costs 40 dB and no answer at any batch size, and inputs are then restored."""
-    costs = [measure(lambda array: array * 1.01, batch_size) for batch_size in (1, 2, 4)]
+    costs = [measure(tmp_path, lambda array: array * 1.01, batch_size) for batch_size in (1, 2, 4)]
 
     for cost, bound in costs:
         assert (7, 1.0) == (cost["evaluated_samples"], cost["agreement"])
@@ -48,17 +60,17 @@ def test_the_cost_is_over_all_samples() -> None:
         assert (bound == 1).all()
 
 
-def test_another_answer_is_no_agreement() -> None:
+def test_another_answer_is_no_agreement(tmp_path: Path) -> None:
     """An output in reverse order agrees where the middle answer is the largest."""
-    cost, _ = measure(lambda array: array[:, ::-1])
+    cost, _ = measure(tmp_path, lambda array: array[:, ::-1])
 
     assert float(np.mean(VALUES.argmax(1) == 1)) == cost["agreement"]
 
 
-def test_an_overflow_is_counted() -> None:
+def test_an_overflow_is_counted(tmp_path: Path) -> None:
     """Samples whose outputs are not finite make a lower precision fail, whatever the bounds."""
-    cost, _ = measure(lambda array: np.where(array > 1.2, np.inf, array))
-    verdict = evaluation.judge(FAR, cost, "f16", ["agreement>=0.1"], is_quantised=False)
+    cost, _ = measure(tmp_path, lambda array: np.where(array > 1.2, np.inf, array))
+    verdict = evaluation.judge(FAR, cost, "f16", ["agreement>=0.1"])
 
     assert int((VALUES > 1.2).any(1).sum()) == cost["not_finite"]
     assert verdict.check is not None
@@ -80,7 +92,7 @@ def test_a_lower_precision_is_judged_by_what_the_user_accepts(
     precision: str, bounds: list[str], problem: str, unchecked: str
 ) -> None:
     """Bounds replace the tolerance of rounding in a lower precision, and int8 has no other judge."""
-    verdict = evaluation.judge(FAR, COST, precision, bounds, is_quantised=precision == "int8")
+    verdict = evaluation.judge(FAR, COST, precision, bounds)
 
     assert verdict.check is not None
     assert (problem in verdict.check.problem, bool(problem)) == (True, bool(verdict.check.problem))
@@ -91,4 +103,4 @@ def test_other_shapes_fail_whatever_is_accepted() -> None:
     """Outputs that cannot be compared fail in any precision."""
     wrong = Verdict(check=EquivalenceCheck(rmse=np.inf, max_abs_error=np.inf, problem="output 0 has shape (1,)"))
 
-    assert wrong == evaluation.judge(wrong, COST, "int8", ["agreement>=0.1"], is_quantised=True)
+    assert wrong == evaluation.judge(wrong, COST, "int8", ["agreement>=0.1"])

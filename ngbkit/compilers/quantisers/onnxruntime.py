@@ -1,4 +1,4 @@
-"""ONNX Runtime's own quantisation to int8, static and dynamic, as its documentation recommends for this processor.
+"""ONNX Runtime's own conversions to int8, static and dynamic, and to f16, as it recommends for this processor.
 
 https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
 """
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.compilers.onnxruntime import PACKAGE
+from ngbkit.compilers import nvidia
+from ngbkit.compilers.onnxruntime import PACKAGE, make_settings
+from ngbkit.compilers.onnxruntime_session import CPU, open_session, write_to
 from ngbkit.compilers.quantiser import Quantisation, Quantiser
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.environment import read_cpu_flags
@@ -84,6 +86,25 @@ def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
     return settings
 
 
+def _convert_to_f16(quantisation: Quantisation) -> dict[str, Any]:
+    """Write weights and tensors in f16, which this processor may only store: ONNX Runtime then computes in f32."""
+    quantisation.target.write_bytes(nvidia.convert_to_f16(quantisation.source))
+    return {"computes": "f32" if _inserts_casts(quantisation.target) else "f16"}
+
+
+def _inserts_casts(file: Path) -> bool:
+    """Return whether ONNX Runtime inserts casts to f32, for want of kernels in f16."""
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
+        settings = make_settings(1, "all")
+        write_to(settings, Path(folder, "optimised.onnx"))
+        settings.log_severity_level = 3  # it warns that such a graph only fits this machine
+        open_session(file, settings, CPU)
+        nodes = onnx.load(Path(folder, "optimised.onnx"), load_external_data=False).graph.node
+    return any(node.op_type == "Cast" and node.name.startswith("InsertedPrecisionFreeCast") for node in nodes)
+
+
 def _preprocess(source: Path, folder: Path) -> str:
     """Infer shapes and fuse operators, as the documentation asks for before a quantisation."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -123,5 +144,15 @@ DYNAMIC = Quantiser(
     packages=(PACKAGE, "onnx", "sympy"),
     install=_INSTALL,
     quantise=_quantise_dynamic,
+    calibrates=False,
+)
+F16 = Quantiser(
+    name="onnxruntime-f16",
+    summary="ONNX Runtime's conversion of weights and tensors to f16",
+    precision="f16",
+    compilers=("onnxruntime",),
+    packages=(PACKAGE, "onnx"),
+    install=_INSTALL,
+    quantise=_convert_to_f16,
     calibrates=False,
 )

@@ -76,7 +76,8 @@ class Loader(Preparer):
             with self._run_worker(trial, (), group.workload.python) as worker:
                 graph = quantised_graphs.QuantisedGraph(**worker.quantise(message))
         facts = {**task["facts"], **graph.to_facts()}
-        return {"onnx": graph.path, "quantised": quantiser.precision, "facts": facts}
+        computed = str(graph.recipe.get("computes", quantiser.precision))
+        return {"onnx": graph.path, "quantised": computed, "facts": facts}
 
     def _find_limits(self, label: str, failure: Failure, limits: Importer) -> Importer:
         """Find what a release says that it can read at most, when it refuses a file."""

@@ -25,7 +25,7 @@ import numpy as np
 
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
-from ngbkit.device import evaluation, preparation, quantised_graphs, reference
+from ngbkit.device import equivalence, evaluation, preparation, quantised_graphs, reference
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
@@ -36,7 +36,7 @@ from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import PRECISION, Choice
-from ngbkit.workloads import building, feeds, samples
+from ngbkit.workloads import building, feeds
 from ngbkit.workloads.base import TensorSpec
 
 _OUT_OF_MEMORY = re.compile(
@@ -170,9 +170,9 @@ def _load(loaded: Loaded, message: Message) -> Message:
     except Exception as error:
         raise StageError("compile", compiler.refusals) from error
     precision = str(choice.options.get(PRECISION) or task.options.get(PRECISION, "f32"))
-    verdict = _judge(fetched, message, task, "q8" if message["quantised"] else precision)
+    verdict = _judge(fetched, message, task, precision)
     cost = _measure_cost(loaded.program, message, task)
-    verdict = evaluation.judge(verdict, cost, precision, message["accept"], is_quantised=bool(message["quantised"]))
+    verdict = evaluation.judge(verdict, cost, precision, message["accept"])
     check = verdict.check
     facts = {**loaded.program.facts, **message["facts"], **cost, "build_time_s": built_s}
     if check is not None and check.problem:
@@ -260,18 +260,16 @@ def _judge(outputs: list[np.ndarray], message: Message, task: Task, requested: s
     path = message["reference"]
     if path is None:
         return reference.Verdict(unchecked="nothing here could run the uncompiled network for a reference")
-    return reference.judge(reference.read_reference(path), outputs, task.batch_size, requested)
+    tolerated = requested if requested in equivalence.TOLERANCES else "q8"
+    return reference.judge(reference.read_reference(path), outputs, task.batch_size, tolerated)
 
 
 def _measure_cost(program: Program, message: Message, task: Task) -> dict[str, Any]:
     """Measure the outputs for the user's samples against those of the uncompiled network; empty without samples."""
     if message["evaluation"] is None:
         return {}
-    workload = preparation.read_workload(message)
-    expected = evaluation.read_evaluation(Path(message["evaluation"]))
-    arrays = [array.copy() for array in task.arrays]
-    _, judging = samples.divide(workload, task.inputs, preparation.read_arrays(message["examples"]), message["seed"])
-    return {} if judging is None else evaluation.measure(program, expected, judging, arrays, task.batch_size)
+    examples = preparation.read_arrays(message["examples"])
+    return evaluation.measure(program, evaluation.read(Path(message["evaluation"])), task, message["seed"], examples)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:
