@@ -149,17 +149,18 @@ def check_target(args: argparse.Namespace) -> None:
 
 
 def choose_figures(data: Data) -> list[str]:
-    """The figures to print of a run: speed-ups, if any trial can be compared with the baseline, and then throughput."""
+    """The figures to print of a run: speed-ups, if any trial can be compared, throughput, and the cost of precisions."""
     from ngbkit.dataset.assembly import nodes
     from ngbkit.dataset.long_form import expand_labels
 
+    rest = ["throughput", *(["agreement"] if any("agreement" in node for node in nodes(data).values()) else [])]
     for node in nodes(data).values():
         has_result = expand_labels(node)["status"].isin(MEASURED)
         if BASELINE in has_result["compiler"]:
             others = has_result.drop_sel(compiler=BASELINE)
             if bool((others & has_result.sel(compiler=BASELINE)).any()):
-                return ["speedup", "throughput"]
-    return ["throughput"]
+                return ["speedup", *rest]
+    return rest
 
 
 def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *lines: str, code: int = OK) -> Answer:

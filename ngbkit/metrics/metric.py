@@ -12,6 +12,8 @@ from typing import Any
 import xarray as xr
 
 from ngbkit import registry, validation
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, NgbkitWarning, UnknownNameError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unlike
@@ -150,9 +152,9 @@ class Metric:
             attrs={"ci": ci},
         )
 
-    def is_measured(self, dataset: xr.Dataset) -> bool:
-        """Return whether a dataset has any of the variables that it reads."""
-        return not self.variables or any(name in dataset for name in self.variables)
+    def is_in(self, data: Data) -> bool:
+        """Return whether a dataset has any of the variables that it reads, if it reads some."""
+        return not self.variables or any(name in node for node in nodes(data).values() for name in self.variables)
 
     def prepare(
         self, dataset: xr.Dataset, *, unlike: Unlike = "error", normalised: bool = True, baseline: str = BASELINE

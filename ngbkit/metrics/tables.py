@@ -190,7 +190,7 @@ def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
         **{name: node[name] for name in ("compile_time", "status", "error")},
     }
     with_rounds = {"latency", "round"} <= set(node.variables)
-    measured = {name: metric for name, metric in load_frame_metrics().items() if metric.is_measured(node)}
+    measured = {name: metric for name, metric in load_frame_metrics().items() if metric.is_in(node)}
     for name, metric in measured.items():
         try:
             result = metric.compute_masked(node, ci=LEVEL if with_rounds else None)

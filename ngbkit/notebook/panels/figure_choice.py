@@ -19,6 +19,7 @@ from ngbkit.device.serving.load import QUANTILES
 from ngbkit.errors import UsageError
 from ngbkit.figures.composition import build_spec
 from ngbkit.figures.plots import Plots
+from ngbkit.metrics.metric import load_metrics
 
 MOST_BYTES = 1_000_000
 """The longest specification that a panel draws."""
@@ -65,6 +66,7 @@ class FigureChoice:
         networks = {str(name) for node in datasets for name in node["workload"].values.ravel()}
         lacks["networks"] = "" if len(networks) > 1 or self._factors else "needs two networks"
         lacks["roofline"] = "" if any("macs" in node.variables for node in datasets) else "needs counts of operations"
+        lacks |= {name: "needs samples" for name, metric in load_metrics().items() if not metric.is_in(self._data)}
         lacks["tcr"] = "" if any(map(_compresses, datasets)) else "needs a network that compresses"
         return {name: lacks.get(name, "") for name in figures.list_figures()}
 

@@ -73,7 +73,7 @@ class ReadSection:
         self._trials = trials.list_trials(data)
         self._filter = TrialFilter(self._page, self._trials, self._refresh)
         self._table = ResultTable()
-        self._metrics = load_frame_metrics()
+        self._metrics = {name: metric for name, metric in load_frame_metrics().items() if metric.is_in(data)}
         first = choose_figures(data)[0]
         self._figure = FigureChoice(data, first)
         self._metric = self._metrics[first]
