@@ -149,7 +149,7 @@ def check_target(args: argparse.Namespace) -> None:
 
 
 def choose_figures(data: Data) -> list[str]:
-    """The figures to print of a run: speed-ups, if any trial can be compared, throughput, and the cost of precisions."""
+    """The figures to print of a run: speed-ups, if any trial can be compared, throughput, and the cost of precision."""
     from ngbkit.dataset.assembly import nodes
     from ngbkit.dataset.long_form import expand_labels
 
