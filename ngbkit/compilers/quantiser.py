@@ -93,4 +93,4 @@ def list_quantisers(compiler: str) -> tuple[Quantiser, ...]:
 
 @cache
 def _load_quantisers() -> tuple[Quantiser, ...]:
-    return tuple(registry.load_all(registry.QUANTISERS).values())
+    return tuple(sorted(registry.load_all(registry.QUANTISERS).values(), key=lambda quantiser: quantiser.precision))

@@ -69,6 +69,7 @@ AGREEMENT = Metric(
     compute=_compute_agreement,
     variables=("agreement", _COUNT),
     interval=_bound_agreement,
+    neutral=np.nan,
     chart=Chart(zero=False),
     place=20,
 )
@@ -81,8 +82,8 @@ RELATIVE_ERROR = Metric(
     compute=_compute_relative_error,
     variables=("relative_error", "relative_error_sd", _COUNT),
     interval=partial(_bound_mean, "relative_error"),
+    neutral=np.nan,
     chart=Chart(),
-    neutral=0.0,
     place=21,
 )
 SQNR = Metric(
@@ -96,6 +97,7 @@ SQNR = Metric(
     compute=_compute_sqnr,
     variables=("sqnr", "sqnr_sd", _COUNT),
     interval=partial(_bound_mean, "sqnr"),
+    neutral=np.nan,
     chart=Chart(zero=False),
     place=22,
 )

@@ -90,7 +90,7 @@ class Metric:
     in_frames
         Whether tables of trials, exported frames, comparisons and means have it, as a number of each trial.
     neutral
-        The value of a trial that is compared with itself.
+        The value of a trial that is compared with itself; NaN where it is compared with none.
     variants
         More tables of it: by name, the options that differ.
     place

@@ -126,7 +126,7 @@ def _count(inputs: Sequence[TensorSpec], arrays: Mapping[str, np.ndarray]) -> in
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} of {name}" for name, count in counts.items())
         raise WorkloadError(f"invalid calibration data: got {listed}; expected as many samples of each input.")
-    count = min(counts.values())
+    count: int = min(counts.values())
     if count < 2:
         raise WorkloadError(
             f"invalid calibration data: got {'a single sample' if count else 'no sample'}; expected at least 2, and "

@@ -83,3 +83,13 @@ def test_a_recipe_names_everything_that_the_graph_depends_on(mlp: Workload) -> N
 
     assert ["random", None] == [recipe.get("calibration") for recipe in recipes]
     assert onnx.__version__ == recipes[0]["versions"]["onnx"]
+
+
+def test_nncf_quantises_for_openvino(mlp: Workload) -> None:
+    """OpenVINO runs the graph that NNCF wrote, in int8, and is judged by the same samples."""
+    label = 'openvino{"precision":"int8"}'
+    record = carry_out(sweep_precisions(mlp, "agreement>=0.5", [label]))[0][label, 2]
+
+    assert isinstance(record, Measurement)
+    assert "int8" in record.contract.precision
+    assert ("nncf", 20) == (record.facts["quantised"]["quantiser"], record.facts["evaluated_samples"])

@@ -97,7 +97,7 @@ def _inserts_casts(file: Path) -> bool:
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
-        settings = make_settings(1, "all")
+        settings = make_settings(1, "all", spinning=False)
         write_to(settings, Path(folder, "optimised.onnx"))
         settings.log_severity_level = 3  # it warns that such a graph only fits this machine
         open_session(file, settings, CPU)
