@@ -24,9 +24,9 @@ from ngbkit.compilers.quantiser import Quantiser, list_quantisers
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
-from ngbkit.sweep.trials import PRECISION
 from ngbkit.workloads.base import TensorSpec
 from ngbkit.workloads.canonical import Importer
+from ngbkit.workloads.precision import PRECISION
 
 if TYPE_CHECKING:
     import numpy as np

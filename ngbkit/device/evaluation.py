@@ -32,6 +32,8 @@ _DESCRIPTION = "evaluation.json"
 _MOST_BYTES = 256_000_000
 # The precisions of a network that is cast.
 _LOWER = ("f16", "bf16")
+# A relative error beyond this is no cost of a precision but another answer, such as zeros.
+_WRONG = 0.5
 # An error below a rounding of float32 counts as that, or the ratio in decibels would be infinite.
 _LEAST = 2.0**-24
 
@@ -235,6 +237,8 @@ def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Seq
     excess = find_excess(cost, bounds) if "relative_error" in cost else ""
     if excess:
         return _reject(excess) if check is None else Verdict(check=replace(check, problem=excess))
+    if not bounds and check is not None and check.rmse > _WRONG:
+        return Verdict(check=replace(check, problem=f"{check.problem}; no rounding to {precision} explains that"))
     unchecked = _explain_unjudged(cost, precision, bounds)
     return Verdict(check=check and replace(check, problem=""), unchecked=unchecked)
 

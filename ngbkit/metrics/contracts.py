@@ -20,7 +20,8 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.sweep.trials import BASELINE, PRECISION
+from ngbkit.sweep.trials import BASELINE
+from ngbkit.workloads.precision import PRECISION
 
 Unlike = Literal["error", "mask", "allow"]
 

@@ -11,14 +11,15 @@ from ngbkit import registry, validation
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import feeding
 from ngbkit.sweep.option import option
-from ngbkit.sweep.trials import PRECISION, Choice, split_labels
+from ngbkit.sweep.trials import Choice, split_labels
 from ngbkit.workloads.base import RANDOM, Workload
+from ngbkit.workloads.precision import PRECISION
 
 if TYPE_CHECKING:
     from ngbkit.compilers.base import Compiler
 
 COSTS = ("agreement", "relative_error", "sqnr")
-"""What a lower precision costs in answers: facts of a trial, and variables of the dataset."""
+"""The costs of a lower precision in answers: facts of a trial, and variables of the dataset."""
 
 _BOUND = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([0-9.eE+-]+)\s*(%?)\s*")
 _EXAMPLE = "agreement>=0.99, relative_error<=0.05 or sqnr>=20"

@@ -26,9 +26,6 @@ ANCHOR = "anchor-"
 RELEASE = "@"
 """The sign between a compiler and its release: ``onnxruntime@1.23.2``."""
 
-PRECISION = "precision"
-"""The option of a compiler by which a column has another precision than the network."""
-
 # A quoted text without its end reaches to the end, so that no text is read twice.
 _MARKS = re.compile(r'[{},]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
 

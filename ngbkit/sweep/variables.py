@@ -105,12 +105,20 @@ COSTS = (
     _declare_fact("relative_error_sd", "standard deviation of relative_error over samples", "NaN without samples"),
     Variable(
         "sqnr",
-        "dB",
+        "1",
         "signal to quantisation noise against the uncompiled network, mean over samples",
-        "of the worst output; NaN without samples",
+        "decibels, of the worst output; NaN without samples",
         fills="sqnr",
+        symbol="dB",
     ),
-    Variable("sqnr_sd", "dB", "standard deviation of sqnr over samples", "NaN without samples", fills="sqnr_sd"),
+    Variable(
+        "sqnr_sd",
+        "1",
+        "standard deviation of sqnr over samples",
+        "decibels; NaN without samples",
+        fills="sqnr_sd",
+        symbol="dB",
+    ),
     _declare_fact("evaluated_samples", "samples that judge a precision", "NaN without samples"),
 )
 """The cost of a precision in answers, where the user gave samples that judge it; a dataset without any lacks them."""

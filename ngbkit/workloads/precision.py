@@ -10,6 +10,8 @@ from ngbkit.workloads.onnx_traversal import find_tensors, walk_graphs
 if TYPE_CHECKING:
     import torch
 
+#: The option of a compiler by which a column has another precision than the network.
+PRECISION = "precision"
 #: From the finest to the coarsest.
 PRECISIONS = ("int", "f64", "f32", "q8", "f16", "bf16")
 _TORCH = {"torch.float64": "f64", "torch.float32": "f32", "torch.float16": "f16", "torch.bfloat16": "bf16"}

@@ -66,8 +66,8 @@ def divide(
     """
     if workload.calibration == RANDOM:
         drawn = feeds.draw(inputs, examples, _DRAWN, seed + _SEED)
-        named = {spec.name: array for spec, array in zip(inputs, drawn, strict=True)}
-        return Samples(inputs=inputs, arrays=named, examples=examples, places=range(_DRAWN), seed=seed), None
+        arrays = {spec.name: array for spec, array in zip(inputs, drawn, strict=True)}
+        return Samples(inputs=inputs, arrays=arrays, examples=examples, places=range(_DRAWN), seed=seed), None
     arrays = _check(inputs, values.read(workload.artifacts[workload.calibration]), workload.name)
     count = _count(inputs, arrays)
     samples = Samples(inputs=inputs, arrays=arrays, examples=examples, places=range(count), seed=seed)

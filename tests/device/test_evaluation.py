@@ -99,6 +99,15 @@ def test_a_lower_precision_is_judged_by_what_the_user_accepts(
     assert (unchecked in verdict.unchecked, bool(unchecked)) == (True, bool(verdict.unchecked))
 
 
+def test_zeros_are_no_cost_of_a_precision() -> None:
+    """An error of half of the outputs or more is another answer, also where no bound judges it."""
+    check = EquivalenceCheck(rmse=1.0, max_abs_error=9.0, problem="output 0: relative RMSE 1")
+    verdict = evaluation.judge(Verdict(check=check), {}, "int8", [])
+
+    assert verdict.check is not None
+    assert "output 0: relative RMSE 1; no rounding to int8 explains that" == verdict.check.problem
+
+
 def test_other_shapes_fail_whatever_is_accepted() -> None:
     """Outputs that cannot be compared fail in any precision."""
     wrong = Verdict(check=EquivalenceCheck(rmse=np.inf, max_abs_error=np.inf, problem="output 0 has shape (1,)"))

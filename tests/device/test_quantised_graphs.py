@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from attrs import evolve
 from plans import carry_out
 
 from ngbkit import Sweep
@@ -88,7 +89,9 @@ def test_a_recipe_names_everything_that_the_graph_depends_on(mlp: Workload) -> N
 def test_nncf_quantises_for_openvino(mlp: Workload) -> None:
     """OpenVINO runs the graph that NNCF wrote, in int8, and is judged by the same samples."""
     label = 'openvino{"precision":"int8"}'
-    record = carry_out(sweep_precisions(mlp, "agreement>=0.5", [label]))[0][label, 2]
+    # With one thread OpenVINO 2026.4 answers this graph with zeros.
+    sweep = evolve(sweep_precisions(mlp, "agreement>=0.5", [label]), threads=2)
+    record = carry_out(sweep)[0][label, 2]
 
     assert isinstance(record, Measurement)
     assert "int8" in record.contract.precision

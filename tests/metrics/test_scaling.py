@@ -332,6 +332,8 @@ def test_one_depth_is_not_enough(deepening, name):
 def test_every_metric_has_its_name_and_unit(scaling):
     """Name, units and long_name are set on each."""
     for name, record in load_frame_metrics().items():
+        if not record.is_in(scaling):
+            continue
         metric = getattr(metrics, name)(scaling)
 
         assert (name, record.units, record.describe()) == (

@@ -96,7 +96,7 @@ def test_only_fitting_values_are_offered(shell: InteractiveShell) -> None:
 def test_only_options_are_offered_in_braces(shell: InteractiveShell) -> None:
     """Tab offers each option of the compiler once in braces, and no file or Python name."""
     line = '%ngbench net -c openvino{"precision":"f32",'
-    options = registry.load(registry.COMPILERS, "openvino").options
+    options = registry.load(registry.COMPILERS, "openvino").list_options()
 
     assert [f'{line}"{name}":' for name in options if name != "precision"] == press_tab(shell, f"{line}|")
     assert ("", []) == completion.complete("ngbench", 'net -c no_compiler{"', {})

@@ -35,9 +35,10 @@ from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
-from ngbkit.sweep.trials import PRECISION, Choice
+from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import building, feeds
 from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.precision import PRECISION
 
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out.?of.?memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
