@@ -74,8 +74,8 @@ def to_calibration(value: Any) -> dict[str, str] | None:
         return {feeding.ALL: RANDOM}
     if isinstance(value, Mapping) and any(source == RANDOM for source in value.values() if isinstance(source, str)):
         files = {name: source for name, source in value.items() if source != RANDOM}
-        drawn = {str(name): RANDOM for name, source in value.items() if source == RANDOM}
-        return {**(feeding.to_inputs(files) or {}), **drawn}
+        randoms = {str(name): RANDOM for name, source in value.items() if source == RANDOM}
+        return {**(feeding.to_inputs(files) or {}), **randoms}
     return feeding.to_inputs(value)
 
 

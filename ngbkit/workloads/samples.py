@@ -65,8 +65,8 @@ def divide(
     Every second sample judges, and calibrates nothing: ranges that were fitted to a sample suit it too well.
     """
     if workload.calibration == RANDOM:
-        drawn = feeds.draw(inputs, examples, _DRAWN, seed + _SEED)
-        arrays = {spec.name: array for spec, array in zip(inputs, drawn, strict=True)}
+        noise = feeds.draw(inputs, examples, _DRAWN, seed + _SEED)
+        arrays = {spec.name: array for spec, array in zip(inputs, noise, strict=True)}
         return Samples(inputs=inputs, arrays=arrays, examples=examples, places=range(_DRAWN), seed=seed), None
     arrays = _check(inputs, values.read(workload.artifacts[workload.calibration]), workload.name)
     count = _count(inputs, arrays)

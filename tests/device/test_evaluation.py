@@ -43,10 +43,10 @@ def measure(folder: Path, change: Any, batch_size: int = 2) -> tuple[dict[str, A
         cache=folder,
         tuning=Tuning(folder=folder),
     )
-    written = Evaluation(folder=folder, count=len(VALUES), inputs={0: 0}, outputs={0: 0})
-    written.write_rows("input", 0, VALUES)
-    written.write_rows("output", 0, VALUES)
-    written.write()
+    expected = Evaluation(folder=folder, count=len(VALUES), inputs={0: 0}, outputs={0: 0})
+    expected.write_rows("input", 0, VALUES)
+    expected.write_rows("output", 0, VALUES)
+    expected.write()
     return evaluation.measure(program, evaluation.read(folder), task, 0, {}), bound
 
 
