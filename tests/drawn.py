@@ -25,6 +25,7 @@ from ngbkit.figures import theme
 from ngbkit.figures.comparison import compare
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
+from ngbkit.sweep.low_precision import COSTS
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
 
@@ -81,6 +82,14 @@ def roofed() -> xr.Dataset:
     return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
 
 
+def costed() -> xr.Dataset:
+    """A dataset with the cost of each column over a hundred samples."""
+    data = measured(*map(network, "ab"))
+    costs = {"agreement": 0.98, "relative_error": 0.05, "relative_error_sd": 0.02, "sqnr": 26.0, "sqnr_sd": 2.0}
+    full = {name: xr.full_like(data["throughput"], value) for name, value in costs.items()}
+    return data.assign(full, evaluated_samples=xr.full_like(data["throughput"], 100.0))
+
+
 ARGUMENTS: dict[str, dict[str, Any]] = {"capacity": {"deadline": "100ms"}}
 """The arguments that a chart requires beside its data."""
 
@@ -121,7 +130,7 @@ def draw_example(name: str) -> Any:
     """Draw a chart of synthetic data, whichever it needs."""
     if name == "changes":
         return compare(measured(), measured()).plot()
-    examples = {"reversals": flipping, "roofline": roofed, "tcr": roofed}
+    examples = {"reversals": flipping, "roofline": roofed, "tcr": roofed, **dict.fromkeys(COSTS, costed)}
     return draw_figure(name, examples.get(name, _measure_blocks)())
 
 
