@@ -119,7 +119,7 @@ def test_the_offered_arguments_of_a_network_are_valid() -> None:
 
 def test_choices_are_offered_as_json(shell: InteractiveShell) -> None:
     """Tab offers all choices of an option, or its default if it has none."""
-    options = registry.load(registry.COMPILERS, "openvino").options
+    options = registry.load(registry.COMPILERS, "openvino").list_options()
     line = '%ngbench net -c openvino{"'
 
     assert [f'{line}precision":"{choice}"' for choice in options["precision"].choices] == press_tab(
