@@ -35,6 +35,9 @@ _SHAPES = frozenset({"Shape", "Size"})
 STORED = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Operators of constants that stay: folded, they would replace the weights of a quantised network by floats."""
 
+UNUSED = "not used: "
+"""The beginning of the step that says why a graph is not used."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
@@ -141,7 +144,7 @@ def canonicalise(
         if not problem:
             is_used = out.exists()
             return Canonical(path=out if is_used else path, steps=(*notes, *steps), seconds=time.monotonic() - start)
-        notes.append(f"not used: {plan.describe()} ({problem})")
+        notes.append(f"{UNUSED}{plan.describe()} ({problem})")
     return Canonical(path=path, steps=tuple(notes), seconds=time.monotonic() - start)
 
 

@@ -16,11 +16,14 @@ from ngbkit.api import Sweep
 from ngbkit.cluster.caches import contents
 from ngbkit.commands.completion import LISTERS, Cursor
 from ngbkit.device import releases
+from ngbkit.device.groups.loading import explain_limits
+from ngbkit.device.groups.worker import TrialFailedError
 from ngbkit.device.releases import list_requirements
 from ngbkit.errors import UnsupportedError, UsageError
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import onnx
+from ngbkit.workloads.canonical import UNUSED, Importer
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,19 @@ def test_a_device_without_a_network_has_the_wheels_of_its_deployment(tmp_path: P
         install(("fakeruntime==2.0", "attrs", "numpy", "psutil"), interrupt=interrupt)
 
     assert "1.0" == environment.packages["fakeruntime"]
+
+
+def test_a_release_that_reads_no_proved_file_is_unsupported() -> None:
+    """The reason has what it reads at most, and why the converted file is not used; other errors stay."""
+    failure = Failure(trial_id="a" * 64, status="failed", stage="compile", error="max supported IR version: 8")
+    error, limits = TrialFailedError(failure), Importer(most_opset=17, most_ir=8)
+    explained = explain_limits(error, limits, {"facts": {"canonical": [f"{UNUSED}onnx 1.23.2 (no ReduceMean)"]}})
+
+    assert "unsupported" == explained.failure.status
+    assert explained.failure.error.startswith("it reads ONNX of opset 17 and format 8 at most, and no such file")
+    assert "not used: onnx 1.23.2 (no ReduceMean)" in explained.failure.error
+    assert error is explain_limits(error, limits, {"facts": {"canonical": ["opset 20 to 17"]}})
+    assert error is explain_limits(error, Importer(), {})
 
 
 def test_a_release_is_part_of_a_label() -> None:

@@ -19,7 +19,7 @@ from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.server_pool import choose_form
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Choice, Group, Trial
-from ngbkit.workloads.canonical import Importer
+from ngbkit.workloads.canonical import UNUSED, Importer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Loader(Preparer):
             except TrialFailedError as error:
                 narrower = self._find_limits(job.trial.compiler, error.failure, limits)
                 if narrower == limits:
-                    raise
+                    raise explain_limits(error, limits, task) from error
                 limits = narrower
             text = f"lowering {job.group.workload.name} for {job.trial.compiler}"
             self._report("stage", step="prepare", text=text)
@@ -175,3 +175,17 @@ class Loader(Preparer):
                 **self._budget.allot(len(self._tuning - self._finished)),
             },
         }
+
+
+def explain_limits(error: TrialFailedError, limits: Importer, task: Mapping[str, Any]) -> TrialFailedError:
+    """Explain that a release reads no file of the network, if no conversion to what it reads was proved."""
+    steps = task.get("facts", {}).get("canonical", [])
+    problem = next((step for step in steps if step.startswith(UNUSED)), "")
+    if not limits.is_limited or not problem:
+        return error
+    bounds = [f"{name} {most}" for name, most in (("opset", limits.most_opset), ("format", limits.most_ir)) if most]
+    text = (
+        f"it reads ONNX of {' and '.join(bounds)} at most, and no such file of the network is proved equal "
+        f"({problem[:300]}). Export the network with an earlier opset, or choose a later release."
+    )
+    return TrialFailedError(replace(error.failure, status="unsupported", error=" ".join(text.split())))
