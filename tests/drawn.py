@@ -82,12 +82,15 @@ def roofed() -> xr.Dataset:
     return data.assign_coords(coords).assign_attrs(environments=json.dumps(peaks))
 
 
-def costed() -> xr.Dataset:
-    """A dataset with the cost of each column over a hundred samples."""
-    data = measured(*map(network, "ab"))
+def add_costs(data: xr.Dataset) -> xr.Dataset:
+    """The dataset with the cost of each column over a hundred samples."""
     costs = {"agreement": 0.98, "relative_error": 0.05, "relative_error_sd": 0.02, "sqnr": 26.0, "sqnr_sd": 2.0}
-    full = {name: xr.full_like(data["throughput"], value) for name, value in costs.items()}
-    return data.assign(full, evaluated_samples=xr.full_like(data["throughput"], 100.0))
+    values = {"evaluated_samples": 100.0, **costs}
+    return data.assign({name: xr.full_like(data["throughput"], value) for name, value in values.items()})
+
+
+def costed() -> xr.Dataset:
+    return add_costs(measured(*map(network, "ab")))
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {"capacity": {"deadline": "100ms"}}

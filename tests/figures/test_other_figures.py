@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 import vl_convert
 import xarray as xr
-from drawn import Spec, crashing, draw_example, draw_figure, flipping, list_charts, measured, network, roofed, sweep
+from drawn import (
+    Spec,
+    add_costs,
+    crashing,
+    draw_example,
+    draw_figure,
+    flipping,
+    list_charts,
+    measured,
+    network,
+    roofed,
+    sweep,
+)
 
 from ngbkit import figures, metrics
 from ngbkit.dataset import synthetic
@@ -364,7 +376,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     factors = {"width": (8, 16)} if name == "heatmap" else {"depth": (1, 2)} if name == "depth" else {}
     batch_sizes = [1] if name == "latency" else [1, 2, 4, 8, 16, 32]
     data = measured(*(network(label, **factors) for label in names), compilers=compilers, batch_sizes=batch_sizes)
-    data = data.assign_coords(input_bytes=2.0, output_bytes=1.0)
+    data = add_costs(data.assign_coords(input_bytes=2.0, output_bytes=1.0))
     is_special = name in ("roofline", "changes")
     chart = draw_example(name) if is_special else draw_figure(name, data)
 
