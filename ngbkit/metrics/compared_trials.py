@@ -91,7 +91,7 @@ def find_winners(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         rows.append(
             {**row, "first": names[0], "second": names[1], "another": bool(names[0] != names[1] and led and lost)}
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*keys, "first", "second", "another"])
 
 
 def _count_rounds(node: xr.Dataset) -> xr.DataArray:

@@ -12,6 +12,7 @@ from drawn import measured, network
 from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.metrics.compared_trials import find_winners
 from ngbkit.metrics.comparison import compare
 from ngbkit.workloads.cell import from_source
 
@@ -189,3 +190,11 @@ def test_a_comparison_is_displayed_as_a_table() -> None:
     assert "the cells differ: 1 line added, 1 removed" in page
     assert "8 &lt;&lt; 1" in page
     assert "openvino" in repr(comparison)
+
+
+def test_runs_without_a_pair_of_trials_have_no_winner() -> None:
+    """A comparison in which no pair of trials was checked counts no winner."""
+    trials = compare(*twice()).trials
+    winners = find_winners(trials[:0], ["workload"])
+
+    assert 0 == int(winners["another"].sum())
