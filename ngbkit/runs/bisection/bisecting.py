@@ -94,7 +94,8 @@ def bisect(
     request = {"sweep": sweep.id, "good": good, "bad": bad, "releases": list(releases)}
     log = GateLog.open(request, again=again)
     if not log.releases:
-        report(f"listing the releases of {column.compiler}")
+        if not releases:
+            report(f"listing the releases of {column.compiler}")
         log.set_releases(_list_releases(column, good, bad, releases))
     elif log.gates:
         report(f"continuing after {format_count(len(log.gates), 'gate', 'gates')}; --again begins anew")
@@ -106,6 +107,7 @@ def bisect(
         if gate is not None and gate.seconds:
             return load_dataset(find(gate.run_id)), gate.run_id, gate.seconds
         start = time.monotonic()
+        report(f"{', '.join(columns[:-1])} and {columns[-1]} take turns")
         if gate is None:
             note = f"bisection of {sweep.workloads[0].name}, {column.compiler} {log.releases[0]} to {log.releases[-1]}"
             run = lifecycle.start(evolve(sweep, compilers=columns), engines=engines, note=note[:_LONGEST_NOTE])

@@ -73,6 +73,8 @@ class ReleaseSearch:
         """Measure probes until one change, or more than one, is as probable as the error demands."""
         most = len(self._steps) + _FURTHER_GATES * math.ceil(math.log2(len(self.releases)))
         while True:
+            if judge_ends(self._evidence, self.margin) == "not slower":  # by the ends in the gates of probes
+                return self._conclude("not slower")
             points = fit_change_points(self._evidence, len(self.releases), self.margin)
             places, probability = points.find_likeliest(self._available)
             probe = points.choose_probe(self._available)
@@ -91,8 +93,6 @@ class ReleaseSearch:
         probe = "" if place is None else self.releases[place]
         names = [first, *filter(None, [probe]), last]
         columns = [self._name_column(release) for release in names]
-        listed = f"{', '.join(names[:-1])} and {last}"
-        self.report(f"gate {len(self._steps) + 1}: {self.column.compiler} {listed} take turns")
         data, run_id, seconds = self.measure(columns)
         reading = read_gate(data, columns, place)
         for column, environment in reading.environments.items():
