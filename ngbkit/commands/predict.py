@@ -88,7 +88,7 @@ COMMAND = Command(
         ),
         argument(
             "--kind NAME",
-            "what to fit: gnn (the default), boosting, linear or flops",
+            "what to fit: gnn (the default), boosting, linear or flops; or auto, the cheapest as good as the best",
             default="gnn",
         ),
         argument("--runtime NAME", "what a CSV was measured with, where it has no column for that (default: unnamed)"),
@@ -135,7 +135,7 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
     paths = [parse_path(file) for file in args.fit]
     examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, report=progress)
     fitted = predictor.fit(examples, args.kind, report=progress)
-    scores = predictor.evaluate(examples, dict.fromkeys([args.kind, "flops"]), seeds=(0,), report=progress)
+    scores = predictor.evaluate(examples, dict.fromkeys([fitted.model.kind, "flops"]), seeds=(0,), report=progress)
     if args.out is not None:
         fitted.save(args.out)
     return build_evaluation(examples, fitted, predictor.summary(scores).reset_index()), fitted

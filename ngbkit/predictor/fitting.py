@@ -16,6 +16,7 @@ from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.predictor import Predictor
 from ngbkit.predictor.scoring.extrapolation import Extrapolation
 from ngbkit.predictor.scoring.intervals import Calibration
+from ngbkit.predictor.scoring.kind_choice import AUTO, choose_kind
 from ngbkit.predictor.scoring.splits import FOLDS, split_folds
 
 # The fewest networks that a predictor is fitted to, and the most folds.
@@ -40,8 +41,9 @@ def fit(
         The dataset of a run, or of several by `ngbkit.merge`; `Examples`; the file of either; a CSV or a DataFrame, or
         pairs of a network and its seconds, as for `ngbkit.predictor.examples`; or a list of these, which are merged.
     kind
-        ``"gnn"``, which also learns from operators that were profiled (see `ngbkit.predictor.collect`); or
-        ``"boosting"``, ``"linear"``, ``"flops"``.
+        ``"gnn"``, which also learns from operators that were profiled (see `ngbkit.predictor.collect`); ``"boosting"``,
+        ``"linear"`` or ``"flops"``; or ``"auto"``: of linear, boosting and gnn, the cheapest whose errors on families
+        that are left out (networks, where there are no families) are those of the best. See `Predictor.choice`.
     folds
         The parts of the networks that are left out in turn to learn the errors that intervals need: fitting takes about
         `folds` times as long as without. 0: no intervals, they are infinite.
@@ -73,6 +75,13 @@ def fit(
             f"too few networks to fit a predictor: got {networks}; expected at least four, so that some can be held "
             "out. Measure more networks."
         )
+    choice = None
+    if kind == AUTO:
+        if settings:
+            raise UsageError(f"unexpected {', '.join(settings)} with kind='auto': settings belong to a kind. Name it.")
+        choice = choose_kind(examples, seed, report)
+        kind = choice.kind
+        report(0.0, str(choice))
     tasks = [(np.arange(len(examples)), np.arange(0))]
     tasks += list(split_folds(examples, min(folds, networks), seed)) if folds else []
     models = []
@@ -104,6 +113,7 @@ def fit(
         calibration=calibration,
         lowering=examples.lowering,
         extrapolation=Extrapolation.build(examples, seed, shifts=bool(folds)),
+        choice=choice,
     )
 
 

@@ -22,6 +22,7 @@ from ngbkit.predictor.labels.rows import Runtime, format_runtimes
 from ngbkit.predictor.predicted_networks import PredictedNetwork, list_networks
 from ngbkit.predictor.scoring.extrapolation import Beyond, Extrapolation
 from ngbkit.predictor.scoring.intervals import Calibration
+from ngbkit.predictor.scoring.kind_choice import KindChoice
 from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Predictor:
         That of the graphs it was fitted to, and predicts: see `Graph.lowering`.
     extrapolation
         The range of the networks that it was fitted to, and the errors beyond it; None: each network is within it.
+    choice
+        The errors by which its kind was chosen, if it was left to the labels; a file does not have them.
     """
 
     model: Model
@@ -54,6 +57,7 @@ class Predictor:
     calibration: Calibration
     lowering: str = ""
     extrapolation: Extrapolation | None = None
+    choice: KindChoice | None = None
 
     def __repr__(self) -> str:
         networks = len(np.unique(self.calibration.network))
