@@ -3,7 +3,9 @@
 Run it on a quiet machine; it takes about three hours, resumes after any interruption, and writes the results so far to
 notebooks/data/paper.nc, which notebooks/03-paper.ipynb reads. The smallest network of each family is measured at all
 batch sizes, the larger ones at fewer. ``--only conv,mha`` measures these parts alone, and puts them in the place of
-what the file has of them.
+what the file has of them. Further parts are measured only by name: ``heads``, ``sequence``, ``kernel`` and ``size``,
+of one block each, are the quickest; ``mha-384`` and ``conv-128`` are of more widths. They take 100 repeats, as in the
+paper, or as many as a minute a group allows.
 
 ``--tvm`` measures TVM, too, in notebooks/data/paper-tvm.nc, beside the other compilers. The paper tuned it for hours to
 days per network (its table III). Here it tries as many candidates as ``--candidates`` says, of the smallest network of
