@@ -303,7 +303,7 @@ def test_an_extra_without_a_compiler_is_refused(device: Device) -> None:
 
 
 def test_a_column_without_a_release_has_no_wheels(device: Device) -> None:
-    """What a release is says the error; nothing is sent."""
+    """A column without a release is refused before anything is sent."""
     with pytest.raises(UsageError, match=r"invalid release: got onnxruntime; expected .* onnxruntime@1\.23\.2"):
         deploy(device, releases=["onnxruntime"], wheels=True)
 

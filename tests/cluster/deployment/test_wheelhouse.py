@@ -127,7 +127,7 @@ def test_a_wheelhouse_has_the_last_download(shelf: Path, tmp_path: Path) -> None
 
 
 def test_the_wheels_of_a_release_are_chosen_in_a_folder(shelf: Path, tmp_path: Path) -> None:
-    """Of a folder with two releases, one is chosen, with what it needs."""
+    """One of the two releases in a folder is chosen, with its requirements."""
     folder = tmp_path / "mine"
     make_wheel(folder, "helper")
     make_wheel(folder, "other")
