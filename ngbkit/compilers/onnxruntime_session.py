@@ -47,9 +47,9 @@ _DTYPES = {
 }
 
 
-# Types with several values to a byte.
 # The first call of a session takes longer.
 _PROFILED_CALLS = 3
+# Types with several values to a byte.
 _BITS = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
 
 
