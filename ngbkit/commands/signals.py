@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +40,14 @@ class StopHandler:
 
 
 @contextmanager
-def stop_in_order() -> Iterator[StopHandler]:
-    """Raise KeyboardInterrupt within the block at SIGTERM and SIGHUP as at Ctrl-C, so that all of them stop alike."""
+def stop_in_order(signals: Collection[signal.Signals] = tuple(_DEFAULTS)) -> Iterator[StopHandler]:
+    """Raise KeyboardInterrupt within the block at SIGTERM and SIGHUP as at Ctrl-C, so that all of them stop alike.
+
+    Of these `signals`, each has its echoes ignored: one would interrupt the handling of the first.
+    """
     handler = StopHandler()
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = [number for number, default in _DEFAULTS.items() if is_main and signal.getsignal(number) == default]
+    numbers = [number for number in signals if is_main and signal.getsignal(number) == _DEFAULTS[number]]
     for number in numbers:
         signal.signal(number, handler)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from ngbkit.commands.arguments import OUT, to_label
 from ngbkit.commands.command import Command, Magic, load_magics
 from ngbkit.commands.parser import add_arguments, build_parser, find_repeatable, parse
 from ngbkit.commands.shell import read_stored
-from ngbkit.commands.signals import ignore_interrupts
+from ngbkit.commands.signals import ignore_interrupts, stop_in_order
 from ngbkit.errors import RunInterruptedError, UsageError
 from ngbkit.notebook import bound_datasets, modules, variables
 from ngbkit.notebook.display import RunDisplay, call_at_end
@@ -67,7 +68,8 @@ def _build_function(shell: InteractiveShell, command: Command, magic: Magic) -> 
             return None
         notebook = Notebook(shell, _parse(shell, command, magic, words), cell)
         try:
-            answer = command.run(notebook)
+            with stop_in_order([signal.SIGINT]):
+                answer = command.run(notebook)
         except KeyboardInterrupt as interrupt:
             if isinstance(interrupt, RunInterruptedError):
                 raise

@@ -24,7 +24,8 @@ def find_button(notebook: Notebook, name: str) -> Locator:
 
 
 def find_field(notebook: Notebook, name: str) -> Locator:
-    return notebook.page.get_by_label(name)
+    # The label of a select has the text of its options, too.
+    return notebook.page.get_by_label(name).and_(notebook.page.locator(":not(select)"))
 
 
 def fill_form(notebook: Notebook, network: str, batch_sizes: str = "1") -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import xarray as xr
 from cells import fail_cell, run_cell
 from IPython.core.interactiveshell import InteractiveShell
@@ -14,6 +17,8 @@ from patience import wait_until
 from state import NewRuns
 
 import ngbkit
+from ngbkit.commands.signals import ignore_interrupts
+from ngbkit.notebook import magics
 
 
 def interrupt_after(new_runs: NewRuns, count: int) -> None:
@@ -43,6 +48,25 @@ def test_an_interrupt_binds_the_measurements_and_resume_adds_the_rest(
     assert {"ok", "pending"} == set(part["status"].values.ravel())
     assert {"ok"} == set(full["status"].values.ravel())
     xr.testing.assert_identical(part["latency"].sel(batch_size=1), full["latency"].sel(batch_size=1))
+
+
+def test_an_echo_does_not_disturb_what_the_first_interrupt_shows(
+    shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pressed again while the first is handled, the table of what was measured is shown and bound."""
+
+    @contextmanager
+    def echo() -> Iterator[None]:
+        signal.raise_signal(signal.SIGINT)
+        with ignore_interrupts():
+            yield
+
+    monkeypatch.setattr(magics, "ignore_interrupts", echo)
+    interrupt_after(new_runs, 1)
+    fail_cell(shell, f'%ngbench {mlp_file} -c slow{{"seconds":0.05}} -b 1:4 -r 20 -o part')
+
+    assert {"ok", "pending"} == set(shell.user_ns["part"]["status"].values.ravel())
+    assert signal.default_int_handler == signal.getsignal(signal.SIGINT)
 
 
 def test_an_interrupt_of_a_call_names_the_call_to_resume(

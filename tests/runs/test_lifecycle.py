@@ -29,7 +29,10 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
         preload=("no_such_package",),
         extra="far",
     )
-    monkeypatch.setattr(registry, "load", lambda group, name: source)
+    load = registry.load
+    monkeypatch.setattr(
+        registry, "load", lambda group, name: source if group == registry.WORKLOADS else load(group, name)
+    )
     return source
 
 

@@ -10,7 +10,7 @@ from ngbkit.metrics.metric import load_metrics
 from ngbkit.sweep.variables import COORDINATES, VARIABLES
 
 # UDUNITS reads products of these, with exponents; to it "B" is no byte, and it knows no "samples".
-UNITS = re.compile(r"|1|%|(s|byte|J)(-?[1-9])?( (s|byte|J)(-?[1-9])?)*")
+UNITS = re.compile(r"|1|%|(s|(mega)?byte|J)(-?[1-9])?( (s|byte|J)(-?[1-9])?)*")
 DECLARED = {name: variable.units for name, variable in {**VARIABLES, **COORDINATES}.items()}
 DECLARED |= {name: metric.units for name, metric in load_metrics().items()}
 
