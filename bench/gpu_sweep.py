@@ -43,6 +43,8 @@ BLOCKS_INDUCTOR: dict[str, Any] = {
 CONV, MHA = [blocks.conv(64, DEPTHS)], [blocks.mha(128, DEPTHS)]
 #: Seconds in which TVM tunes a network: hours of the paper's table III do not fit a call.
 TUNING_S = 100
+#: A network of each kind whose precisions are measured: convolutions, attention, and depthwise convolutions.
+CAST = ("resnet18", "deit3_small_patch16_224", "convnext_tiny")
 #: What each run measures: options of a grid. Compilers that take half a minute or more have runs of their own.
 RUNS: dict[str, dict[str, Any]] = {
     "gpu": {
@@ -58,6 +60,18 @@ RUNS: dict[str, dict[str, Any]] = {
             'onnxruntime{"cuda_graph":true}',
         ),
         "batch_sizes": (1, 8),
+    },
+    "gpu-precisions": {
+        "workloads": [timm.model(name) for name in CAST],
+        "compilers": ("identity", "onnxruntime"),
+        "precisions": ("f32", "tf32", "f16", "bf16"),
+        "batch_sizes": (1, 32),
+    },
+    "gpu-precisions-inductor": {
+        "workloads": [timm.model(name) for name in CAST],
+        "compilers": ("identity", "inductor"),
+        "precisions": ("f32", "tf32", "f16"),
+        "batch_sizes": (32,),
     },
     "gpu-conv": {"workloads": CONV, **BLOCKS},
     "gpu-mha": {"workloads": MHA, **BLOCKS, "batch_sizes": (8,)},
