@@ -62,7 +62,19 @@ CHECKED = {
     "memory": ("identity", "onnxruntime"),
 }
 #: The runs of `gpu_sweep.py`: "sweep" is its run "gpu", and "sweep-conv" its "gpu-conv".
-SWEEPS = ("", "precisions", "precisions-inductor", "conv", "mha", "mha-16", "inductor", "graphs", "conv-inductor", "mha-inductor", "tvm")
+SWEEPS = (
+    "",
+    "precisions",
+    "precisions-inductor",
+    "conv",
+    "mha",
+    "mha-16",
+    "inductor",
+    "graphs",
+    "conv-inductor",
+    "mha-inductor",
+    "tvm",
+)
 SUITE = """from ngbkit.testing import CompilerConformance
 
 class TestOnCuda(CompilerConformance):

@@ -29,6 +29,8 @@ DEVICE, ACCELERATOR = "gpu", "cuda:0"
 #: The smallest network of each of the paper's families.
 NETWORKS = ("resnet18", "efficientnet_b3", "deit3_small_patch16_224", "swin_s3_tiny_224", "convnext_tiny")
 REPEATS = 60
+#: Half of the images judge lower precisions.
+JUDGING = 32
 #: The smallest width of the paper's tables VII and VIII at every depth, for the slope and the retention of each
 #: compiler; a CUDA graph takes out the launches, whose number grows with the depth.
 DEPTHS = (1, 2, 3, 4, 5, 6)
@@ -65,12 +67,14 @@ RUNS: dict[str, dict[str, Any]] = {
         "workloads": [timm.model(name) for name in CAST],
         "compilers": ("identity", "onnxruntime"),
         "precisions": ("f32", "tf32", "f16", "bf16"),
+        "calibrate": "images.npz",
         "batch_sizes": (1, 32),
     },
     "gpu-precisions-inductor": {
         "workloads": [timm.model(name) for name in CAST],
         "compilers": ("identity", "inductor"),
         "precisions": ("f32", "tf32", "f16"),
+        "calibrate": "images.npz",
         "batch_sizes": (32,),
     },
     "gpu-conv": {"workloads": CONV, **BLOCKS},
@@ -87,9 +91,20 @@ RUNS: dict[str, dict[str, Any]] = {
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 
 
+def write_images(path: Path) -> Path:
+    """Write images of noise, by which lower precisions of networks with random weights are judged."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images = np.random.default_rng(0).standard_normal((2 * JUDGING, 3, 224, 224), dtype=np.float32)
+        np.savez(path, x=images)
+    return path
+
+
 def build_spec(state: Path, run_id: str) -> Spec:
-    workloads = [timm.model(name) for name in NETWORKS]
-    grid = Grid(**{"workloads": workloads, "devices": [DEVICE], "repeats": REPEATS, **RUNS[run_id]})
+    options = {"workloads": [timm.model(name) for name in NETWORKS], **RUNS[run_id]}
+    if "calibrate" in options:
+        options["calibrate"] = write_images(state / options["calibrate"])
+    grid = Grid(**{"devices": [DEVICE], "repeats": REPEATS, **options})
     # A machine with other packages than the last one measures what was unsupported or failed there.
     return Spec(
         run_id=run_id,

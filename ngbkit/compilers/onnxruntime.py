@@ -126,7 +126,7 @@ def _open_gpu_program(
             task,
             make_settings(task.threads, optimization, spinning),
             build_cuda_provider(stream, precision),
-            lambda session: partial(session.run_with_iobinding, strict.bind_on_gpu(session, task, driver)[0]),
+            lambda session: partial(session.run_with_iobinding, strict.bind_on_gpu(session, task, driver).binding),
         ),
         waits=cuda_graph,  # the replay of a graph ends with a wait, whatever the run's options say (1.31)
     )

@@ -206,17 +206,28 @@ def _fetch(value: Any) -> np.ndarray:
     return raw.view(dtype).astype(kind).reshape(value.shape())
 
 
-def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tuple[int, np.ndarray]]]:
-    """Bind inputs and outputs in GPU memory, upload the inputs, and return the address and a host array of each output.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuBinding:
+    """Inputs and outputs of a session in GPU memory: the addresses, and a host array of each output."""
+
+    binding: Any
+    inputs: Sequence[int]
+    outputs: Sequence[tuple[int, np.ndarray]]
+
+
+def bind_on_gpu(session: Any, task: Task, driver: Driver) -> GpuBinding:
+    """Bind inputs and outputs in GPU memory, and upload the inputs.
 
     The addresses stay fixed, as a CUDA graph requires. The memory lives as long as the process.
     """
     import numpy as np
 
     binding = session.io_binding()
+    inputs = []
     for spec, array in zip(task.inputs, task.arrays, strict=True):
         address = driver.allocate(array.nbytes)
         driver.upload(address, array)
+        inputs.append(address)
         binding.bind_input(spec.name, "cuda", 0, array.dtype, array.shape, address)
     outputs = []
     for output in session.get_outputs():
@@ -229,7 +240,7 @@ def bind_on_gpu(session: Any, task: Task, driver: Driver) -> tuple[Any, list[tup
         address = driver.allocate(array.nbytes)
         binding.bind_output(output.name, "cuda", 0, array.dtype, array.shape, address)
         outputs.append((address, array))
-    return binding, outputs
+    return GpuBinding(binding=binding, inputs=inputs, outputs=outputs)
 
 
 def build_gpu_program(
@@ -248,21 +259,26 @@ def build_gpu_program(
     """
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
-    binding, outputs = bind_on_gpu(session, task, driver)
+    bound = bind_on_gpu(session, task, driver)
     no_wait = onnxruntime.RunOptions()
     no_wait.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
     def enqueue() -> None:
-        session.run_with_iobinding(binding, no_wait)
+        session.run_with_iobinding(bound.binding, no_wait)
 
     def run() -> None:
         enqueue()
         driver.synchronize()
 
+    def feed(arrays: Sequence[np.ndarray]) -> None:
+        for address, array in zip(bound.inputs, arrays, strict=True):
+            driver.upload(address, array)
+
     run()
     return Program(
         run=run,
-        fetch=lambda _: [driver.download(address, array).copy() for address, array in outputs],
+        fetch=lambda _: [driver.download(address, array).copy() for address, array in bound.outputs],
+        feed=feed,
         contract=contract,
         facts=facts,
         explain=explain,

@@ -36,12 +36,15 @@ class Quantisation:
         nothing.
     threads
         Number of worker threads to use.
+    accelerator
+        The accelerator that will run the file, as in `ngbkit.compilers.base.Task`.
     """
 
     source: Path
     target: Path
     batches: Iterable[Mapping[str, np.ndarray]]
     threads: int
+    accelerator: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class Quantiser:
         Whether it needs samples.
     suffix
         The ending of the file that it writes.
+    accelerators
+        The kinds of accelerator on which the compilers run the result.
     """
 
     name: str
@@ -79,9 +84,13 @@ class Quantiser:
     quantise: Callable[[Quantisation], dict[str, Any]]
     calibrates: bool = True
     suffix: str = ".onnx"
+    accelerators: tuple[str, ...] = ("cpu",)
 
-    def unavailable(self) -> str:
-        """Return the reason why it cannot be used here, with the remedy, or ``""``."""
+    def unavailable(self, accelerator: str = "cpu") -> str:
+        """Return the reason why it cannot be used here for an accelerator, with the remedy, or ``""``."""
+        kind = accelerator.partition(":")[0]
+        if kind not in self.accelerators:
+            return f"{self.precision} by {self.name} is for {' or '.join(self.accelerators)}; this device has {kind}"
         missing = [package for package in self.packages if find_version(package) is None]
         return f"{', '.join(missing)} not installed; install with: {self.install}" if missing else ""
 

@@ -68,7 +68,7 @@ def compile(task: Task) -> Program:
             task,
             runtime.make_settings(task.threads, _LEVEL, spinning=False),
             provider,
-            lambda session: partial(session.run_with_iobinding, strict.bind_on_gpu(session, task, driver)[0]),
+            lambda session: partial(session.run_with_iobinding, strict.bind_on_gpu(session, task, driver).binding),
             onnx=cache.engine if cache.engine.exists() else _load_source(task),
         ),
     )

@@ -38,12 +38,14 @@ class QuantisedGraph:
         return {"quantised": dict(self.recipe), "quantise_time_s": self.seconds, "file_bytes": self.file_bytes}
 
 
-def build_recipe(quantiser: Quantiser, workload: Workload, seed: int) -> dict[str, Any]:
-    """Build the recipe: the method, the samples and the versions of the tools."""
+def build_recipe(quantiser: Quantiser, workload: Workload, seed: int, accelerator: str = "cpu") -> dict[str, Any]:
+    """Build the recipe: the method, the samples and the versions of the tools, and the accelerator, if it is no CPU."""
+    place = {"accelerator": accelerator.partition(":")[0]} if accelerator != "cpu" else {}
     calibration = {"calibration": workload.calibration, "seed": seed} if quantiser.calibrates else {}
     return {
         "quantiser": quantiser.name,
         **calibration,
+        **place,
         "versions": {package: find_version(package) for package in quantiser.packages},
     }
 
@@ -71,7 +73,13 @@ def quantise(message: Mapping[str, Any]) -> dict[str, Any]:
         batches = [dict(zip(names, arrays, strict=True)) for arrays in calibrating.batches(message["batch_size"])]
     start = time.perf_counter()
     settings = quantiser.quantise(
-        Quantisation(source=Path(message["onnx"]), target=target, batches=batches, threads=message["threads"])
+        Quantisation(
+            source=Path(message["onnx"]),
+            target=target,
+            batches=batches,
+            threads=message["threads"],
+            accelerator=message["accelerator"].partition(":")[0],
+        )
     )
     seconds = time.perf_counter() - start
     graph = QuantisedGraph(

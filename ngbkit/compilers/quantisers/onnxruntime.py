@@ -87,9 +87,10 @@ def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
 
 
 def _convert_to_f16(quantisation: Quantisation) -> dict[str, Any]:
-    """Write weights and tensors in f16, which this processor may only store: ONNX Runtime then computes in f32."""
+    """Write weights and tensors in f16, which a CPU may only store: ONNX Runtime then computes in f32."""
     quantisation.target.write_bytes(nvidia.convert_to_f16(quantisation.source))
-    return {"computes": "f32" if _inserts_casts(quantisation.target) else "f16"}
+    is_stored = quantisation.accelerator == "cpu" and _inserts_casts(quantisation.target)
+    return {"computes": "f32" if is_stored else "f16"}
 
 
 def _inserts_casts(file: Path) -> bool:
@@ -155,4 +156,5 @@ F16 = Quantiser(
     install=_INSTALL,
     quantise=_convert_to_f16,
     calibrates=False,
+    accelerators=("cpu", "cuda"),
 )

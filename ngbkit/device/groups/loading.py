@@ -67,7 +67,7 @@ class Loader(Preparer):
         if quantiser is None:
             return {}
         folder = Path(task["onnx"]).parent
-        recipe = quantised_graphs.build_recipe(quantiser, group.workload, self.spec.sweep.seed)
+        recipe = quantised_graphs.build_recipe(quantiser, group.workload, self.spec.sweep.seed, self.spec.accelerator)
         graph = quantised_graphs.read(folder, trial.batch_size, recipe)
         if graph is None:
             text = f"quantising {group.workload.name} for {trial.compiler}, batch {trial.batch_size}"
@@ -136,9 +136,7 @@ class Loader(Preparer):
         reason = self._find_refusal(trial.compiler)
         quantiser = compiler.find_quantiser(Choice.parse(trial.compiler).options)
         if not reason and quantiser is not None:
-            is_gpu = self.spec.accelerator != "cpu"
-            reason = f"{trial.compiler} is for a CPU; expected a device without a GPU" if is_gpu else ""
-            reason = reason or quantiser.unavailable()
+            reason = quantiser.unavailable(self.spec.accelerator)
         if not reason and form is None:
             reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
         if not reason and form == "onnx" and "module" in compiler.forms and Choice.parse(trial.compiler).release:
