@@ -68,6 +68,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "compilers": ("identity", "onnxruntime"),
         "precisions": ("f32", "tf32", "f16", "bf16"),
         "calibrate": "images.npz",
+        "accept": ("agreement>=0.99",),
         "batch_sizes": (1, 32),
     },
     "gpu-precisions-inductor": {
@@ -75,6 +76,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "compilers": ("identity", "inductor"),
         "precisions": ("f32", "tf32", "f16"),
         "calibrate": "images.npz",
+        "accept": ("agreement>=0.99",),
         "batch_sizes": (32,),
     },
     "gpu-conv": {"workloads": CONV, **BLOCKS},
