@@ -18,6 +18,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures import statements
 from ngbkit.figures.comparison import ChartedComparison, compare, compare_sides
+from ngbkit.figures.explanation import explain
 from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.contracts import UnlikeContractsError, allow_unlike
@@ -123,6 +124,7 @@ class Metrics:
     capacity = to_method(capacity, "_pooled")
     choose = to_method(choose, "_pooled")
     compare_networks = to_method(compare_networks, "_pooled")
+    explain = to_method(explain, "_pooled")
     front = to_method(front, "_pooled")
     network_ranking = to_method(network_ranking, "_pooled")
     ranking = to_method(ranking, "_pooled")

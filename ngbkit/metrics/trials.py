@@ -44,7 +44,7 @@ def failures(dataset: xr.Dataset) -> pd.DataFrame:
 
 
 def why(dataset: xr.Dataset) -> pd.DataFrame:
-    """The work of the compilers, one row per trial that was measured.
+    """The work of the compilers, one row per trial that was measured; `explain` compares two of them.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``precision`` and ``threads``, from the contract;
     ``nodes_before, nodes_after, nodes_fused, fallbacks, graph_breaks``, NaN where the compiler does not report them;

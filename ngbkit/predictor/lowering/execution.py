@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit import options
+from ngbkit.device.timing.profiler_cost import subtract_cost
 from ngbkit.predictor.graphs import Graph
 from ngbkit.workloads import feeds, onnx_inputs, onnx_model, values
 
@@ -25,11 +26,6 @@ Floats = NDArray[np.float64]
 
 # Calls of either side before the other has its turn.
 _TURN = 5
-# The share of an operator's time that no correction takes away.
-_LEAST_SHARE = 0.1
-# The most that a profiler costs in an operator. In a chain of 64 convolutions on 4 x 4, that of ONNX Runtime 1.31 cost
-# 1.5 µs with one thread and 4 to 8 µs with two; that of OpenVINO 2026.4 nothing.
-_MOST_COST_S = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +82,5 @@ def measure(probe: Probe, calls: int) -> Execution:
             probe.run_profiled()
     graph, profiled = probe.read()
     latency = float(np.median(latencies))
-    seconds = np.median(profiled[1:], axis=0)
-    cost = np.clip((np.nansum(seconds) - latency) / max(len(seconds), 1), 0.0, _MOST_COST_S)
-    seconds = np.maximum(seconds - cost, _LEAST_SHARE * seconds)
+    seconds = subtract_cost(np.median(profiled[1:], axis=0), latency)
     return Execution(graph=graph, seconds=seconds * (latency / np.nansum(seconds)), latency=latency)

@@ -1,0 +1,76 @@
+"""``ngbkit explain`` and ``%ngexplain``: explain the gap between two columns, operator by operator."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.arguments import SOURCE
+from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic
+from ngbkit.sweep.argument import argument
+from ngbkit.sweep.parsing import parse_factors, restore_quotes
+
+_ROWS = 12
+
+
+def explain(call: Call) -> Answer:
+    """Explain the gap between the two columns of a call."""
+    from ngbkit.figures import explanation as explaining
+    from ngbkit.metrics.rendering import to_text
+
+    args = call.args
+    columns = restore_quotes(args.first), restore_quotes(args.second)
+    explanation = explaining.explain(call.read(args.source), *columns, **_parse_labels(args))
+    if args.figure:
+        from ngbkit import figures
+
+        figures.save(explanation.plot(*filter(None, [args.depth])), args.figure)
+    table = explanation.to_table(_ROWS, args.depth)
+    return Answer(
+        json=explanation.to_json(),
+        text=f"{explanation!s}\n\n{to_text(table)}",
+        notes=explanation.list_notes(),
+        value=explanation,
+    )
+
+
+def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
+    """Parse the labels of the trial to explain."""
+    labels = {name: getattr(args, name) for name in ("workload", "device", "batch_size")}
+    factors = {name: values[0] for name, values in parse_factors(args.factor or ()).items()}
+    return {**{name: label for name, label in labels.items() if label is not None}, **factors}
+
+
+DETAILS = """
+Both columns need profiles, which `--profile` measures beside the samples. Columns are compilers, or two networks, such
+as a version before and a version after a change.
+
+::
+
+    %ngexplain ds openvino onnxruntime
+    %ngexplain ds openvino onnxruntime --workload resnet18 --batch-size 8
+"""
+COMMAND = Command(
+    name="explain",
+    help="Explain the gap between two compilers, or two versions of a network, operator by operator.",
+    arguments=(
+        SOURCE,
+        argument("first A", "a compiler, or a network", completes="compiler"),
+        argument("second B", "another", completes="compiler"),
+        argument("--workload NAME", "the network, where the run has several", completes="workload"),
+        argument("-b, --batch-size N", "the batch size, where the run has several", type=int),
+        argument("-d, --device NAME", "the device, where the run has several", completes="device"),
+        argument("--factor NAME=VALUE", "the value of a factor, where the run has several", action="append"),
+        argument(
+            "--depth N",
+            "fold the network to modules of this depth: 1 for its blocks (default: the figure to blocks, the table not "
+            "at all)",
+            type=int,
+        ),
+        argument("--figure FILE", "write the figure: .html, .svg, .png, .pdf or .tex", completes="path"),
+    ),
+    run=explain,
+    magic=Magic(name="ngexplain", details=DETAILS),
+    needs=CLIENT_SIDE,
+)

@@ -1,0 +1,208 @@
+"""Explains the gap between two columns of a dataset by the profiles of their trials."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
+from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
+from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.metrics.draws import SEED, Sampler
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.explanation.attribution import attribute
+from ngbkit.metrics.explanation.explanation import Explanation
+from ngbkit.metrics.explanation.pieces import cut
+from ngbkit.metrics.explanation.trial_profile import parse_profile
+from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import format_network, format_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROFILE = "profile"
+"""The variable with the profile of each trial."""
+
+_MOST_CELLS = 6
+
+
+def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
+    """Explain the gap between two columns, operator by operator.
+
+    Parameters
+    ----------
+    data
+        The dataset or tree of a run with profiles (``--profile``).
+    first, second
+        The labels of two compilers; or of two networks, such as a version before and a version after a change.
+    **labels
+        By dim, the trial to explain, where both were profiled in more than one: ``workload="resnet18",
+        batch_size=8``.
+
+    Returns
+    -------
+    Explanation
+        It prints as a sentence, and has `to_frame`, `to_table` and, as `ds.ngb.explain`, `plot`.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such column, dim or label.
+    UsageError
+        The labels leave more than one trial.
+    MetricError
+        A column has no profile; the message has the command that measures them.
+
+    Notes
+    -----
+    Nodes of the network that either side computes in one kernel are one piece. The time of a piece is that of its
+    kernels, from profiled calls in turns with calls without the profiler, whose cost is taken out; what a call takes
+    beyond its kernels is a piece too, so that pieces sum to the gap. Intervals are of rounds in pairs, with an
+    allowance for what two processes of one program differ by (`ngbkit.metrics.explanation.attribution`).
+
+    Examples
+    --------
+    >>> ds.ngb.explain("openvino", "onnxruntime", workload="efficientnet_b3")  # doctest: +SKIP
+    openvino is 1.61 ± 0.03 times as fast as onnxruntime on efficientnet_b3 (batch 1, cpu): 71 ± 6 % of the gap is
+    depthwise convolutions with SiLU, which openvino fuses and onnxruntime does not.
+    """
+    dim, *columns = _match_columns(data, first, second)
+    cell = _find_cell(data, dim, (columns[0], columns[1]), labels)
+    return _explain_cell(data, dim, (columns[0], columns[1]), cell)
+
+
+def explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: dict[str, Any]) -> Explanation | None:
+    """Explain the gap of two columns in one cell, by its labels; None where either has no profile."""
+    frame = list_profiles(data)
+    both = frame[frame[dim].isin(columns)]
+    for name, label in cell.items():
+        both = both[both[name] == label] if name in both else both
+    return _explain_cell(data, dim, columns, cell) if set(both[dim]) == set(columns) else None
+
+
+def list_profiles(data: Data) -> pd.DataFrame:
+    """List the trials with a profile: their labels, and the text of the profile."""
+    import pandas as pd
+
+    parts = [to_frame(node[[PROFILE]]) for node in nodes(data).values() if PROFILE in node]
+    if not parts:
+        return pd.DataFrame(columns=["workload", *list_factors(data), *LABELS, PROFILE])
+    frame = pd.concat(parts, ignore_index=True)
+    return frame[frame[PROFILE].fillna("") != ""].reset_index(drop=True)
+
+
+def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
+    """Match the labels of two columns with those of compilers, or of networks."""
+    parts = list(nodes(data).values())
+    choices = {
+        dim: list(dict.fromkeys(str(label) for node in parts for label in list_labels(node, dim)))
+        for dim in ("compiler", "workload")
+    }
+    for dim, present in choices.items():
+        try:
+            matched = match_labels(dim, [first, second], present)
+        except UnknownNameError:
+            continue
+        if matched[0] == matched[1]:
+            raise UsageError(f"invalid pair: got {first!r} twice; expected two columns. Name another.")
+        return dim, matched[0], matched[1]
+    dim = "workload" if {first, second} & set(choices["workload"]) else "compiler"
+    match_labels(dim, [first, second], choices[dim])
+    raise AssertionError("unreachable: an unknown label has raised")
+
+
+def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: dict[str, Any]) -> dict[str, Any]:
+    """Find the only cell that both columns have a profile of."""
+    frame = list_profiles(data)
+    dims = ["workload", *list_factors(data), *LABELS]
+    if frame.empty or not set(columns) <= set(frame[dim]):
+        missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
+        raise MetricError(_ask_for_profiles(data, dim, columns, missing))
+    if surplus := [name for name in labels if name == dim]:
+        raise UsageError(f"invalid selection: got {surplus[0]}, along which columns are compared. Leave it out.")
+    chosen = select_rows(frame, labels, dims)
+    others = [name for name in dims if name != dim and name in chosen]
+    cells: list[dict[str, Any]] = []
+    for _, members in chosen.groupby(others, sort=False, dropna=False):
+        if set(columns) <= set(members[dim]):
+            row = members.iloc[0]
+            cells.append({name: row[name] for name in others if row[name] == row[name]})
+    if not cells:
+        raise MetricError(_ask_for_profiles(data, dim, columns, list(columns)))
+    if len(cells) > 1:
+        varying = [name for name in others if len({str(cell.get(name)) for cell in cells}) > 1]
+        listed = [
+            ", ".join(f"{name}={to_json_value(cell[name])!r}" for name in varying if name in cell) for cell in cells
+        ]
+        more = f" and {len(listed) - _MOST_CELLS} more" if len(listed) > _MOST_CELLS else ""
+        raise UsageError(
+            f"invalid selection: {columns[0]} and {columns[1]} were profiled in {len(cells)} trials each; expected "
+            f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
+        )
+    return cells[0]
+
+
+def _ask_for_profiles(data: Data, dim: str, columns: tuple[str, str], missing: list[str]) -> str:
+    """Ask for the profiles that a dataset lacks, with the command that measures them."""
+    lack = f"no profile of {' and '.join(missing)}" if missing else "no trial that both were profiled in"
+    command = _write_command(data, dim, columns)
+    ask = f"`{command}` measures it." if command else "Measure the sweep again with --profile."
+    return f"missing profile: this dataset has {lack}; expected one of each column. {ask}"
+
+
+def _write_command(data: Data, dim: str, columns: tuple[str, str]) -> str:
+    """Write the command that measures the columns of a dataset with their profiles; empty where it is unknown."""
+    try:
+        grid = Grid.from_json(json.loads(data.attrs["sweep"]))
+        compilers = columns if dim == "compiler" else grid.compilers
+        words = attrs.evolve(grid, compilers=list(compilers), precisions=()).to_words()
+    except Exception:  # noqa: BLE001  the sweep of another version, or of networks that are elsewhere
+        return ""
+    networks = list(dict.fromkeys(workload.name for workload in grid.workloads))
+    return shlex.join(["ngbkit", "run", *networks, *words, "--profile"])
+
+
+def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: dict[str, Any]) -> Explanation:
+    part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
+    texts = {str(row[dim]): row[PROFILE] for row in list_profiles(part).to_dict("records")}
+    profiles = parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]])
+    pieces = cut(profiles)
+    candidates = {
+        str(getattr(candidate, dim)): candidate
+        for listed in list_candidates(part, "explain", "allow", untuned=True).values()
+        for candidate in listed
+    }
+    pair = [candidates[name] for name in columns]
+    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
+    workload = cell["workload"] if "workload" in cell else " and ".join(columns)
+    network = format_network(str(workload), {name: format_value(value) for name, value in factors.items()})
+    return Explanation(
+        network=network if "compiler" not in cell else f"{network} with {cell['compiler']}",
+        device=str(cell["device"]),
+        batch_size=int(cell["batch_size"]),
+        names=columns,
+        speedup=_estimate_speedup(*pair),
+        timed_gap=float(np.subtract(*(np.median(list(each.rounds.values())) for each in reversed(pair)))),
+        profiles=profiles,
+        pieces=tuple(pieces),
+        attribution=attribute(profiles, pieces),
+    )
+
+
+def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:
+    """Estimate how many times as fast the first is as the second."""
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
+    lead = compute_lead(first, second, sampler)
+    deviation = math.hypot(lead.rounds_sd, lead.process_sd, lead.between_sd)
+    half = find_quantile(LEVEL) * deviation
+    return Estimate(math.exp(lead.log_ratio), math.exp(lead.log_ratio - half), math.exp(lead.log_ratio + half))

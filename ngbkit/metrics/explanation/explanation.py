@@ -1,0 +1,200 @@
+"""The gap between two columns of a dataset, explained by the pieces of their network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.explanation import sentences
+from ngbkit.metrics.explanation.attribution import ALPHA, Attribution
+from ngbkit.metrics.explanation.blocks import PiecesPart, describe_kernels, fold
+from ngbkit.metrics.explanation.pieces import Piece, list_kinds
+from ngbkit.metrics.explanation.trial_profile import TrialProfile
+from ngbkit.sweep.json_values import to_json_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ENDS = ("", "_low", "_high")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Explanation:
+    """The gap between two columns, by the pieces of their network.
+
+    Parameters
+    ----------
+    network, device, batch_size
+        The trial that both measured; the network has the values of its factors.
+    names
+        The labels of the two.
+    speedup
+        How many times as fast the first is as the second, by the timed samples, with its 95 % interval.
+    timed_gap
+        The second's latency minus the first's, in seconds, by the timed samples.
+    profiles
+        The profiles of both.
+    pieces
+        The parts of the network between the tensors that both keep, in topological order; then what is no part of it.
+    attribution
+        The times of the pieces, and their gaps.
+    """
+
+    network: str
+    device: str
+    batch_size: int
+    names: tuple[str, str]
+    speedup: Estimate
+    timed_gap: float
+    profiles: tuple[TrialProfile, TrialProfile]
+    pieces: tuple[Piece, ...]
+    attribution: Attribution
+
+    @cached_property
+    def is_guilty(self) -> tuple[bool, ...]:
+        """True for each piece that differs beyond what a program and its copy do, for all pieces together."""
+        return tuple(self.attribution.is_guilty.tolist())
+
+    @property
+    def mapped(self) -> tuple[float, float]:
+        """The share of the kernel time of each side whose origin in the network is known."""
+        first, second = self.profiles
+        return first.mapped_share, second.mapped_share
+
+    def to_frame(self, depth: int | None = None) -> pd.DataFrame:
+        """The pieces, one per row.
+
+        Parameters
+        ----------
+        depth
+            Fold pieces to modules of that depth: 1 for the blocks of a network. Default: every piece.
+
+        Returns
+        -------
+        pandas.DataFrame
+            From the input of the network to its output, then what is no part of it: ``part``, its name; ``computes``,
+            in words; ``first_kernels`` and ``second_kernels``; ``first_s`` and ``second_s``, seconds of a call;
+            ``gap_s``, the second minus the first, with ``gap_low_s`` and ``gap_high_s``; ``share`` of the gap of whole
+            calls, with ``share_low`` and ``share_high``, NaN where that gap is not sure; ``guilty``, true if it
+            differs beyond what a program and its copy do; ``is_network``; and ``pieces``, their number.
+        """
+        import pandas as pd
+
+        parts = fold(self.pieces, depth)
+        summed = self.attribution.sum_parts([part.pieces for part in parts])
+        lows, highs = summed.gap_intervals
+        shares, share_lows, share_highs = summed.shares
+        columns = {
+            "part": [part.name for part in parts],
+            "computes": [self._describe(part) for part in parts],
+            "first_kernels": [self._list_kernels(part, 0) for part in parts],
+            "second_kernels": [self._list_kernels(part, 1) for part in parts],
+            "first_s": summed.seconds[0],
+            "second_s": summed.seconds[1],
+            "gap_s": summed.gaps,
+            "gap_low_s": lows,
+            "gap_high_s": highs,
+            "share": shares,
+            "share_low": share_lows,
+            "share_high": share_highs,
+            "guilty": summed.is_guilty if depth is not None else np.array(self.is_guilty),
+            "is_network": [part.is_network for part in parts],
+            "pieces": [len(part.pieces) for part in parts],
+        }
+        return pd.DataFrame(columns)
+
+    def to_table(self, most: int = 10, depth: int | None = None) -> pd.DataFrame:
+        """The parts with the largest gaps, for people: a row per part, with the kernels of each side."""
+        import pandas as pd
+
+        frame = self.to_frame(depth)
+        count = len(frame)
+        frame = frame.loc[frame["gap_s"].abs().sort_values(ascending=False, kind="stable").index[:most]]
+        first, second = self.names
+        rows = frame.to_dict("records")
+        table = frame[["part", "computes"]].copy()
+        table[f"{first} (ms)"], table[f"{second} (ms)"] = 1e3 * frame["first_s"], 1e3 * frame["second_s"]
+        gaps = [[1e3 * row[f"gap{end}_s"] for end in _ENDS] for row in rows]
+        shares = [[100 * row[f"share{end}"] for end in _ENDS] for row in rows]
+        estimates = {
+            "gap (ms)": [
+                Estimate(value, low, high, bool(row["guilty"]))
+                for (value, low, high), row in zip(gaps, rows, strict=True)
+            ],
+            "share (%)": [Estimate(value, low, high) for value, low, high in shares],
+        }
+        for name, values in estimates.items():
+            table[name] = pd.Series(values, index=table.index, dtype=object)
+        table = table if frame["share"].notna().all() else table.drop(columns="share (%)")
+        table[f"kernels of {first}"], table[f"kernels of {second}"] = frame["first_kernels"], frame["second_kernels"]
+        table.attrs = {
+            "title": f"{second} minus {first}: the largest of {count} parts",
+            "notes": [f"{100 * LEVEL:g} % intervals; ?: no more than a program and its copy may differ"],
+        }
+        return table
+
+    def list_notes(self) -> list[str]:
+        """List what weakens the explanation, and how far its parts agree with the timed samples."""
+        first, second = self.names
+        total, timed = self.attribution.total, self.timed_gap
+        latency = max(float(np.median(profile.plain)) for profile in self.profiles)
+        differs = f", {100 * abs(total / timed - 1):.2g} % of it apart" if abs(timed) > 0.01 * latency else ""
+        shares = " and ".join(
+            f"{100 * share:.3g} % of {name}" for share, name in zip(self.mapped, self.names, strict=True)
+        )
+        cost = " and ".join(
+            f"{100 * profile.cost:.2g} % in {name}" for profile, name in zip(self.profiles, self.names, strict=True)
+        )
+        return [
+            f"The parts sum to {1e3 * total:.3g} ms ({second} minus {first}); the gap of the timed samples is "
+            f"{1e3 * timed:.3g} ms{differs}. The profilers slowed calls by {cost}, which is taken out.",
+            f"Kernel time mapped to the network: {shares}.",
+            f"A part is called guilty where it differs beyond chance and beyond what two processes of one program do; "
+            f"unchanged code has any such part in at most {100 * ALPHA:g} % of comparisons.",
+            *dict.fromkeys(note for profile in self.profiles for note in profile.notes),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but the profiles, as plain JSON."""
+        columns: Mapping[str, Any] = {
+            "network": self.network,
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "first": self.names[0],
+            "second": self.names[1],
+            "sentence": str(self),
+            "speedup": [float(self.speedup), self.speedup.low, self.speedup.high],
+            "gap_s": self.attribution.total,
+            "timed_gap_s": self.timed_gap,
+            "mapped": list(self.mapped),
+            "pieces": self.to_frame().to_dict("records"),
+            "notes": self.list_notes(),
+        }
+        plain: dict[str, Any] = to_json_value(columns)
+        return plain
+
+    def __str__(self) -> str:
+        place = f"{self.network} (batch {self.batch_size}, {self.device})"
+        return sentences.explain_gap(self.names, place, self.speedup, self.pieces, self.profiles, self.attribution)
+
+    __repr__ = __str__
+
+    @property
+    def regression(self) -> str:
+        """The piece that surely takes longer in the second column, in words; empty where none does."""
+        return sentences.name_regression(self.pieces, self.attribution)
+
+    def _describe(self, part: PiecesPart) -> str:
+        families = dict.fromkeys(self.pieces[index].family for index in part.pieces)
+        listed = list(families)
+        return ", ".join(listed[:2]) + (", …" if len(listed) > 2 else "")
+
+    def _list_kernels(self, part: PiecesPart, side: int) -> str:
+        kernels = [self.pieces[index].kernels[side] for index in part.pieces]
+        return describe_kernels(list_kinds(self.profiles[side], kernels))

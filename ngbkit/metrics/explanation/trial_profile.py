@@ -1,0 +1,142 @@
+"""The profile of one trial: the kernels that ran, the nodes of the network that each computes, and their seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngbkit.device.timing.profiler_cost import subtract_cost
+from ngbkit.errors import MetricError
+
+Floats = NDArray[np.floating[Any]]
+Role = Literal["compute", "copy", "unmapped"]
+COPY, UNMAPPED = "copy", "unmapped"
+
+# Beyond so many robust standard deviations above the median, other work slowed a round.
+_OUTLYING, _SCALE = 4.0, 1.4826
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """A node of the source network: an operator of its ONNX file, or a module of torch that ran."""
+
+    name: str
+    operator: str
+    module: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledKernel:
+    """A kernel in the words of its runtime, with the indices of the nodes that it computes."""
+
+    name: str
+    kind: str
+    nodes: tuple[int, ...]
+    role: Role
+
+    @property
+    def is_mapped(self) -> bool:
+        """Return whether its origin in the network is known; a copy has none."""
+        return bool(self.nodes) and self.role not in (COPY, UNMAPPED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrialProfile:
+    """The profile of one trial.
+
+    Parameters
+    ----------
+    nodes, kernels
+        The network in topological order, and what ran.
+    seconds
+        Of each kernel in each round, the median of the profiled calls, without the profiler's own cost.
+    plain
+        Of a whole call without the profiler in each round, in seconds.
+    is_outlying
+        Whether other work slowed a round.
+    cost
+        The share by which the profiler slowed a call.
+    digest, form
+        Of the source network.
+    notes
+        What cannot be mapped, and why, in sentences.
+    """
+
+    nodes: tuple[SourceNode, ...]
+    kernels: tuple[ProfiledKernel, ...]
+    seconds: Floats
+    plain: Floats
+    is_outlying: NDArray[np.bool_]
+    cost: float
+    digest: str
+    form: str
+    notes: tuple[str, ...]
+
+    @property
+    def mapped_share(self) -> float:
+        """The share of kernel time whose origin in the network is known; copies count as known."""
+        times = self.seconds.mean(axis=1)
+        is_known = [kernel.role != UNMAPPED and (kernel.is_mapped or kernel.role == COPY) for kernel in self.kernels]
+        return float(times[np.array(is_known, dtype=bool)].sum() / times.sum()) if times.sum() > 0 else 0.0
+
+
+def parse_profile(text: str) -> TrialProfile:
+    """Parse the variable ``profile`` of a trial.
+
+    MetricError: it is damaged, or its rounds do not agree.
+    """
+    try:
+        return _build(json.loads(text))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise MetricError(
+            f"invalid profile: got {text[:60]!r}, which does not parse ({error}); expected the variable `profile` as "
+            "it was measured. Measure it again with --profile."
+        ) from error
+
+
+def _build(data: Mapping[str, Any]) -> TrialProfile:
+    kernels = tuple(
+        ProfiledKernel(name=each["name"], kind=each["kind"], nodes=tuple(each["nodes"]), role=each["role"])
+        for each in data["kernels"]
+    )
+    plain, profiled = (_reduce_rounds(data["calls"][name]) for name in ("plain", "profiled"))
+    measured = np.array([_reduce_rounds(each["seconds"]) for each in data["kernels"]], dtype=float)
+    measured = measured.reshape(len(kernels), -1)
+    rounds = min(len(plain), len(profiled), measured.shape[1] if len(kernels) else len(plain))
+    is_whole = np.isfinite(plain[:rounds]) & np.isfinite(profiled[:rounds])
+    plain, profiled = plain[:rounds][is_whole], profiled[:rounds][is_whole]
+    if len(plain) < 2:
+        raise ValueError(f"it has {len(plain)} rounds")
+    seconds = subtract_cost(np.nan_to_num(measured[:, :rounds][:, is_whole]), plain, profiled)
+    # A session that profiles may be slower as a whole: its kernels then take no longer than a call without it.
+    sums = seconds.sum(axis=0)
+    slowness = float(np.median(sums / plain)) if len(kernels) else 0.0
+    return TrialProfile(
+        nodes=tuple(SourceNode(name=name, operator=kind, module=module) for name, kind, module in data["nodes"]),
+        kernels=kernels,
+        seconds=seconds / max(slowness, 1.0),
+        plain=plain,
+        is_outlying=_find_outlying(plain) | _find_outlying(profiled),
+        cost=float(np.median(profiled / plain)) - 1,
+        digest=str(data["source"]["digest"]),
+        form=str(data["source"]["form"]),
+        notes=tuple(data["notes"]),
+    )
+
+
+def _reduce_rounds(rounds: Sequence[Sequence[float | None]]) -> Floats:
+    """Reduce the calls of each round to their median, NaN where the profiler tells nothing."""
+    values = [[call for call in calls if call is not None] for calls in rounds]
+    return np.array([np.median(calls) if calls else np.nan for calls in values], dtype=float)
+
+
+def _find_outlying(values: Floats) -> NDArray[np.bool_]:
+    """Find the rounds that are slower than the others by more than their spread."""
+    middle = np.median(values)
+    spread = _SCALE * np.median(np.abs(values - middle))
+    return np.asarray(values > middle + np.maximum(_OUTLYING * spread, 0.02 * middle))

@@ -1,0 +1,46 @@
+"""``ngbkit explain``: the gap between two columns of a file, operator by operator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from profiled import FUSED, SPLIT, make_explained
+
+import ngbkit
+from ngbkit import cli
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("explained") / "out.nc"
+    ngbkit.save(make_explained(batch_sizes=(1, 8)), path)
+    return str(path)
+
+
+def test_it_prints_the_sentence_and_the_blocks(file: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The sentence is first, then the table of blocks; the figure is a file."""
+    figure = tmp_path / "why.svg"
+    words = ["explain", file, FUSED, SPLIT, "-b", "8", "--depth", "1", "--figure", str(figure)]
+
+    assert 0 == cli.main(words)
+    text = capsys.readouterr().out
+    assert text.startswith("openvino is 1.2")
+    assert "blocks.3" in text
+    assert "blocks.3" in figure.read_text()
+
+
+def test_its_json_has_every_piece(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get all pieces with their gaps in seconds."""
+    assert 0 == cli.main(["explain", file, SPLIT, FUSED, "--batch-size", "1", "--json"])
+    result = json.loads(capsys.readouterr().out)
+
+    assert 13 == len(result["pieces"])
+    assert result["gap_s"] == pytest.approx(sum(piece["gap_s"] for piece in result["pieces"]))
+
+
+def test_an_ambiguous_trial_is_an_error(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error lists the batch sizes to choose from."""
+    assert 2 == cli.main(["explain", file, FUSED, SPLIT])
+    assert "Select it: batch_size=1; batch_size=8" in capsys.readouterr().err
