@@ -5,10 +5,12 @@ In the folder of a preparation:
     evaluation.json             the number of samples that judge, the places of their values; or why there are none
     evaluation-input-0.npy      their values for an input, a row each
     evaluation-output-0.npy     the outputs of the uncompiled network in its own precision, a row each
+    evaluation-target-0.npy     the targets, a row each, if the user labelled the samples
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,8 +26,9 @@ from ngbkit.device.reference_runs import run_batches
 from ngbkit.files import write_atomically
 from ngbkit.sweep.low_precision import Bound
 from ngbkit.workloads import feeds, samples
-from ngbkit.workloads.base import RANDOM, Network, Workload
+from ngbkit.workloads.base import Network, Workload
 from ngbkit.workloads.samples import Samples
+from ngbkit.workloads.targets import Targets
 
 _DESCRIPTION = "evaluation.json"
 # Of all outputs that are kept: those of a segmentation network are large.
@@ -50,6 +53,9 @@ class Evaluation:
     # The dimension of the samples, by the place of an input; and of an output of floating-point numbers.
     inputs: Mapping[int, int] = field(default_factory=dict)
     outputs: Mapping[int, int] = field(default_factory=dict)
+    # Whether the samples have targets, and the source of the function that compares outputs with them.
+    is_labelled: bool = False
+    function: str = ""
     # Why there are none, or ``""``.
     problem: str = ""
 
@@ -74,6 +80,11 @@ class Evaluation:
         values: np.ndarray = np.fromfile(path, mapped.dtype, len(rows) * size, offset=offset)
         return values.reshape(shape)
 
+    def read_targets(self) -> Targets:
+        """Read the targets of all samples."""
+        values = np.load(self._locate("target", 0), allow_pickle=False)
+        return Targets(values=values, function=self.function)
+
     def iterate_batches(self, task: Task, seed: int, examples: Mapping[str, np.ndarray]) -> Iterator[tuple[range, Any]]:
         """Yield the rows of each batch of a trial and an array per input; the last is filled up with the first rows."""
         size = task.batch_size
@@ -97,8 +108,8 @@ def exists(folder: Path) -> bool:
 def read(folder: Path) -> Evaluation:
     """Read the evaluation of a preparation."""
     data = json.loads((folder / _DESCRIPTION).read_text())
-    places = {kind: {int(place): axis for place, axis in data[kind].items()} for kind in ("inputs", "outputs")}
-    return Evaluation(folder=folder, count=data["count"], problem=data["problem"], **places)
+    places = {kind: {int(place): axis for place, axis in data.pop(kind).items()} for kind in ("inputs", "outputs")}
+    return Evaluation(folder=folder, **places, **data)
 
 
 def build(
@@ -112,12 +123,12 @@ def build(
     threads: int,
 ) -> Evaluation:
     """Run the uncompiled network on the samples that judge, and write their rows; WorkloadError if they are none."""
-    _, judging = samples.divide(workload, network.inputs, network.examples, seed)
+    judging = samples.select_judging(workload, network.inputs, network.examples, seed)
     size = network.batch_size or ROWS
     axes = _find_axes(reference, size)
-    problem = _find_problem(workload, reference, axes)
+    problem = _find_problem(reference, axes)
     if problem or judging is None:
-        return Evaluation(folder=folder, problem=problem)
+        return Evaluation(folder=folder, problem=problem or "its samples are drawn")
     parts: dict[int, list[np.ndarray]] = {place: [] for place in axes}
     for outputs in run_batches(network, judging.batches(size), size, onnx, threads):
         for place, axis in axes.items():
@@ -130,9 +141,22 @@ def build(
         for place, spec in enumerate(network.inputs)
         if spec.name in judging.arrays and spec.batch_axis is not None
     }
-    evaluation = Evaluation(folder=folder, count=count, inputs=inputs, outputs=axes)
-    for place, arrays in parts.items():
-        evaluation.write_rows("output", place, np.concatenate(arrays)[:count])
+    labelled = judging.targets
+    evaluation = Evaluation(
+        folder=folder,
+        count=count,
+        inputs=inputs,
+        outputs=axes,
+        is_labelled=labelled is not None,
+        function=labelled.function if labelled else "",
+    )
+    rows = {place: np.concatenate(arrays)[:count] for place, arrays in parts.items()}
+    if labelled is not None:
+        labelled = labelled.take(judging.places[:count])
+        labelled.compile()(list(rows.values()), labelled.values)  # raises an error before anything is measured
+        evaluation.write_rows("target", 0, labelled.values)
+    for place, array in rows.items():
+        evaluation.write_rows("output", place, array)
     for place in inputs:
         evaluation.write_rows("input", place, _take_rows(judging, place, count))
     return evaluation
@@ -144,10 +168,8 @@ def _take_rows(judging: Samples, place: int, count: int) -> np.ndarray:
     return np.ascontiguousarray(rows[list(judging.places[:count])])
 
 
-def _find_problem(workload: Workload, reference: Reference, axes: Mapping[int, int]) -> str:
+def _find_problem(reference: Reference, axes: Mapping[int, int]) -> str:
     """Find why the uncompiled network has no outputs that judge; empty if it has some."""
-    if workload.calibration == RANDOM:
-        return "its samples are drawn"
     if reference.problem or not reference.row_wise:
         return reference.problem or "the outputs of a sample depend on the others of its batch"
     return "" if axes else "it returns no floating-point numbers for each sample"
@@ -171,12 +193,15 @@ def measure(
 
     `agreement` is the share of samples with the same first answer, the largest of the numbers that the first output has
     for a sample. `relative_error` and `sqnr`, the signal to quantisation noise in decibels, are means over samples, of
-    the worst output each, with their standard deviations.
+    the worst output each, with their standard deviations. With labels, `accuracy` is the share of samples that are
+    answered right, and `correct` has a bit for each of them, as base64, by which two trials are compared in pairs.
     """
     if evaluation.problem or program.feed is None:
         return {"cost_problem": evaluation.problem or "its runtime takes the inputs of a program once"}
     timed = [array.copy() for array in task.arrays]
-    errors, agreements = [], []
+    errors, agreements, corrects = [], [], []
+    targets = evaluation.read_targets() if evaluation.is_labelled else None
+    judge_targets = targets.compile() if targets else None
     for rows, arrays in evaluation.iterate_batches(task, seed, examples):
         program.feed(arrays)
         outputs = program.fetch(program.run())
@@ -188,8 +213,17 @@ def measure(
         first, expected = next(iter(pairs.values()))
         if expected.ndim == 2 and expected.shape[1] > 1:
             agreements.append(first.argmax(1) == expected.argmax(1))
+        if targets and judge_targets:
+            corrects.append(judge_targets([got for got, _ in pairs.values()], targets.values[rows.start : rows.stop]))
     program.feed(timed)
-    return _summarize(np.concatenate(errors), np.concatenate(agreements) if agreements else None)
+    summary = _summarize(np.concatenate(errors), np.concatenate(agreements) if agreements else None)
+    return summary | (_describe_correct(np.concatenate(corrects)) if corrects else {})
+
+
+def _describe_correct(correct: np.ndarray) -> dict[str, Any]:
+    """Describe which samples are answered right."""
+    bits = base64.b64encode(np.packbits(correct).tobytes()).decode()
+    return {"accuracy": float(correct.mean()), "correct": bits}
 
 
 def _summarize(error: np.ndarray, agreement: np.ndarray | None) -> dict[str, Any]:
@@ -237,8 +271,11 @@ def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Seq
     excess = find_excess(cost, bounds) if "relative_error" in cost else ""
     if excess:
         return _reject(excess) if check is None else Verdict(check=replace(check, problem=excess))
-    if not bounds and check is not None and check.rmse > _WRONG:
-        return Verdict(check=replace(check, problem=f"{check.problem}; no rounding to {precision} explains that"))
+    # Ranges that were fitted to samples do not suit the noise of the check.
+    error = cost.get("relative_error", np.inf if check is None else check.rmse)
+    if not bounds and check is not None and error > _WRONG:
+        problem = f"relative error {error:.2g} for the samples" if "relative_error" in cost else check.problem
+        return Verdict(check=replace(check, problem=f"{problem}; no rounding to {precision} explains that"))
     unchecked = _explain_unjudged(cost, precision, bounds)
     return Verdict(check=check and replace(check, problem=""), unchecked=unchecked)
 
@@ -261,15 +298,18 @@ def find_excess(cost: Mapping[str, float | str], bounds: Sequence[str]) -> str:
     for bound in map(Bound.parse, bounds):
         value = cost.get(bound.cost)
         if not isinstance(value, float):
-            return f"{bound.cost} is unknown, since the first output is no list of numbers; accepted: {bound}"
+            reason = "samples have no labels" if bound.cost == "accuracy" else "the first output is no list of numbers"
+            return f"{bound.cost} is unknown, since {reason}; accepted: {bound}"
         if not bound.admits(value):
-            return f"{bound.cost} {value:.4g} over {count} samples, against the uncompiled network; accepted: {bound}"
+            against = "labels" if bound.cost == "accuracy" else "the uncompiled network"
+            return f"{bound.cost} {value:.4g} over {count} samples, against {against}; accepted: {bound}"
     return ""
 
 
 def describe(cost: Mapping[str, float | str]) -> str:
     """Describe a cost in a phrase; empty without any."""
     texts = [
+        f"accuracy {cost['accuracy']:.4g}" if "accuracy" in cost else "",
         f"agreement {cost['agreement']:.4g}" if "agreement" in cost else "",
         f"relative error {cost['relative_error']:.2g}" if "relative_error" in cost else "",
     ]

@@ -100,7 +100,7 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     if not _is_described(folder):
         labels = {"network": workload.name, "factors": dict(message["factors"])}
         expected = build_reference()
-        if workload.calibration:
+        if workload.calibration or workload.evaluation:
             judged = partial(_bind_batch, network, folder)
             threads = message["threads"]
             evaluation.build(workload, network, folder, expected, seed, onnx=judged, threads=threads).write()

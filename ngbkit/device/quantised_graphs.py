@@ -68,7 +68,7 @@ def quantise(message: Mapping[str, Any]) -> dict[str, Any]:
     if quantiser.calibrates:
         workload = preparation.read_workload(message)
         examples = preparation.read_arrays(message["examples"])
-        calibrating, _ = samples.divide(workload, inputs, examples, message["seed"])
+        calibrating = samples.calibrate(workload, inputs, examples, message["seed"])
         names = [spec.name for spec in inputs]
         batches = [dict(zip(names, arrays, strict=True)) for arrays in calibrating.batches(message["batch_size"])]
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The cost of a precision in answers: agreement, relative error, and signal to quantisation noise."""
+"""The cost of a precision in answers: agreement, relative error, signal to quantisation noise, and accuracy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ _NOTES = (
     "were drawn from all that the network will see."
 )
 
+_SAMPLES = "calibrate=FILE, an .npz of arrays by input name"
+_LABELLED = "evaluate=FILE, an .npz of arrays by input name and of labels"
+
 
 def bound_share(share: xr.DataArray, count: xr.DataArray, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
     """Compute Wilson's interval of shares of so many samples: Wilson (1927), J. Am. Stat. Assoc. 22, 209-212."""
@@ -28,30 +31,23 @@ def bound_share(share: xr.DataArray, count: xr.DataArray, ci: float) -> tuple[xr
     return (middle - half).clip(0, 1), (middle + half).clip(0, 1)
 
 
+def read_cost(metric: str, data: xr.Dataset, *, needs: str) -> xr.DataArray:
+    """Read the variable of a cost; a `MetricError` that says how to measure it where there is none."""
+    if needs not in data or _COUNT not in data:
+        needed, remedy = ("labelled samples", _LABELLED) if needs == "accuracy" else ("samples", _SAMPLES)
+        raise MetricError(
+            f"{metric}() needs {needed} that judge a precision, which this dataset lacks. Measure with {remedy}."
+        )
+    return data[needs]
+
+
 def _read(name: str, data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     del sampler
-    if name not in data or _COUNT not in data:
-        raise MetricError(
-            f"{name}() needs samples that judge a precision, which this dataset lacks. Measure with calibrate=FILE, an "
-            ".npz of arrays by input name."
-        )
-    return data[name]
+    return read_cost(name, data, needs=name)
 
 
-def _compute_agreement(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    return _read("agreement", data, sampler)
-
-
-def _compute_relative_error(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    return _read("relative_error", data, sampler)
-
-
-def _compute_sqnr(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    return _read("sqnr", data, sampler)
-
-
-def _bound_agreement(data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
-    return bound_share(data["agreement"], data[_COUNT], ci)
+def _bound_share(name: str, data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
+    return bound_share(data[name], data[_COUNT], ci)
 
 
 def _bound_mean(name: str, data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
@@ -66,9 +62,9 @@ AGREEMENT = Metric(
     meaning="the share of samples for which the largest number of the first output has the same place",
     formula=r"\frac{1}{n} \sum_i [\arg\max y_c(x_i) = \arg\max y(x_i)]",
     notes=f"{_NOTES} It is Wilson's.",
-    compute=_compute_agreement,
+    compute=partial(_read, "agreement"),
     variables=("agreement", _COUNT),
-    interval=_bound_agreement,
+    interval=partial(_bound_share, "agreement"),
     neutral=np.nan,
     chart=Chart(zero=False),
     place=20,
@@ -79,7 +75,7 @@ RELATIVE_ERROR = Metric(
     meaning="the root of the squared errors of a sample over that of its squared outputs, mean over samples",
     formula=r"\frac{1}{n} \sum_i \frac{\|y_c(x_i) - y(x_i)\|}{\|y(x_i)\|}",
     notes=f"{_NOTES} Of several outputs the worst counts.",
-    compute=_compute_relative_error,
+    compute=partial(_read, "relative_error"),
     variables=("relative_error", "relative_error_sd", _COUNT),
     interval=partial(_bound_mean, "relative_error"),
     neutral=np.nan,
@@ -94,10 +90,25 @@ SQNR = Metric(
     meaning="the relative error of each sample in decibels, mean over samples: 20 dB are 10 %, 40 dB are 1 %",
     formula=r"-\frac{20}{n} \sum_i \log_{10} \frac{\|y_c(x_i) - y(x_i)\|}{\|y(x_i)\|}",
     notes=f"{_NOTES} Of several outputs the worst counts.",
-    compute=_compute_sqnr,
+    compute=partial(_read, "sqnr"),
     variables=("sqnr", "sqnr_sd", _COUNT),
     interval=partial(_bound_mean, "sqnr"),
     neutral=np.nan,
     chart=Chart(zero=False),
     place=22,
+)
+ACCURACY = Metric(
+    name="accuracy",
+    long_name="accuracy by the user's labels",
+    meaning="the share of samples that are answered right",
+    formula=r"\frac{1}{n} \sum_i [\arg\max y_c(x_i) = l_i]",
+    notes="It needs labels: `evaluate=` of a sweep. The interval is Wilson's, over samples, as if they were drawn from "
+    "all that the network will see. Two columns have the same samples, so that their difference is known better than "
+    "either: `accuracy_change`.",
+    compute=partial(_read, "accuracy"),
+    variables=("accuracy", _COUNT),
+    interval=partial(_bound_share, "accuracy"),
+    neutral=np.nan,
+    chart=Chart(zero=False),
+    place=18,
 )

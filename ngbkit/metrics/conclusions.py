@@ -18,6 +18,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.losses import describe_losses
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
@@ -78,7 +79,8 @@ class Conclusions:
     Parameters
     ----------
     verdict
-        At most three sentences: the fastest with its lead, what is not conclusive, and the next step.
+        At most four sentences: the fastest with its lead, what is not conclusive, which columns lose accuracy, and the
+        next step.
     details
         The sentences behind them: the groups that they only count, and what intervals allow for.
     """
@@ -114,6 +116,7 @@ def conclude(data: Data) -> Conclusions:
     verdict = [
         writer.describe_winners(contests),
         writer.describe_doubts(contests, unchecked, contended),
+        describe_losses(data),
         writer.advise(contests, unchecked, contended),
     ]
     details = [

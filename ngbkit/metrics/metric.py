@@ -153,9 +153,9 @@ class Metric:
         )
 
     def is_in(self, data: Data) -> bool:
-        """Return whether a dataset has any of the variables that it is of, if it is not of latencies."""
+        """Return whether a dataset has the variables that it is of, if it is not of latencies."""
         is_of_latencies = self.interval is None
-        return is_of_latencies or any(name in node for node in nodes(data).values() for name in self.variables)
+        return is_of_latencies or any(all(name in node for name in self.variables) for node in nodes(data).values())
 
     def prepare(
         self, dataset: xr.Dataset, *, unlike: Unlike = "error", normalised: bool = True, baseline: str = BASELINE

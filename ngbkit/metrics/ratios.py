@@ -144,6 +144,14 @@ def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: st
     return _compute_paired(data, reference, deviation * (columns != baseline), sampler)
 
 
+def compare_columns(
+    data: xr.Dataset, reference: xr.DataArray, reference_sd: xr.DataArray, sampler: Sampler | None
+) -> xr.DataArray:
+    """T_c over that of a reference of each column: the medians of its rounds, and the deviation of its processes."""
+    deviation: xr.DataArray = xr.apply_ufunc(np.hypot, data["process_sd"], reference_sd)
+    return _compute_paired(data, reference, deviation.fillna(0.0), sampler)
+
+
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
     """T_c(b) / T_c(1), normalised by anchors where there are any."""
     rates = data["throughput"]

@@ -137,7 +137,8 @@ class Notebook:
         networks = modules.to_workloads(words, names, args)
         needs_files = self.cell is not None or any(isinstance(network, str) for network in networks)
         args.inputs = modules.store_inputs(args.inputs, names) if needs_files else None
-        args.calibrate = modules.store_inputs(getattr(args, "calibrate", None), names)
+        for option in ("calibrate", "evaluate"):
+            setattr(args, option, modules.store_inputs(getattr(args, option, None), names))
         return networks if self.cell is None else [*networks, *_parse_cell(self.cell, args)]
 
     def read(self, source: str | None) -> Data:

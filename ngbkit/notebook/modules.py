@@ -38,14 +38,16 @@ def to_workloads(words: Sequence[str], namespace: Mapping[str, Any], args: argpa
 
 
 def store_inputs(texts: Sequence[str] | None, namespace: Mapping[str, Any]) -> list[str] | None:
-    """Store the variables that texts of ``--inputs`` or ``--calibrate`` name, and return the texts with files."""
+    """Store the variables that texts of ``--inputs`` and the like name, and return the texts with files."""
     if texts is None:
         return None
-    from ngbkit.workloads import values
+    from ngbkit.workloads import targets, values
 
     sources = feeding.parse_inputs(texts)
     files = {
-        network: str(values.store(values.load(namespace[source]))) if _has_values(source, namespace) else source
+        network: str(values.store(values.load(targets.to_source(namespace[source]))))
+        if _has_values(source, namespace)
+        else source
         for network, source in sources.items()
     }
     return feeding.format_inputs(files)

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 GpuTimer = Literal["host", "events"]
 MAX_SECONDS = 60.0
 # Described where they were chosen, as the choices of a workload are.
-_CHOICES = ("precisions", "calibrate", "accept")
+_CHOICES = ("precisions", "calibrate", "evaluate", "accept")
+# The paths of what a workload has by content.
+_PATHS = ("calibrate", "evaluate")
 
 
 @frozen(field_transformer=check_fields)
@@ -131,6 +133,11 @@ class Grid:
         default=None,
         converter=low_precision.to_calibration,
         metadata=low_precision.CALIBRATE,
+    )
+    evaluate: Mapping[str, str] | None = field(
+        default=None,
+        converter=low_precision.to_evaluation,
+        metadata=low_precision.EVALUATE,
     )
     accept: tuple[str, ...] = field(
         default=None,
@@ -278,7 +285,7 @@ class Grid:
                 "cannot race. Leave one of them out."
             )
         fed = feeding.feed(self.workloads, self.inputs, self.batch_axis)
-        fed = low_precision.calibrate(fed, self.calibrate)
+        fed = low_precision.calibrate(fed, self.calibrate, self.evaluate)
         object.__setattr__(self, "workloads", vary(fed, self.factors))  # a frozen record fills itself
         object.__setattr__(self, "compilers", low_precision.expand(self.compilers, self.precisions))
         low_precision.check(self.workloads, self.compilers, self.accept)
@@ -313,8 +320,8 @@ class Grid:
 
     @property
     def id(self) -> str:
-        """A content hash of the whole request."""
-        return hash_json(self.to_json())
+        """A content hash of the whole request, whatever the paths of its samples."""
+        return hash_json({name: value for name, value in self.to_json().items() if name not in _PATHS})
 
     def to_json(self) -> dict[str, Any]:
         """The sweep as plain JSON values."""

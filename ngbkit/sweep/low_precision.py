@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,11 @@ from ngbkit.workloads.precision import PRECISION
 if TYPE_CHECKING:
     from ngbkit.compilers.base import Compiler
 
-COSTS = ("agreement", "relative_error", "sqnr")
+COSTS = ("agreement", "relative_error", "sqnr", "accuracy")
 """The costs of a lower precision in answers: facts of a trial, and variables of the dataset."""
 
 _BOUND = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([0-9.eE+-]+)\s*(%?)\s*")
-_EXAMPLE = "agreement>=0.99, relative_error<=0.05 or sqnr>=20"
+_EXAMPLE = "agreement>=0.99, relative_error<=0.05, sqnr>=20 or accuracy>=0.95"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,13 @@ def to_calibration(value: Any) -> dict[str, str] | None:
     return feeding.to_inputs(value)
 
 
+def to_evaluation(value: Any) -> dict[str, str] | None:
+    """The files of labelled samples by network; arrays, with their function of outputs and targets, become a file."""
+    from ngbkit.workloads import targets  # imports NumPy, which the magics load when they are used
+
+    return None if value is None else feeding.to_inputs(targets.to_source(value))
+
+
 def to_bounds(value: str | Iterable[str] | None) -> tuple[str, ...]:
     """Bounds as texts, checked."""
     texts = [value] if isinstance(value, str) else list(value or ())
@@ -128,18 +135,31 @@ def _set_precision(choice: Choice, name: str) -> str:
     return replace(choice, options={**choice.options, **({} if is_default else {PRECISION: name})}).label
 
 
-def calibrate(workloads: Sequence[Workload], files: Mapping[str, str] | None) -> tuple[Workload, ...]:
-    """The workloads with their samples; those that a journal describes have them."""
-    calibrated = list(workloads)
-    for name, file in (files or {}).items():
+def calibrate(
+    workloads: Sequence[Workload], files: Mapping[str, str] | None, labelled: Mapping[str, str] | None = None
+) -> tuple[Workload, ...]:
+    """The workloads with their samples and their `labelled` ones; those that a journal describes have them."""
+    chosen = _attach(workloads, files or {}, "--calibrate", lambda workload: bool(workload.calibration), _calibrate)
+    return tuple(_attach(chosen, labelled or {}, "--evaluate", lambda workload: bool(workload.evaluation), _evaluate))
+
+
+def _attach(
+    workloads: Sequence[Workload],
+    files: Mapping[str, str],
+    flag: str,
+    has_samples: Callable[[Workload], bool],
+    attach: Callable[[Workload, str], Workload],
+) -> list[Workload]:
+    attached = list(workloads)
+    for name, file in files.items():
         names = [workload.name for workload in workloads]
         if name != feeding.ALL and name not in names:
-            raise UnknownNameError("network of --calibrate", name, names)
-        calibrated = [
-            workload if workload.calibration or name not in (feeding.ALL, workload.name) else _calibrate(workload, file)
-            for workload in calibrated
+            raise UnknownNameError(f"network of {flag}", name, names)
+        attached = [
+            workload if has_samples(workload) or name not in (feeding.ALL, workload.name) else attach(workload, file)
+            for workload in attached
         ]
-    return tuple(calibrated)
+    return attached
 
 
 def _calibrate(workload: Workload, file: str) -> Workload:
@@ -148,6 +168,12 @@ def _calibrate(workload: Workload, file: str) -> Workload:
     from ngbkit.workloads import samples, values  # imports NumPy, which the magics load when they are used
 
     return samples.attach(workload, values.store(values.load(file)))
+
+
+def _evaluate(workload: Workload, file: str) -> Workload:
+    from ngbkit.workloads import samples, values
+
+    return samples.attach_labelled(workload, values.store(values.load(file)))
 
 
 def check(workloads: Sequence[Workload], compilers: Sequence[str], bounds: Sequence[str]) -> None:
@@ -163,11 +189,19 @@ def check(workloads: Sequence[Workload], compilers: Sequence[str], bounds: Seque
                 "Add --calibrate FILE, an .npz of arrays by input name; or --calibrate random, which claims nothing of "
                 "accuracy."
             )
-    blind = [workload.name for workload in workloads if workload.calibration in ("", RANDOM)]
+    unlabelled = [workload.name for workload in workloads if not workload.evaluation]
+    blind = [
+        workload.name for workload in workloads if workload.calibration in ("", RANDOM) and workload.name in unlabelled
+    ]
     if bounds and blind:
         raise UsageError(
             f"invalid sweep: got accept={', '.join(bounds)} without samples of {', '.join(blind)}; expected samples by "
             "which it is judged. Add --calibrate FILE, an .npz of arrays by input name."
+        )
+    if unlabelled and any(Bound.parse(bound).cost == "accuracy" for bound in bounds):
+        raise UsageError(
+            f"invalid sweep: got accept={', '.join(bounds)} without labels of {', '.join(unlabelled)}; expected labels "
+            "by which answers are right. Add --evaluate FILE, an .npz of arrays by input name and of labels."
         )
 
 
@@ -184,8 +218,8 @@ PRECISIONS = option(
 
 CALIBRATE = option(
     "Samples by which int8 is calibrated and lower precisions are judged: an ``.npz`` file of arrays by input name, as "
-    "for `inputs`, or a dict of files by network. Every second sample calibrates, and the others judge. "
-    '``"random"`` draws them, and then no accuracy is claimed. Default: none.',
+    "for `inputs`, or a dict of files by network. Every second sample calibrates, and the others judge, unless those "
+    'of `evaluate` do. ``"random"`` draws them, and then no accuracy is claimed. Default: none.',
     "--calibrate",
     action="append",
     metavar="FILE",
@@ -196,15 +230,32 @@ CALIBRATE = option(
     "or in a notebook a variable of arrays; NETWORK=FILE for one network of several; random claims no accuracy",
 )
 
+EVALUATE = option(
+    "Labelled samples, by which all precisions are judged: an ``.npz`` file of arrays by input name and of ``labels``, "
+    "the place of the right answer of each sample; or a dict of files by network. In Python also a dict of such "
+    "arrays, with a function ``correct(outputs, targets)`` where labels are no classes: it returns a truth value for "
+    "each sample, and runs on the device. All of these samples judge, at each batch size, and those of `calibrate` "
+    "only calibrate. Default: none.",
+    "--evaluate",
+    action="append",
+    metavar="FILE",
+    parse=feeding.parse_inputs,
+    format=feeding.format_inputs,
+    completes="variable",
+    help="labelled samples that give the accuracy of every column: an .npz file of arrays by input name and of labels, "
+    "or in a notebook a variable of these; NETWORK=FILE for one network of several",
+)
+
 ACCEPT = option(
     "The cost of a lower precision that is accepted, against the outputs of the network itself on half of the samples "
-    'of `calibrate`: ``"agreement>=0.99"``, ``"relative_error<=0.05"``, ``"sqnr>=20"`` (dB). A column that costs more '
-    "fails, so that it is never the fastest. Default: f16 and bf16 within their rounding; int8 is not judged.",
+    'of `calibrate`: ``"agreement>=0.99"``, ``"relative_error<=0.05"``, ``"sqnr>=20"`` (dB); or by the labels of '
+    '`evaluate`: ``"accuracy>=0.95"``. A column that costs more fails, so that it is never the fastest. Default: f16 '
+    "and bf16 within their rounding; int8 is not judged.",
     "--accept",
     action="append",
     metavar="BOUND",
     parse=list,
     format=list,
     help="fail columns of lower precision that cost more, on half of the samples of --calibrate: agreement>=0.99, "
-    "relative_error<=0.05, sqnr>=20",
+    "relative_error<=0.05, sqnr>=20; or on those of --evaluate: accuracy>=0.95",
 )

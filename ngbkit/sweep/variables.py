@@ -119,6 +119,7 @@ COSTS = (
         fills="sqnr_sd",
         symbol="dB",
     ),
+    _declare_fact("accuracy", "share of samples that are answered right", "by the user's labels; NaN without"),
     _declare_fact("evaluated_samples", "samples that judge a precision", "NaN without samples"),
 )
 """The cost of a precision in answers, where the user gave samples that judge it; a dataset without any lacks them."""

@@ -138,6 +138,8 @@ class Workload:
     calibration
         The content hash of the artifact with samples to calibrate and to judge lower precisions; ``"random"`` if they
         are drawn, and empty without any.
+    evaluation
+        The content hash of the artifact with labelled samples, which then judge in place of those of `calibration`.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Workload:
     values: str = ""
     batch_axis: Mapping[str, int | None] = field(default_factory=dict)
     calibration: str = ""
+    evaluation: str = ""
 
     @property
     def id(self) -> str:
@@ -170,6 +173,7 @@ class Workload:
             "values": self.values,
             "batch_axis": dict(self.batch_axis),
             "calibration": self.calibration,
+            "evaluation": self.evaluation,
         }
         return {name: choice for name, choice in choices.items() if choice}
 
@@ -224,6 +228,7 @@ class Workload:
             values=data.get("values", ""),
             batch_axis=data.get("batch_axis", {}),
             calibration=data.get("calibration", ""),
+            evaluation=data.get("evaluation", ""),
         )
 
 

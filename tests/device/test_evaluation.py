@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ FAR = Verdict(check=EquivalenceCheck(rmse=0.2, max_abs_error=0.2, problem="relat
 COST = {"evaluated_samples": 50, "agreement": 0.98, "relative_error": 0.05, "sqnr": 26.0}
 
 
-def measure(folder: Path, change: Any, batch_size: int = 2) -> tuple[dict[str, Any], np.ndarray]:
+def measure(
+    folder: Path, change: Any, batch_size: int = 2, labels: np.ndarray | None = None
+) -> tuple[dict[str, Any], np.ndarray]:
     """Measure the cost of a program that changes its inputs; return it with the inputs that the program has then."""
     bound = np.ones((batch_size, 3), np.float32)
 
@@ -43,7 +46,10 @@ def measure(folder: Path, change: Any, batch_size: int = 2) -> tuple[dict[str, A
         cache=folder,
         tuning=Tuning(folder=folder),
     )
-    expected = Evaluation(folder=folder, count=len(VALUES), inputs={0: 0}, outputs={0: 0})
+    is_labelled = labels is not None
+    expected = Evaluation(folder=folder, count=len(VALUES), inputs={0: 0}, outputs={0: 0}, is_labelled=is_labelled)
+    if labels is not None:
+        expected.write_rows("target", 0, labels)
     expected.write_rows("input", 0, VALUES)
     expected.write_rows("output", 0, VALUES)
     expected.write()
@@ -106,6 +112,30 @@ def test_zeros_are_no_cost_of_a_precision() -> None:
 
     assert verdict.check is not None
     assert "output 0: relative RMSE 1; no rounding to int8 explains that" == verdict.check.problem
+
+
+def test_ranges_of_samples_need_not_suit_noise() -> None:
+    """The samples decide whether int8 is another answer, where there are some, and not the noise of the check."""
+    check = EquivalenceCheck(rmse=1.4, max_abs_error=9.0, problem="output 0: relative RMSE 1.4")
+    near, far = (
+        evaluation.judge(Verdict(check=check), {**COST, "relative_error": error}, "int8", []) for error in (0.05, 0.7)
+    )
+
+    assert near.check is not None
+    assert far.check is not None
+    assert ("", True) == (near.check.problem, near.unchecked.startswith("int8 is not judged without --accept"))
+    assert "relative error 0.7 for the samples; no rounding to int8 explains that" == far.check.problem
+
+
+def test_labels_tell_which_samples_are_right(tmp_path: Path) -> None:
+    """The accuracy is by labels, and the bits of single samples are in their order."""
+    labels = VALUES.argmax(1)
+    labels[2] = (labels[2] + 1) % 3
+    cost, _ = measure(tmp_path, lambda array: array, labels=labels)
+
+    assert 6 / 7 == cost["accuracy"]
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(cost["correct"]), np.uint8), count=7)
+    assert [1, 1, 0, 1, 1, 1, 1] == bits.tolist()
 
 
 def test_other_shapes_fail_whatever_is_accepted() -> None:

@@ -13,6 +13,8 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.low_precision import Bound, list_absent
 from ngbkit.workloads.base import RANDOM, Workload
 
+SAMPLES = np.random.default_rng(0).random((8, 16), np.float32)
+
 
 def test_each_compiler_has_a_column_for_each_of_its_precisions(mlp: Workload) -> None:
     """`precisions` expands compilers, and a label with a precision of its own stays."""
@@ -27,6 +29,20 @@ def test_each_compiler_has_a_column_for_each_of_its_precisions(mlp: Workload) ->
         'openvino{"precision":"f16"}',
     ) == sweep.compilers
     assert sweep == Grid.from_json(sweep.to_json()) or sweep.id == Grid.from_json(sweep.to_json()).id
+
+
+def test_a_sweep_is_known_by_the_content_of_its_samples(mlp: Workload, tmp_path: Path) -> None:
+    """Paths of samples, labelled or not, are no part of its id, and their values and labels are."""
+    labelled = {"x": SAMPLES, "labels": np.arange(8)}
+    np.savez(tmp_path / "labelled.npz", **labelled)
+    first, second = (
+        Sweep(mlp, calibrate={"x": SAMPLES}, evaluate=each) for each in (labelled, tmp_path / "labelled.npz")
+    )
+    other = Sweep(mlp, calibrate={"x": SAMPLES}, evaluate={**labelled, "labels": np.zeros(8, int)})
+
+    assert first.id == second.id == Grid.from_json(first.to_json()).id
+    assert first.id != other.id
+    assert {"calibration", "evaluation"} <= first.to_json()["workloads"][0].keys()
 
 
 def test_a_precision_that_a_compiler_lacks_is_told() -> None:
@@ -50,6 +66,9 @@ def test_a_sweep_without_lower_precisions_keeps_its_id(mlp: Workload) -> None:
         ({"precisions": ["int8"], "compilers": ["onnxruntime"]}, "without samples of mlp; expected samples that"),
         ({"accept": "agreement>=0.99"}, "without samples of mlp; expected samples by which"),
         ({"accept": "agreement>=0.99", "calibrate": RANDOM}, "without samples of mlp; expected samples by which"),
+        ({"accept": "accuracy>=0.9", "calibrate": {"x": SAMPLES}}, "without labels of mlp; expected labels by which"),
+        ({"evaluate": {"x": SAMPLES}}, "got x; expected an array labels or targets beside those of inputs"),
+        ({"evaluate": {"x": SAMPLES, "labels": np.zeros(7)}}, "got 8 of x, 7 of labels; expected as many"),
         ({"accept": "agrement>=0.99"}, "unknown cost 'agrement'. Did you mean agreement?"),
         ({"accept": "agreement=0.99"}, "expected a cost and its bound, such as agreement>=0.99"),
         ({"calibrate": {"other": RANDOM}}, "unknown network of --calibrate 'other'"),
