@@ -15,7 +15,7 @@ def choose(call: Call) -> Answer:
 
     args = call.args
     data = call.read(args.source)
-    keywords = {name: getattr(args, name) for name in ("probability", "per", "contended")}
+    keywords = {name: getattr(args, name) for name in ("probability", "per", "contended", "accept")}
     choices = deadlines.choose(data, args.deadline, args.quantile, **keywords)
     if args.figure:
         from ngbkit import figures
@@ -41,6 +41,12 @@ COMMAND = Command(
         ),
         argument("--per network|all", "one choice for each network, or one of all"),
         argument("--contended", "count samples that other work slowed, too"),
+        argument(
+            "--accept BOUND",
+            "exclude columns of lower precision that cost more: agreement>=0.99, accuracy>=0.95",
+            action="append",
+            default=[],
+        ),
         argument("--figure FILE", "write latency against throughput as a figure: .html, .svg, .png, .pdf or .tex"),
     ),
     run=choose,

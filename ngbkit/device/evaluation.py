@@ -24,7 +24,7 @@ from ngbkit.device.equivalence import TOLERANCES, EquivalenceCheck
 from ngbkit.device.reference import ROWS, Reference, Verdict
 from ngbkit.device.reference_runs import run_batches
 from ngbkit.files import write_atomically
-from ngbkit.sweep.low_precision import Bound
+from ngbkit.sweep.low_precision import UNJUDGED, Bound
 from ngbkit.workloads import feeds, samples
 from ngbkit.workloads.base import Network, Workload
 from ngbkit.workloads.samples import Samples
@@ -108,8 +108,8 @@ def exists(folder: Path) -> bool:
 def read(folder: Path) -> Evaluation:
     """Read the evaluation of a preparation."""
     data = json.loads((folder / _DESCRIPTION).read_text())
-    places = {kind: {int(place): axis for place, axis in data.pop(kind).items()} for kind in ("inputs", "outputs")}
-    return Evaluation(folder=folder, **places, **data)
+    inputs, outputs = ({int(place): axis for place, axis in data.pop(kind).items()} for kind in ("inputs", "outputs"))
+    return Evaluation(folder=folder, inputs=inputs, outputs=outputs, **data)
 
 
 def build(
@@ -285,7 +285,7 @@ def _explain_unjudged(cost: Mapping[str, Any], precision: str, bounds: Sequence[
     if "relative_error" not in cost:
         reason = cost.get("cost_problem", "there are no samples to judge it by: --calibrate FILE")
         return f"{precision} is not judged: {reason}"
-    return "" if bounds else f"{precision} is not judged without --accept 'agreement>=0.99': {describe(cost)}"
+    return "" if bounds else f"{precision} {UNJUDGED} 'agreement>=0.99': {describe(cost)}"
 
 
 def _reject(problem: str) -> Verdict:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ngbkit.figures.charts.roofline import roofline
     from ngbkit.figures.charts.status import status
     from ngbkit.figures.charts.traces import traces
+    from ngbkit.figures.charts.tradeoff import tradeoff
     from ngbkit.figures.files import save
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "save",
     "status",
     "traces",
+    "tradeoff",
 ]
 # The others have a file of their name.
 _MODULES = {"save": "files", "cpu": "charts.metric", "depth": "charts.metric"}

@@ -40,17 +40,19 @@ def build_title(
     baseline: str = BASELINE,
     ci: float | None = None,
     absolute: bool = False,
+    evaluated: bool = False,
 ) -> alt.TitleParams:
     """The title of a figure; its subtitle has the provenance and the remarks, one per line.
 
     `frame` holds the rows of the figure; `against` names the dims along which columns are compared
     (``"compiler"``, ``"batch_size"``), for a remark on each column that is not. `ci` is the probability that the drawn
-    intervals cover. Numbers that are `absolute`, not ratios, get a remark on what they differ by between groups.
+    intervals cover. Numbers that are `absolute`, not ratios, get a remark on what they differ by between groups. Costs
+    in answers are `evaluated` over other samples than those that are timed.
     """
     import altair as alt
 
     lines = [
-        describe_provenance(data, frame),
+        describe_provenance(data, frame, evaluated=evaluated),
         *([f"bars: {100 * ci:g} % intervals"] if ci is not None and frame["low"].notna().any() else []),
         *remarks,
         *(["synthetic: nothing was measured"] if data.attrs.get("synthetic") else []),
@@ -75,11 +77,14 @@ def unwrap(lines: str | Sequence[str]) -> list[str]:
     return (lines if isinstance(lines, str) else "\n".join(lines)).replace(" \n", " ").split("\n")
 
 
-def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
+def describe_provenance(data: Data, frame: pd.DataFrame | None = None, *, evaluated: bool = False) -> str:
     """Number of samples that estimates use, devices and run; only the devices of `frame`, if there is one."""
     parts = list(nodes(data).values())
-    measured = [select_samples(node)["latency"] for node in parts if "latency" in node]
-    counts = [latency.notnull().sum("repeat").values.ravel() for latency in measured]
+    if evaluated:
+        counts = [node["evaluated_samples"].values.ravel() for node in parts if "evaluated_samples" in node]
+    else:
+        measured = [select_samples(node)["latency"] for node in parts if "latency" in node]
+        counts = [latency.notnull().sum("repeat").values.ravel() for latency in measured]
     samples = np.concatenate(counts) if counts else np.array([], int)
     samples = samples[samples > 0]
     devices = dict.fromkeys(label for node in parts for label in list_labels(node, "device"))
@@ -89,7 +94,7 @@ def describe_provenance(data: Data, frame: pd.DataFrame | None = None) -> str:
     if len(samples):
         least, most = int(samples.min()), int(samples.max())
         count = f"{least} to {most}" if least != most else f"{most}"
-        items.insert(0, f"median of {count} samples per trial")
+        items.insert(0, f"{count} evaluated samples" if evaluated else f"median of {count} samples per trial")
     if data.attrs.get("source"):
         items.append(str(data.attrs["source"]))
     if data.attrs.get("run_id"):

@@ -40,6 +40,15 @@ def wrap_metric(metric: Callable[..., xr.DataArray | xr.Dataset], ci: float | No
     return compute
 
 
+def count_evaluated(values: Values) -> Values:
+    """Count the samples that judge a precision, in place of those that were timed."""
+
+    def compute(node: xr.Dataset) -> xr.Dataset:
+        return values(node).assign(samples=node["evaluated_samples"])
+
+    return compute
+
+
 def wrap_variable(name: str) -> Values:
     """Draw a variable of the dataset."""
 
@@ -217,7 +226,9 @@ def _flatten(node: xr.Dataset, values: xr.Dataset) -> pd.DataFrame:
     trials = values.assign({name: missing for name in ("low", "high") if name not in values})
     is_conclusive = trials.get("conclusive", xr.ones_like(missing, dtype=bool))
     trials = trials.assign(conclusive=is_conclusive & ~find_unchecked(node))
-    trials = trials.assign(status=node["status"], error=node["error"], samples=_count_samples(node))
+    counted = trials.get("samples", None)
+    samples = _count_samples(node) if counted is None else counted
+    trials = trials.assign(status=node["status"], error=node["error"], samples=samples)
     return to_frame(trials.reset_coords("parameters") if "parameters" in trials.coords else trials)
 
 

@@ -187,6 +187,17 @@ class Metric:
         return self.against == ("batch_size",)
 
     @property
+    def is_evaluated(self) -> bool:
+        """Return whether it is over samples that judge answers, and not over those that are timed."""
+        return "evaluated_samples" in self.variables
+
+    @property
+    def is_absolute(self) -> bool:
+        """Return whether its numbers are times, which differ between groups measured at different minutes."""
+        is_ratio = bool(self.relative_to) or (self.chart is not None and self.chart.reference is not None)
+        return not is_ratio and not self.is_evaluated
+
+    @property
     def is_tabulated(self) -> bool:
         """Return whether it can be computed without a choice of the user, and so in tables."""
         return all(parameter.default is not parameter.empty for parameter in self._parameters.values())

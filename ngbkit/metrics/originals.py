@@ -20,19 +20,22 @@ def find_originals(labels: Sequence[str]) -> dict[str, str]:
     """Find the column in f32 for each column of another precision: of its runtime, or else the baseline."""
     originals: dict[str, str] = {}
     for label in labels:
-        plain = _drop_precision(label)
+        plain, _ = split_precision(label)
         if plain != label:
             originals[label] = plain if plain in labels else BASELINE
     return {label: original for label, original in originals.items() if original in labels}
 
 
-def _drop_precision(label: str) -> str:
+def split_precision(label: str) -> tuple[str, str]:
+    """Split a label into that of its runtime, and the precision that it names; empty if it names none."""
     try:
         choice = Choice.parse(label)
     except NgbkitError:  # a compiler of the machine that measured
-        return label
+        return label, ""
+    if PRECISION not in choice.options:
+        return label, ""
     options = {name: value for name, value in choice.options.items() if name != PRECISION}
-    return replace(choice, options=options).label if PRECISION in choice.options else label
+    return replace(choice, options=options).label, str(choice.options[PRECISION])
 
 
 def select_originals(values: xr.DataArray, metric: str) -> xr.DataArray:
@@ -52,9 +55,8 @@ def select_originals(values: xr.DataArray, metric: str) -> xr.DataArray:
 def _compute_gain(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     if "medians" not in data:
         return ratios.ratio(data["throughput"], select_originals(data["throughput"], "precision_gain"))
-    return ratios.compare_columns(
-        data, *(select_originals(data[name], "precision_gain") for name in ("medians", "process_sd")), sampler
-    )
+    medians, deviation = (select_originals(data[name], "precision_gain") for name in ("medians", "process_sd"))
+    return ratios.compare_columns(data, medians, deviation, sampler)
 
 
 PRECISION_GAIN = Metric(

@@ -106,9 +106,9 @@ def _compute_change(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
 
 
 def _bound_change(data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
-    counts = count_discordant(data, "accuracy_change")
-    low, high = bound_difference(*(values.values for values in counts), ci)
-    return counts[0].copy(data=low), counts[0].copy(data=high)
+    gained, lost, count = count_discordant(data, "accuracy_change")
+    low, high = bound_difference(gained.values, lost.values, count.values, ci)
+    return gained.copy(data=low), gained.copy(data=high)
 
 
 def _compute_chance(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:

@@ -367,7 +367,7 @@ def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: S
 
 def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) -> list[str]:
     """Explain how numbers of different rows compare: how far their times differ, or the norm of a metric."""
-    if figure == "latency" or (metric and not metric.relative_to):
+    if figure == "latency" or (metric and metric.is_absolute):
         return [drift] if rows > 1 and (drift := describe_drift(data)) else []
     if metric and metric.relative_to == ("compiler", "batch_size"):
         return [f"{figure}: a ratio of speed-ups, each measured in rounds with {BASELINE}"]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 COSTS = ("agreement", "relative_error", "sqnr", "accuracy")
 """The costs of a lower precision in answers: facts of a trial, and variables of the dataset."""
 
+UNJUDGED = "is not judged without --accept"
+"""Explains a lower precision whose cost is known, and no bound of it."""
+
 _BOUND = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([0-9.eE+-]+)\s*(%?)\s*")
 _EXAMPLE = "agreement>=0.99, relative_error<=0.05, sqnr>=20 or accuracy>=0.95"
 

@@ -31,6 +31,8 @@ def build_figure(metric: Metric) -> Callable[..., alt.FacetChart]:
         chosen = {parameter.name: parameter.default for parameter in options}
         chosen |= {name: settings.pop(name) for name in list(settings) if name in chosen}
         values = rows.wrap_metric(partial(metric.compute_masked, **chosen), ci)
+        if metric.is_evaluated:
+            values = rows.count_evaluated(values)
         frame, x = rows.build_line_rows(data, values, settings, by_batch="batch_size" in metric.relative_to)
         return _draw(metric, data, frame, x=x, by=by, ci=ci, options=chosen)
 
@@ -140,7 +142,15 @@ def _draw(
     text = f"{name}{metric.unit_suffix} by {x.replace('_', ' ')}{colon}{formula}"
     against: Sequence[str] = metric.against
     title = captions.build_title(
-        text, data, frame, remarks, against=against, baseline=baseline, ci=ci, absolute=not against
+        text,
+        data,
+        frame,
+        remarks,
+        against=against,
+        baseline=baseline,
+        ci=ci,
+        absolute=metric.is_absolute,
+        evaluated=metric.is_evaluated,
     )
     return lines.finish(chart, title)
 

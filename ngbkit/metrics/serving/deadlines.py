@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ngbkit import validation
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
+from ngbkit.metrics import acceptance
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.serving.choices import Choices, name_configuration, name_setting
 from ngbkit.metrics.serving.configurations import NUMBERS, check_quantile, list_configurations
@@ -33,6 +34,7 @@ def choose(
     unlike: Unlike = "mask",
     untuned: bool = False,
     contended: bool = False,
+    accept: str | Iterable[str] = (),
 ) -> Choices:
     """The compiler, batch size and device of the highest throughput whose latency keeps a deadline, for each network.
 
@@ -60,6 +62,9 @@ def choose(
     contended
         Whether samples count that other work slowed: a device that has other work to do is slower. By default
         they are left out, as all metrics do, wherever enough others remain.
+    accept
+        Bounds on the cost of lower precisions, such as ``"accuracy>=0.95"``, in place of those of the sweep: what costs
+        more is excluded.
 
     Returns
     -------
@@ -71,7 +76,8 @@ def choose(
     UsageError
         The deadline, the quantile or a keyword is invalid.
     MetricError
-        The dataset has no samples in rounds; or contracts differ, and `unlike` is ``"error"``.
+        The dataset has no samples in rounds, or lacks a cost that is bounded; or contracts differ, and `unlike` is
+        ``"error"``.
 
     Notes
     -----
@@ -91,6 +97,7 @@ def choose(
     deadline_s, share = parse_duration(deadline, "deadline"), check_quantile(quantile)
     validation.check("per", Per, per)
     validation.check("probability", _PROBABILITY, probability)
+    data = acceptance.accept(data, accept) if accept else data
     trials = list_configurations(data, share, deadline_s, unlike=unlike, untuned=untuned, contended=contended)
     trials["excluded"] = [_find_exclusion(row, deadline_s) for row in trials.to_dict("records")]
     networks = ["workload", *list_factors(data)]

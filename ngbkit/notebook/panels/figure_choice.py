@@ -13,13 +13,14 @@ from htpy import Element, input, label, option, select, span
 from ngbkit import figures
 from ngbkit.dataset import selection
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_factors
+from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import QUANTILES
 from ngbkit.errors import UsageError
 from ngbkit.figures.composition import build_spec
 from ngbkit.figures.plots import Plots
 from ngbkit.metrics.metric import load_metrics
+from ngbkit.metrics.originals import find_originals
 
 MOST_BYTES = 1_000_000
 """The longest specification that a panel draws."""
@@ -37,6 +38,7 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
     "untuned": {"no": False, "yes": True},
 }
 _NAMES = {"by": "panels by", "cache": "caches", "ci": "interval", "untuned": "with untuned"}
+_LOWER = ("precision_gain", "accuracy_change")
 _VARIED = ("depth", "heatmap")
 # The figures that cannot be drawn without an option.
 _REQUIRED = {"capacity": "deadline"}
@@ -67,6 +69,11 @@ class FigureChoice:
         lacks["networks"] = "" if len(networks) > 1 or self._factors else "needs two networks"
         lacks["roofline"] = "" if any("macs" in node.variables for node in datasets) else "needs counts of operations"
         lacks |= {name: "needs samples" for name, metric in load_metrics().items() if not metric.is_in(self._data)}
+        labels = [label for node in datasets for label in list_labels(node, "compiler")]
+        if not find_originals(labels):
+            lacks |= dict.fromkeys(_LOWER, "needs a lower precision")
+        if not any("evaluated_samples" in node for node in datasets):
+            lacks["tradeoff"] = "needs samples that judge"
         lacks["tcr"] = "" if any(map(_compresses, datasets)) else "needs a network that compresses"
         return {name: lacks.get(name, "") for name in figures.list_figures()}
 
