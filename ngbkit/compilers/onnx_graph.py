@@ -11,6 +11,16 @@ PACKAGES = ("onnx", "ml-dtypes")
 # Internal layouts of ONNX Runtime, in which an operator keeps its ONNX name.
 _LAYOUTS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
 _CONTRIBUTED = "com.microsoft"
+# The nodes of a quantised graph; the layers that multiply; and the kernels of these in int8.
+_QUANTISING = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+_LAYERS = {
+    *("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN", "Einsum"),
+    *("FusedConv", "FusedMatMul", "FusedGemm", "NhwcFusedConv", "Attention", "MultiHeadAttention"),
+}
+_NARROW = {
+    *("QLinearConv", "QLinearMatMul", "QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"),
+    *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulNBits"),
+}
 
 
 def read_operators(path: Path) -> list[Any]:
@@ -30,6 +40,30 @@ def count_fused(before: list[Any], after: list[Any]) -> int:
     """
     original = {(node.domain, node.op_type, node.name) for node in before}
     return sum((node.domain, node.op_type, node.name) not in original and _is_fused(node) for node in after)
+
+
+def describe_wide_layers(before: list[Any], after: list[Any]) -> dict[str, Any]:
+    """Describe the layers of a quantised graph that an optimised one computes in f32, as facts; empty for others.
+
+    `f32_layers` is their number, `f32_share` that of all layers, and `f32_reasons` has the reason by kind.
+    """
+    if not any(node.op_type in _QUANTISING for node in before):
+        return {}
+    dequantised = {name for node in after if node.op_type == "DequantizeLinear" for name in node.output}
+    wide = [node for node in after if node.op_type in _LAYERS]
+    narrow = [node for node in after if node.op_type in _NARROW]
+    if not wide and not narrow:
+        return {}
+    reasons: dict[str, dict[str, None]] = {}
+    for node in wide:
+        has_narrow_input = any(name in dequantised for name in node.input)
+        reason = "no kernel in int8, so its inputs are dequantised" if has_narrow_input else "not quantised in the file"
+        reasons.setdefault(node.op_type, {})[reason] = None
+    return {
+        "f32_layers": len(wide),
+        "f32_share": len(wide) / (len(wide) + len(narrow)),
+        "f32_reasons": {kind: "; ".join(texts) for kind, texts in reasons.items()},
+    }
 
 
 def _is_fused(node: Any) -> bool:

@@ -316,12 +316,17 @@ def explain(
         events = json.loads(Path(session.end_profiling()).read_text())
         after = None if provider.devices else onnx_graph.read_operators(optimised)
     nodes = _find_executed(events)
+    wide = {} if after is None else onnx_graph.describe_wide_layers(before, after)
+    operators = sum_operators(events, is_timed=provider.name == CPU.name)
+    if wide and (seconds := operators.get("operator_s")):
+        wide["f32_time_share"] = sum(seconds.get(kind, 0.0) for kind in wide["f32_reasons"]) / sum(seconds.values())
     return {
         "nodes_before": len(before),
         "nodes_after": len(nodes) if after is None else len(after),
         **({} if after is None else {"nodes_fused": onnx_graph.count_fused(before, after)}),
         "fallbacks": count_fallbacks(events, provider.name),
-        **sum_operators(events, is_timed=provider.name == CPU.name),
+        **operators,
+        **wide,
     }
 
 

@@ -172,7 +172,9 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
         compiled = _compile_model(task, {})  # a blob from the cache has lost the names of fused nodes
     assert task.onnx is not None
     nodes = [info for _, info in iterate_executed(compiled.get_runtime_model())]
-    heavy = {_PRECISIONS.get(info["runtimePrecision"], "") for info in nodes if info["layerType"] in _HEAVY} - {""}
+    layers = [info for info in nodes if info["layerType"] in _HEAVY]
+    heavy = {_PRECISIONS.get(info["runtimePrecision"], "") for info in layers} - {""}
+    wide = _describe_wide_layers(layers) if "int8" in heavy else {}
     if task.precision == "q8":  # of the user's own file, whose baseline reports no int8 either
         heavy -= {"int8"}
     is_onnx = task.onnx.suffix != ".xml"  # which a quantiser wrote
@@ -185,7 +187,18 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     }
     if compiled.get_property("EXECUTION_DEVICES") == ["CPU"]:
         facts["fallbacks"] = 0
-    return facts | ({"precision": "+".join(sorted(heavy))} if heavy else {})
+    return facts | wide | ({"precision": "+".join(sorted(heavy))} if heavy else {})
+
+
+def _describe_wide_layers(layers: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Describe the layers of a quantised network that are computed in f32, as facts; the plugin gives no reason."""
+    wide = [info for info in layers if _PRECISIONS.get(info["runtimePrecision"]) != "int8"]
+    counts = Counter(info["layerType"] for info in wide)
+    return {
+        "f32_layers": len(wide),
+        "f32_share": len(wide) / len(layers),
+        "f32_reasons": {kind: f"{count} left in f32 by the quantiser or the plugin" for kind, count in counts.items()},
+    }
 
 
 def iterate_executed(model: Any) -> Iterator[tuple[Any, dict[str, str]]]:

@@ -14,7 +14,7 @@ from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep.journal import Entry
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import find_conclusive
-from ngbkit.sweep.variables import COSTS, FACTS, FIELDS, NO_ROUND
+from ngbkit.sweep.variables import COSTS, FACTS, FIELDS, LOWERED, NO_ROUND
 
 # The digits of a trial's id whose number a float holds exactly.
 _DIGITS = 10
@@ -55,7 +55,7 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
         columns[variable.name] = scatter(_read_field(records, variable.fills), np.nan)
     for variable in FACTS:
         columns[variable.name] = scatter(_read_fact(records, variable.fills), np.nan)
-    for variable in COSTS:
+    for variable in (*COSTS, *LOWERED):
         values = _read_fact(records, variable.fills)
         if not np.isnan(values).all():
             columns[variable.name] = scatter(values, np.nan)

@@ -24,6 +24,7 @@ from ngbkit.metrics import frames, trials
 from ngbkit.metrics.contracts import UnlikeContractsError, allow_unlike
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.metric import load_metrics
+from ngbkit.metrics.precisions import precisions
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.rankings.front import front
 from ngbkit.metrics.rankings.networks import compare_networks, network_ranking
@@ -151,6 +152,10 @@ class Metrics:
         arguments: dict[str, Any] = {"figure": figure, "by": by, "select": select}
         mark = partial(statements.mark, name="table", data=self._pooled, **arguments)
         return Table(compact(self._pooled, **arguments), mark)
+
+    def precisions(self) -> Table:
+        """See `ngbkit.metrics.precisions.precisions`: each column's gain over f32, its memory, file and accuracy."""
+        return Table(precisions(self._pooled))
 
     def compare(self, other: Data | str, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
         """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -85,7 +86,7 @@ def _find_unjudged(node: xr.Dataset) -> xr.DataArray:
     return (node["status"] == NOT_CHECKED) & node["error"].copy(data=np.reshape(flags, node["error"].shape))
 
 
-def _request(attributes: dict[str, object], bounds: Sequence[Bound]) -> dict[str, object]:
+def _request(attributes: Mapping[Hashable, Any], bounds: Sequence[Bound]) -> dict[Hashable, Any]:
     """Return the attributes of a dataset whose sweep accepts the bounds, so that its precisions are compared."""
     sweep = json.loads(str(attributes.get("sweep") or "{}"))
     return {**attributes, "sweep": json.dumps({**sweep, "accept": list(map(str, bounds))})}

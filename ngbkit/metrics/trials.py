@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -16,7 +16,7 @@ from ngbkit.sweep.records import MEASURED
 if TYPE_CHECKING:
     import pandas as pd
 
-_COUNTS = ("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks")
+_COUNTS = ("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "f32_layers", "f32_share")
 
 
 def summary(dataset: xr.Dataset) -> xr.Dataset:
@@ -48,6 +48,8 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``precision`` and ``threads``, from the contract;
     ``nodes_before, nodes_after, nodes_fused, fallbacks, graph_breaks``, NaN where the compiler does not report them;
+    ``f32_layers``, the layers of a quantised network that are computed in f32, and ``f32_share``, of all that multiply;
+    ``f32_reasons``, why, by kind of layer, empty where the runtime does not show it;
     ``unchecked``, why its outputs were not compared, empty where they were; and ``facts``, a dict of everything that it
     reported.
     """
@@ -64,8 +66,15 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
     }
     frame = to_frame(xr.Dataset(variables))
     frame = frame[frame["status"].isin(MEASURED)].drop(columns="status").reset_index(drop=True)
-    frame["facts"] = [json.loads(text) if text else {} for text in frame["facts"]]
+    facts = [json.loads(text) if text else {} for text in frame["facts"]]
+    frame.insert(len(frame.columns) - 1, "f32_reasons", [_join_reasons(each.get("f32_reasons")) for each in facts])
+    frame["facts"] = facts
     return frame
+
+
+def _join_reasons(reasons: Any) -> str:
+    """Join the reasons by kind of layer; empty without any."""
+    return "; ".join(f"{kind}: {text}" for kind, text in reasons.items()) if isinstance(reasons, dict) else ""
 
 
 def _summarize(values: xr.DataArray, name: str, units: str) -> dict[str, xr.DataArray]:

@@ -124,6 +124,13 @@ COSTS = (
 )
 """The cost of a precision in answers, where the user gave samples that judge it; a dataset without any lacks them."""
 
+LOWERED = (
+    Variable("file_bytes", "byte", "size of the file that the runtime reads", "with its weights", fills="file_bytes"),
+    _declare_fact("f32_layers", "layers of a quantised network that are computed in f32", "of those that multiply"),
+    _declare_fact("f32_share", "share of the layers of a quantised network that are computed in f32"),
+)
+"""The work of a runtime on a lowered network; a dataset without any lacks them."""
+
 _COMPUTED = (
     Variable(
         "throughput",
@@ -145,7 +152,7 @@ _COMPUTED = (
     Variable("origin", "", "the earlier run that measured the trial", "empty where it was the run itself"),
 )
 
-VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *COSTS, *_COMPUTED)}
+VARIABLES = {variable.name: variable for variable in (*_SAMPLES, *_TIES, *FIELDS, *FACTS, *COSTS, *LOWERED, *_COMPUTED)}
 """All variables of the dataset by name."""
 
 COORDINATES = {

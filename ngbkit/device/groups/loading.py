@@ -45,7 +45,7 @@ class Loader(Preparer):
         """Load a trial; a release that cannot read the network's ONNX file gets one of an earlier opset or format."""
         task = self._build_task(job.trial, job.group, job.prepared)
         self.journal.start([job.trial.id], "load")
-        task |= self._quantise(job.trial, job.group, task)
+        task |= self._quantise(job.trial, job.group, job.prepared, task)
         limits = Importer()
         while True:
             try:
@@ -60,12 +60,14 @@ class Loader(Preparer):
             prepared = self._prepare_limited(job.group, job.trial, limits)
             task |= canonical_graphs.choose(limits, prepared, job.trial.batch_size)
 
-    def _quantise(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> dict[str, Any]:
+    def _quantise(
+        self, trial: Trial, group: Group, prepared: Mapping[str, Any], task: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Choose the quantised graph of a trial, which is written in a child first if it is missing; none without."""
         choice = Choice.parse(trial.compiler)
         quantiser = self._load_compiler(trial.compiler).find_quantiser(choice.options)
         if quantiser is None:
-            return {}
+            return {"facts": {**_count_file_bytes(task, prepared), **task["facts"]}} if task["form"] == "onnx" else {}
         folder = Path(task["onnx"]).parent
         recipe = quantised_graphs.build_recipe(quantiser, group.workload, self.spec.sweep.seed, self.spec.accelerator)
         graph = quantised_graphs.read(folder, trial.batch_size, recipe)
@@ -173,6 +175,12 @@ class Loader(Preparer):
                 **self._budget.allot(len(self._tuning - self._finished)),
             },
         }
+
+
+def _count_file_bytes(task: Mapping[str, Any], prepared: Mapping[str, Any]) -> dict[str, Any]:
+    """Count the bytes of the ONNX file of a task, with weights that it has in another file."""
+    size, weights = Path(task["onnx"]).stat().st_size, int(prepared["facts"].get("weight_bytes") or 0)
+    return {"file_bytes": size if size > weights else size + weights}
 
 
 def explain_limits(error: TrialFailedError, limits: Importer, task: Mapping[str, Any]) -> TrialFailedError:

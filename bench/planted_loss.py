@@ -1,0 +1,271 @@
+"""Plants a loss of two points of accuracy in int8 files of digits, and counts how often a sweep says so.
+
+    python bench/planted_loss.py measure results/planted_loss.jsonl     # 20 networks, about 15 s each
+    python bench/planted_loss.py report results/planted_loss.jsonl
+
+Each seed trains a small CNN on scikit-learn's digits. ONNX Runtime's static int8 is the honest column; in the other one
+a few weights of that file are changed until it loses two points over 20,000 shifted and noisy held-out digits. A sweep
+then judges both by 1,000 of these, with labels, against f32 of the same runtime. A column is flagged where the verdict
+names it. No time is measured, so that load does not matter. Finished seeds are in the file and are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import xarray as xr
+from onnx import numpy_helper
+
+from ngbkit.metrics.accuracy import bound_share
+
+SEEDS, POPULATION, EVALUATED, LOSS, TOLERANCE = 20, 20_000, 1_000, 0.02, 0.002
+HONEST, PLANTED = 'onnxruntime{"precision":"int8"}', 'onnxruntime{"precision":"int8-planted"}'
+PLUGIN = """
+import os, shutil
+from ngbkit.compilers.quantiser import Quantiser
+
+
+def copy(quantisation):
+    shutil.copyfile(os.environ["NGBKIT_BENCH_PLANTED"], quantisation.target)
+    return {}
+
+
+QUANTISER = Quantiser(
+    name="planted", summary="copies a file with changed weights", precision="int8-planted", compilers=("onnxruntime",),
+    packages=("onnxruntime",), install="pip install onnxruntime", quantise=copy,
+)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["measure", "report", "seed"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--most", type=int, default=SEEDS, help="seeds to run now")
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.action == "seed":
+        with args.file.open("a") as stream:
+            stream.write(json.dumps(run_seed(args.seed)) + "\n")
+    elif args.action == "measure":
+        measure(args.file, args.most)
+        report(args.file)
+    else:
+        report(args.file)
+
+
+def measure(file: Path, most: int) -> None:
+    """Run the seeds that have no line yet, each in a process whose plug-in has its planted file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    finished = {row["seed"] for row in read(file)}
+    for seed in [seed for seed in range(SEEDS) if seed not in finished][:most]:
+        with tempfile.TemporaryDirectory() as folder:
+            write_plugin(Path(folder, "plugin"))
+            places = {
+                "PYTHONPATH": os.pathsep.join([f"{folder}/plugin", os.environ.get("PYTHONPATH", "")]),
+                "NGBKIT_STATE_DIR": f"{folder}/state",
+                "NGBKIT_BENCH_PLANTED": f"{folder}/planted.onnx",
+            }
+            command = [sys.executable, __file__, "seed", str(file.resolve()), "--seed", str(seed)]
+            subprocess.run(command, env={**os.environ, **places}, cwd=folder, check=True)
+        print(read(file)[-1], flush=True)
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def write_plugin(folder: Path) -> None:
+    """Write a distribution with the quantiser that copies the planted file."""
+    info = folder / "ngbkit_planted_loss-0.1.dist-info"
+    info.mkdir(parents=True)
+    (folder / "ngbkit_planted_loss.py").write_text(PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ngbkit-planted-loss\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[ngbkit.quantisers]\nplanted = ngbkit_planted_loss:QUANTISER\n")
+
+
+def run_seed(seed: int) -> dict[str, Any]:
+    """Train, quantise, plant, and judge by a sweep."""
+    import ngbkit
+    from ngbkit import metrics, runs
+    from ngbkit.metrics.conclusions import conclude
+
+    generator = np.random.default_rng(seed)
+    (train_x, train_y), (held_x, held_y) = load_digits(seed)
+    train(train_x, train_y, seed, Path("digits.onnx"))
+    shifted_x, shifted_y = distort(held_x, held_y, POPULATION, generator)
+    quantise(Path("digits.onnx"), distort(train_x, train_y, 256, generator)[0], Path("int8.onnx"))
+    right = {name: answer(Path(f"{name}.onnx"), shifted_x) == shifted_y for name in ("digits", "int8")}
+    changed = plant(
+        Path("int8.onnx"), Path(os.environ["NGBKIT_BENCH_PLANTED"]), shifted_x, shifted_y, right["int8"], generator
+    )
+    right["planted"] = answer(Path(os.environ["NGBKIT_BENCH_PLANTED"]), shifted_x) == shifted_y
+    rows = generator.choice(POPULATION, EVALUATED, replace=False)
+    sweep = ngbkit.Sweep(
+        "digits.onnx",
+        ["onnxruntime", HONEST, PLANTED],
+        repeats=4,
+        calibrate={"image": distort(train_x, train_y, 256, generator)[0]},
+        evaluate={"image": shifted_x[rows], "labels": shifted_y[rows]},
+    )
+    dataset = runs.start(sweep).result()
+    verdict = "\n".join(conclude(dataset).verdict)
+    losses = verdict.partition("Loses accuracy: ")[2].splitlines()[:1]
+    result: dict[str, Any] = {"seed": seed, "accuracy": float(right["digits"].mean()), "changed_weights": changed}
+    for name, label, file in (("honest", HONEST, "int8"), ("planted", PLANTED, "planted")):
+        result[name] = {
+            "true_loss": float(right["digits"].mean() - right[file].mean()),
+            "change": metrics.accuracy_change(dataset).sel(compiler=label).item(),
+            "chance": metrics.accuracy_chance(dataset).sel(compiler=label).item(),
+            "flagged": any(f"{label} on" in line for line in losses),
+        }
+    return result
+
+
+def load_digits(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = (digits.images[:, None] / 16).astype(np.float32)
+    parts = train_test_split(images, digits.target, test_size=0.5, random_state=seed, stratify=digits.target)
+    yield parts[0], parts[2]
+    yield parts[1], parts[3]
+
+
+def distort(
+    images: np.ndarray, labels: np.ndarray, count: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw images, each shifted by up to a pixel and with noise."""
+    rows = generator.integers(0, len(images), count)
+    top, left = generator.integers(0, 3, (2, count, 1))
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    ys, xs = top + np.arange(8), left + np.arange(8)
+    drawn = padded[rows[:, None, None], 0, ys[:, :, None], xs[:, None, :]][:, None]
+    noise = 0.05 * generator.standard_normal(drawn.shape)
+    return (drawn + noise).astype(np.float32), labels[rows]
+
+
+def train(images: np.ndarray, labels: np.ndarray, seed: int, target: Path) -> None:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(seed)
+    layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Flatten()]
+    network = nn.Sequential(*layers, nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimiser = torch.optim.AdamW(network.parameters(), 3e-3)
+    for _ in range(600):
+        inputs, targets = distort(images, labels, 128, generator)
+        loss = nn.functional.cross_entropy(network(torch.tensor(inputs)), torch.tensor(targets))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    batch = {0: torch.export.Dim("batch")}
+    torch.onnx.export(
+        network.eval(),
+        (torch.tensor(images[:2]),),
+        target,
+        input_names=["image"],
+        dynamic_shapes=(batch,),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def quantise(source: Path, images: np.ndarray, target: Path) -> None:
+    """Quantise a file as the column in int8 is."""
+    from ngbkit import registry
+    from ngbkit.compilers.quantiser import Quantisation, Quantiser
+
+    records = [registry.load(registry.QUANTISERS, name) for name in registry.list_names(registry.QUANTISERS)]
+    (static,) = (
+        record
+        for record in records
+        if isinstance(record, Quantiser) and "onnxruntime" in record.compilers and record.precision == "int8"
+    )
+    static.quantise(Quantisation(source=source, target=target, batches=[{"image": images}], threads=1))
+
+
+def answer(file: Path, images: np.ndarray) -> np.ndarray:
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+    answers: np.ndarray = session.run(None, {"image": images})[0].argmax(1)
+    return answers
+
+
+def plant(
+    source: Path,
+    target: Path,
+    images: np.ndarray,
+    labels: np.ndarray,
+    right: np.ndarray,
+    generator: np.random.Generator,
+) -> int:
+    """Change weights of the largest int8 tensor until it loses two points; return how many."""
+    model = onnx.load(source)
+    tensors = [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1
+    ]
+    tensor = max(tensors, key=lambda each: int(np.prod(each.dims)))
+    honest = numpy_helper.to_array(tensor)
+    order = generator.permutation(honest.size)
+    signs = np.where(generator.random(honest.size) < 0.5, -127, 127).astype(np.int8)
+
+    def measure_loss(count: int) -> float:
+        weights = honest.copy().ravel()
+        weights[order[:count]] = signs[:count]
+        tensor.CopyFrom(numpy_helper.from_array(weights.reshape(honest.shape), tensor.name))
+        onnx.save(model, target)
+        return float(right.mean() - (answer(target, images) == labels).mean())
+
+    low, high = 0, 1
+    while measure_loss(high) < LOSS:
+        low, high = high, 2 * high
+    while high - low > 1 and abs(measure_loss((low + high) // 2) - LOSS) > TOLERANCE:
+        middle = (low + high) // 2
+        low, high = (middle, high) if measure_loss(middle) < LOSS else (low, middle)
+    counts = (low, (low + high) // 2, high)
+    best = min(counts, key=lambda count: abs(measure_loss(count) - LOSS))
+    measure_loss(best)
+    return best
+
+
+def report(file: Path) -> None:
+    """Print the rates with Wilson's intervals, and the seeds."""
+    results = read(file)
+    print(f"seeds {', '.join(str(row['seed']) for row in results)}; {EVALUATED} labelled samples each")
+    for name in ("planted", "honest"):
+        columns = [row[name] for row in results]
+        flagged = sum(column["flagged"] for column in columns)
+        low, high = bound_share(xr.DataArray(flagged / len(columns)), xr.DataArray(len(columns)), 0.95)
+        losses = [100 * column["true_loss"] for column in columns]
+        print(
+            f"{name}: flagged {flagged} of {len(columns)} (95 % interval {float(low):.2f} to {float(high):.2f}); true "
+            f"loss {min(losses):.2f} to {max(losses):.2f} points, mean {np.mean(losses):.2f}"
+        )
+    weights, accuracies = ([row[name] for row in results] for name in ("changed_weights", "accuracy"))
+    print(
+        f"weights changed: {min(weights)} to {max(weights)}; f32 {min(accuracies):.3f} to {max(accuracies):.3f} right"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Every column with its precision: what it gains over f32 and over the baseline, what it takes, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_factors, to_frame
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError
+from ngbkit.metrics.conclusions import describe_contention
+from ngbkit.metrics.estimate import INCONCLUSIVE
+from ngbkit.metrics.losses import describe_losses
+from ngbkit.metrics.metric import load_metrics
+from ngbkit.metrics.originals import split_precision
+from ngbkit.metrics.tables import estimate
+from ngbkit.metrics.unchecked import explain_inconclusive
+from ngbkit.sweep.records import MEASURED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_METRICS = {
+    "precision_gain": "speed-up over f32",
+    "speedup": "over identity",
+    "accuracy": "accuracy",
+    "accuracy_change": "change from f32",
+    "accuracy_chance": "p",
+    "agreement": "agreement",
+    "sqnr": "SQNR (dB)",
+}
+_BYTES = {"peak_memory": "memory (MB)", "file_bytes": "file (MB)"}
+
+
+def precisions(data: Data) -> pd.DataFrame:
+    """Every column with its precision: its gain over f32 of its runtime and over the baseline, and its cost.
+
+    Parameters
+    ----------
+    data
+        The dataset or tree of a run.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per trial. The columns are ``workload, <factors>, device, batch_size, compiler``; ``precision``, that was
+        asked for, and in brackets the one that the runtime computes in where it differs; speed-ups with intervals;
+        peak memory and the file in megabytes; accuracy, its change and McNemar's p, agreement and signal to noise with
+        intervals, where there were samples; and ``status``. A number that the dataset lacks is no column.
+    """
+    import pandas as pd
+
+    frame = pd.concat(map(_tabulate, nodes(data).values()), ignore_index=True)
+    labels = ["workload", *list_factors(data), "device", "batch_size", "compiler"]
+    several = [name for name in labels if name != "device" or frame["device"].nunique() > 1]
+    columns = [name for name in ("precision", *_METRICS.values(), *_BYTES.values(), "status") if name in frame]
+    table: pd.DataFrame = frame.reindex(columns=[*several, *columns]).set_index(several)
+    table.attrs["title"] = "precisions"
+    table.attrs["notes"] = list(filter(None, [describe_contention(data), describe_losses(data)]))
+    if any(not getattr(cell, "conclusive", True) for cell in table.to_numpy().ravel()):
+        table.attrs["notes"].append(f"{INCONCLUSIVE} not conclusive: {explain_inconclusive(data)}")
+    return table
+
+
+def _tabulate(node: xr.Dataset) -> pd.DataFrame:
+    variables: dict[str, xr.DataArray] = {}
+    metrics = load_metrics()
+    for name, title in _METRICS.items():
+        if not metrics[name].is_in(node):
+            continue
+        try:
+            cells = estimate(node, metrics[name])
+        except MetricError:  # without a baseline, or a lower precision
+            continue
+        variables[title] = cells.reset_coords(drop=True)
+    for name, title in _BYTES.items():
+        if name in node and bool(node[name].notnull().any()):
+            variables[title] = node[name] / 1e6
+    shown = xr.Dataset({**variables, "contract": node["contract"], "status": node["status"]})
+    frame = to_frame(shown)
+    frame = frame[frame["status"] != ""].reset_index(drop=True)
+    frame["precision"] = [_name_precision(row) for row in frame.to_dict("records")]
+    for title in variables:
+        frame[title] = [_show(cell) for cell in frame[title]]
+    del frame["contract"]
+    return frame
+
+
+def _name_precision(row: dict[Any, Any]) -> str:
+    """Name the precision that a label asks for, and the one that the runtime computes in where it differs."""
+    requested = split_precision(str(row["compiler"]))[1]
+    contract = json.loads(row["contract"]) if str(row["contract"]).startswith("{") else {}
+    computed = str(contract.get("precision", "")) if row["status"] in MEASURED else ""
+    if not requested or not computed or computed == requested:
+        return requested or computed or "f32"
+    return f"{requested} ({computed})"
+
+
+def _show(cell: Any) -> Any:
+    """Return a cell, and an empty one in place of NaN."""
+    return "" if isinstance(cell, float) and math.isnan(cell) else cell
