@@ -28,7 +28,7 @@ from onnx import numpy_helper
 
 from ngbkit.metrics.accuracy import bound_share
 
-SEEDS, POPULATION, EVALUATED, LOSS, TOLERANCE = 20, 20_000, 1_000, 0.02, 0.002
+SEEDS, POPULATION, EVALUATED, LOSS = 20, 20_000, 1_000, 0.02
 HONEST, PLANTED = 'onnxruntime{"precision":"int8"}', 'onnxruntime{"precision":"int8-planted"}'
 PLUGIN = """
 import os, shutil
@@ -151,9 +151,9 @@ def distort(
     top, left = generator.integers(0, 3, (2, count, 1))
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     ys, xs = top + np.arange(8), left + np.arange(8)
-    drawn = padded[rows[:, None, None], 0, ys[:, :, None], xs[:, None, :]][:, None]
-    noise = 0.05 * generator.standard_normal(drawn.shape)
-    return (drawn + noise).astype(np.float32), labels[rows]
+    crops = padded[rows[:, None, None], 0, ys[:, :, None], xs[:, None, :]][:, None]
+    noise = 0.05 * generator.standard_normal(crops.shape)
+    return (crops + noise).astype(np.float32), labels[rows]
 
 
 def train(images: np.ndarray, labels: np.ndarray, seed: int, target: Path) -> None:
@@ -236,14 +236,15 @@ def plant(
         onnx.save(model, target)
         return float(right.mean() - (answer(target, images) == labels).mean())
 
+    losses = {0: 0.0}
     low, high = 0, 1
-    while measure_loss(high) < LOSS:
+    while losses.setdefault(high, measure_loss(high)) < LOSS:
         low, high = high, 2 * high
-    while high - low > 1 and abs(measure_loss((low + high) // 2) - LOSS) > TOLERANCE:
+    while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if measure_loss(middle) < LOSS else (low, middle)
-    counts = (low, (low + high) // 2, high)
-    best = min(counts, key=lambda count: abs(measure_loss(count) - LOSS))
+        losses[middle] = measure_loss(middle)
+        low, high = (middle, high) if losses[middle] < LOSS else (low, middle)
+    best = min(losses, key=lambda count: abs(losses[count] - LOSS))
     measure_loss(best)
     return best
 

@@ -131,7 +131,8 @@ def record_tests(data: Data, tests: Sequence[LoadTest] = (), deadline: str = "10
                 search = search.add(test)
 
 
-_OF_COSTS = (*COSTS, "accuracy_change", "precision_gain", "tradeoff")
+OF_COSTS = (*COSTS, "accuracy_change", "precision_gain", "tradeoff")
+"""The charts of data with samples that judge a lower precision."""
 
 
 def list_charts() -> list[str]:
@@ -143,7 +144,7 @@ def draw_example(name: str) -> Any:
     """Draw a chart of synthetic data, whichever it needs."""
     if name == "changes":
         return compare(measured(), measured()).plot()
-    examples = {"reversals": flipping, "roofline": roofed, "tcr": roofed, **dict.fromkeys(_OF_COSTS, costed)}
+    examples = {"reversals": flipping, "roofline": roofed, "tcr": roofed, **dict.fromkeys(OF_COSTS, costed)}
     return draw_figure(name, examples.get(name, _measure_blocks)())
 
 

@@ -56,9 +56,9 @@ def precisions(data: Data) -> pd.DataFrame:
 
     frame = pd.concat(map(_tabulate, nodes(data).values()), ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "batch_size", "compiler"]
-    several = [name for name in labels if name != "device" or frame["device"].nunique() > 1]
+    index = [name for name in labels if name != "device" or frame["device"].nunique() > 1]
     columns = [name for name in ("precision", *_METRICS.values(), *_BYTES.values(), "status") if name in frame]
-    table: pd.DataFrame = frame.reindex(columns=[*several, *columns]).set_index(several)
+    table: pd.DataFrame = frame.reindex(columns=[*index, *columns]).set_index(index)
     table.attrs["title"] = "precisions"
     table.attrs["notes"] = list(filter(None, [describe_contention(data), describe_losses(data)]))
     if any(not getattr(cell, "conclusive", True) for cell in table.to_numpy().ravel()):
@@ -80,8 +80,8 @@ def _tabulate(node: xr.Dataset) -> pd.DataFrame:
     for name, title in _BYTES.items():
         if name in node and bool(node[name].notnull().any()):
             variables[title] = node[name] / 1e6
-    shown = xr.Dataset({**variables, "contract": node["contract"], "status": node["status"]})
-    frame = to_frame(shown)
+    trials = xr.Dataset({**variables, "contract": node["contract"], "status": node["status"]})
+    frame = to_frame(trials)
     frame = frame[frame["status"] != ""].reset_index(drop=True)
     frame["precision"] = [_name_precision(row) for row in frame.to_dict("records")]
     for title in variables:

@@ -15,7 +15,7 @@ from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Failure, Measurement
 from ngbkit.sweep.trials import Trial
-from ngbkit.sweep.variables import COSTS, VARIABLES
+from ngbkit.sweep.variables import COSTS, LOWERED, VARIABLES
 from ngbkit.workloads.base import Workload
 
 
@@ -60,7 +60,7 @@ def test_every_variable_says_what_it_is_in_which_unit():
     anchors = {name for name, variable in VARIABLES.items() if variable.dims in ("anchor", "anchor sample")}
 
     assert {"anchor_latency", "tie_latency", "tie_bundle"} <= anchors
-    costs = {variable.name for variable in COSTS}
+    costs = {variable.name for variable in (*COSTS, *LOWERED)}
     assert set(VARIABLES) == {*data.data_vars, *anchors, *costs, "origin"}
     assert all({"units", "long_name"} <= set(variable.attrs) for variable in data.data_vars.values())
     assert "s-1" == data["throughput"].attrs["units"]

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from drawn import ARGUMENTS, draw_figure, measured, network
+from drawn import ARGUMENTS, OF_COSTS, draw_figure, measured, network
 
 from ngbkit import figures
 from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.figures.provenance import KEY
-from ngbkit.sweep.low_precision import COSTS
 
 
 def test_a_file_keeps_it(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_a_change_that_ngbkit_saves_is_no_alteration(tmp_path: Path) -> None:
 
 
 #: The figures that draw no synthetic network.
-SPECIAL = {"depth", "heatmap", "reversals", "roofline", "tcr", *COSTS}
+SPECIAL = {"depth", "heatmap", "reversals", "roofline", "tcr", *OF_COSTS}
 
 
 def test_labels_that_no_file_has_are_named(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_dataset_without_costs_is_refused() -> None:
 
 
 def test_bounds_judge_a_dataset() -> None:
-    """What costs too much is refused, with its latencies, and what was not judged for want of bounds is ok."""
+    """A column that costs too much keeps its latencies and fails, and one that nothing had judged becomes ok."""
     data = build_costed(agreement=0.5)
     unjudged = data.assign(
         status=data["status"].where(data["compiler"] != LOW, "not-checked"),

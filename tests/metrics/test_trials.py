@@ -93,7 +93,8 @@ def test_why(explained):
 
     assert [
         *("workload", "device", "compiler", "batch_size", "precision", "threads"),
-        *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "unchecked", "facts"),
+        *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "f32_layers", "f32_share"),
+        *("unchecked", "f32_reasons", "facts"),
     ] == list(table.columns)
     assert [("identity", 1), ("identity", 4), ("a", 1)] == list(
         table[["compiler", "batch_size"]].itertuples(index=False, name=None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drawn import Spec, crashing, measured, network, record_tests, sweep, unlike
+from drawn import OF_COSTS, Spec, crashing, measured, network, record_tests, sweep, unlike
 from IPython.core.interactiveshell import InteractiveShell
 
 import ngbkit
@@ -19,7 +19,6 @@ from ngbkit.errors import UsageError
 from ngbkit.notebook.panels import figure_choice, read, trial_sheet
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.page import Page
-from ngbkit.sweep.low_precision import COSTS
 
 
 class RecordingPage(Page):
@@ -100,7 +99,7 @@ class _Stored:
 def test_every_figure_can_be_chosen(page: RecordingPage) -> None:
     """Each figure draws a dataset with the variables that it needs."""
     page.act("figure-deadline", "50ms")
-    for name in {*figures.list_figures()} - {"roofline", "depth", "heatmap", "tcr", *COSTS}:
+    for name in {*figures.list_figures()} - {"roofline", "depth", "heatmap", "tcr", *OF_COSTS}:
         page.act("figure", name)
 
         assert "" == page.parts["figure-error"], name
