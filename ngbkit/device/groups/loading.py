@@ -45,7 +45,8 @@ class Loader(Preparer):
         """Load a trial; a release that cannot read the network's ONNX file gets one of an earlier opset or format."""
         task = self._build_task(job.trial, job.group, job.prepared)
         self.journal.start([job.trial.id], "load")
-        task |= self._quantise(job.trial, job.group, job.prepared, task)
+        task["facts"] = {**_count_file_bytes(task, job.prepared), **task["facts"]}
+        task |= self._quantise(job.trial, job.group, task)
         limits = Importer()
         while True:
             try:
@@ -60,14 +61,12 @@ class Loader(Preparer):
             prepared = self._prepare_limited(job.group, job.trial, limits)
             task |= canonical_graphs.choose(limits, prepared, job.trial.batch_size)
 
-    def _quantise(
-        self, trial: Trial, group: Group, prepared: Mapping[str, Any], task: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _quantise(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> dict[str, Any]:
         """Choose the quantised graph of a trial, which is written in a child first if it is missing; none without."""
         choice = Choice.parse(trial.compiler)
         quantiser = self._load_compiler(trial.compiler).find_quantiser(choice.options)
         if quantiser is None:
-            return {"facts": {**_count_file_bytes(task, prepared), **task["facts"]}} if task["form"] == "onnx" else {}
+            return {}
         folder = Path(task["onnx"]).parent
         recipe = quantised_graphs.build_recipe(quantiser, group.workload, self.spec.sweep.seed, self.spec.accelerator)
         graph = quantised_graphs.read(folder, trial.batch_size, recipe)
@@ -178,7 +177,9 @@ class Loader(Preparer):
 
 
 def _count_file_bytes(task: Mapping[str, Any], prepared: Mapping[str, Any]) -> dict[str, Any]:
-    """Count the bytes of the ONNX file of a task, with weights that it has in another file."""
+    """Count the bytes of the ONNX file of a task, with weights that it has in another file; empty without a file."""
+    if task["form"] != "onnx":
+        return {}
     size, weights = Path(task["onnx"]).stat().st_size, int(prepared["facts"].get("weight_bytes") or 0)
     return {"file_bytes": size if size > weights else size + weights}
 
