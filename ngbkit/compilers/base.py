@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from ngbkit.compilers.profiles.profile import Profiler
+
 Form = Literal["module", "onnx"]
 Scalar = str | int | float | bool
 
@@ -190,6 +192,9 @@ class Program:
     feed
         Writes other values, one array per input, over those that `run` reads: how far the outputs for a user's samples
         are from those in f32. None where the runtime cannot; the cost of a precision is then unknown.
+    profile
+        Opens the program once more in the profiler of its runtime, after all timing: which kernels run, for how long,
+        and which nodes of the network each computes. None where the runtime does not report that.
     """
 
     run: Callable[[], Any]
@@ -202,6 +207,7 @@ class Program:
     stream: int = 0
     reused_s: float = 0.0
     feed: Callable[[Sequence[np.ndarray]], None] | None = None
+    profile: Callable[[], Profiler] | None = None
 
 
 def always() -> str:

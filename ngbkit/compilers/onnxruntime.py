@@ -9,6 +9,7 @@ from ngbkit.compilers import nvidia, onnx_graph
 from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.compilers.onnxruntime_session import CPU, Provider
+from ngbkit.compilers.profiles import onnxruntime as profiler
 from ngbkit.errors import UnsupportedError
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
@@ -92,6 +93,7 @@ def open_program(
             lambda session: strict.build_cpu_calls(session, task)[0],
         ),
         feed=strict.find_feed(task),
+        profile=lambda: profiler.open_profiler(task, make_settings(task.threads, optimization, spinning, execution)),
     )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.compilers.profiles import openvino as profiler
 from ngbkit.errors import UnsupportedError
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.feeds import NARROW_DTYPES, find_dtype
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ngbkit.compilers.profiles.profile import Profiler
 
 
 # The CPU plugin's names for the layers that dominate a network's time.
@@ -50,6 +53,7 @@ def compile(task: Task) -> Program:
         },
         explain=lambda: _explain(task, compiled),
         feed=lambda arrays: _feed(task, requests, arrays),
+        profile=lambda: _open_profiler(task),
     )
 
 
@@ -117,6 +121,15 @@ def _feed(task: Task, requests: Iterable[Any], arrays: Sequence[np.ndarray]) -> 
                 request.get_tensor(spec.name).data[...] = array
 
 
+def _open_profiler(task: Task) -> Profiler:
+    if task.onnx is None or task.onnx.suffix == ".xml":
+        raise UnsupportedError("a file that a quantiser wrote has lost the nodes of the network")
+    if task.options["hint"] == "throughput":
+        raise UnsupportedError("overlapped requests share their threads; expected hint=latency")
+    compiled = _compile_model(task, {"PERF_COUNT": True})
+    return profiler.open_profiler(task.onnx, compiled, lambda request: _feed(task, [request], task.arrays))
+
+
 def _build_single_run(request: Any) -> Any:
     def run() -> list[Any]:
         request.infer(share_outputs=True)
@@ -171,7 +184,7 @@ def _explain(task: Task, compiled: Any) -> dict[str, Any]:
     if compiled.get_property("LOADED_FROM_CACHE"):
         compiled = _compile_model(task, {})  # a blob from the cache has lost the names of fused nodes
     assert task.onnx is not None
-    nodes = [info for _, info in iterate_executed(compiled.get_runtime_model())]
+    nodes = [info for _, info in profiler.iterate_executed(compiled.get_runtime_model())]
     layers = [info for info in nodes if info["layerType"] in _HEAVY]
     heavy = {_PRECISIONS.get(info["runtimePrecision"], "") for info in layers} - {""}
     wide = _describe_wide_layers(layers) if "int8" in heavy else {}
@@ -199,18 +212,6 @@ def _describe_wide_layers(layers: Sequence[Mapping[str, str]]) -> dict[str, Any]
         "f32_share": len(wide) / len(layers),
         "f32_reasons": {kind: f"{count} left in f32 by the quantiser or the plugin" for kind, count in counts.items()},
     }
-
-
-def iterate_executed(model: Any) -> Iterator[tuple[Any, dict[str, str]]]:
-    """Yield each node that runs in a call with its metadata; those with only constant inputs run once, at load time."""
-    constant: set[str] = set()
-    for node in model.get_ordered_ops():
-        info = {name: value.value for name, value in node.get_rt_info().items() if hasattr(value, "value")}
-        sources = {value.get_node().get_friendly_name() for value in node.input_values()}
-        if info["layerType"] == "Const" or (sources and sources <= constant):
-            constant.add(node.get_friendly_name())
-        elif info["layerType"] not in {"Input", "Output"}:
-            yield node, info
 
 
 COMPILER = Compiler(

@@ -23,7 +23,7 @@ from ngbkit.sweep.variables import COORDINATES, DIMS, NO_ROUND, VARIABLES
 _TEXT_DIMS = ("device", "workload", "compiler")
 _TEXT_ATTRIBUTES = ("run_id", "created", "ngbkit_version", "source")
 _JSON_ATTRIBUTES = ("sweep", "environments", "facts")
-_JSON_VARIABLES = ("contract", "facts")
+_JSON_VARIABLES = ("contract", "facts", "profile")
 _FEW = 8
 # Its powers and ratios are still numbers.
 _LONGEST_S = 1e9

@@ -180,6 +180,9 @@ def _read_texts(records: Sequence[Record]) -> dict[str, np.ndarray]:
         "error": [record.error for record in records],
         "facts": [json.dumps(dict(record.facts)) if record.facts else "" for record in records],
     }
+    profiles = [getattr(record, "profile", None) for record in records]
+    if any(profiles):
+        texts["profile"] = [json.dumps(profile, separators=(",", ":")) if profile else "" for profile in profiles]
     if any(record.origin for record in records):
         texts["origin"] = [record.origin for record in records]
     # dtype object: neither netCDF nor zarr changes the values, and one long message does not widen every other.

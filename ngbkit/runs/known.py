@@ -140,7 +140,7 @@ def _take_bundle(bundle: Bundle, sources: Sequence[KnownRun], sweep: Grid) -> di
     """Take over what is known of a bundle; all of it or nothing where its columns compete or take turns."""
     if len(bundle.groups) > 1:
         sources = [source for source in sources if source.has_same_networks(sweep)]
-    elif sweep.race:
+    elif sweep.race or sweep.profile:
         sources = [source for source in sources if {*source.sweep.compilers} == {*sweep.compilers}]
     elif not sweep.interleave:
         return {name: record for trial in bundle.trials for name, record in _take_alone(trial.id, sources)}

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 GpuTimer = Literal["host", "events"]
 MAX_SECONDS = 60.0
 # Described where they were chosen, as the choices of a workload are.
-_CHOICES = ("precisions", "calibrate", "evaluate", "accept")
+_CHOICES = ("precisions", "calibrate", "evaluate", "accept", "profile")
 # The paths of what a workload has by content.
 _PATHS = ("calibrate", "evaluate")
 
@@ -265,6 +265,13 @@ class Grid:
         default=False,
         metadata=option(
             "Overwrite a GPU's L2 cache before each sample. The network then finds none of its weights there."
+        ),
+    )
+    profile: bool = field(
+        default=False,
+        metadata=option(
+            "Profile every column after its timed rounds, in turns: which kernels run, for how long, and which nodes "
+            "of the network each computes. `ngbkit explain` reads where a gap between two columns comes from."
         ),
     )
     seed: Count = field(

@@ -105,6 +105,9 @@ class Measurement:
         The indices in `latency_s` of samples that were taken while other work had cores that this trial needed.
     facts
         What the compiler did, as plain JSON; what is worth keeping but has no variable of its own.
+    profile
+        The kernels that ran and their seconds, as plain JSON (`ngbkit.device.isolation.profiling.build_record`); empty
+        without the sweep's option `profile`.
     started_at
         Seconds since the epoch.
     origin
@@ -205,6 +208,7 @@ class Measurement:
     )
     stopped: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    profile: Mapping[str, Any] = field(default_factory=dict)
     started_at: Seconds = 0.0
     origin: Line = ""
 
@@ -278,6 +282,7 @@ def join(first: Record, second: Record) -> Record:
             *(places[index] for index in second.contended_samples if index in places),
         ),
         stopped=first.stopped and second.stopped,
+        profile=second.profile or first.profile,
     )
 
 
@@ -304,7 +309,8 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def _to_dict(record: Record | Contract) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _NAMES[type(record)]}
+    values = {name: getattr(record, name) for name in _NAMES[type(record)]}
+    return {name: value for name, value in values.items() if value or name != "profile"}
 
 
 def from_json(data: Mapping[str, Any], *, samples: int | None = None) -> Record:

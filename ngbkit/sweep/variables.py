@@ -149,6 +149,12 @@ _COMPUTED = (
     Variable("status", "", "what became of the trial", f"one of {', '.join(STATUSES)}"),
     Variable("error", "", "type and message of a failure, or why the outputs were not checked"),
     Variable("facts", "", "what else the trial left behind, as JSON"),
+    Variable(
+        "profile",
+        "",
+        "the kernels that the runtime executed, their seconds by round, and the nodes they compute, as JSON",
+        "empty without profile; a dataset without any lacks it",
+    ),
     Variable("origin", "", "the earlier run that measured the trial", "empty where it was the run itself"),
 )
 

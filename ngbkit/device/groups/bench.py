@@ -13,6 +13,7 @@ from ngbkit.device.groups.bundles import Job
 from ngbkit.device.groups.interleaving import Interleaving
 from ngbkit.device.groups.loading import Loader
 from ngbkit.device.groups.preparing import MOST_ATTEMPTS
+from ngbkit.device.groups.profiling import profile_workers
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.process_lifetime import hold_if_ending
 from ngbkit.hardware import resources
@@ -210,6 +211,8 @@ class Bench(Loader):
                 concluded.append(worker)
             except TrialFailedError as error:
                 records.append(error.failure)
+        if self.spec.sweep.profile:
+            self._profile([worker for worker in concluded if not worker.trial.beside])
         total = sum(worker.peak_memory_bytes for worker in concluded)
         is_roomy = resources.read_available_memory_bytes() >= _HEADROOM * total and self.spec.accelerator == "cpu"
         for worker in concluded if is_roomy else ():
@@ -221,6 +224,16 @@ class Bench(Loader):
         self._finish(records)
         for worker in concluded:
             worker.end()
+
+    def _profile(self, workers: Sequence[Worker]) -> None:
+        """Profile workers that have had their last timed turn."""
+        names = [worker.trial.id for worker in workers]
+        text = f"profiling {', '.join(str(worker.trial) for worker in workers)}"
+        profile_workers(
+            workers,
+            self.spec.sweep.seed,
+            lambda done, total: self._report("round", text=text, done=done, total=total, trial_ids=names),
+        )
 
     def _finish(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and only then report them."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ngbkit.device.groups.turn_log import TurnLog
 from ngbkit.device.isolation.channel import Message
+from ngbkit.device.isolation.profiling import build_refusal
 from ngbkit.device.isolation.servers import Child, ChildEndedError, ChildTimeoutError
 from ngbkit.device.timing.patience import PIECE_S, SPARED, Patience
 from ngbkit.device.timing.rounds import count_settling_calls
@@ -62,6 +63,8 @@ class Worker(TurnLog):
     interleaved: bool = True
     # The number of the set of workers that take turns.
     bundle: int | None = None
+    # The record of the profile, once it is complete, or of the reason why there is none.
+    profile: Mapping[str, Any] = field(default_factory=dict)
     _loaded: Message = field(default_factory=dict)
     _warm_compile_s: float | None = None
     _monitor: InterferenceMonitor = field(init=False)
@@ -144,6 +147,20 @@ class Worker(TurnLog):
         self._use = self._read_chip()
         self.peak_memory_bytes = self._ask({"op": "usage"}, "measure")["peak_memory_bytes"]
 
+    def profile_turn(self, calls: int) -> None:
+        """Call the network that often with and without the profiler; 0 reads the profile."""
+        settle = min(1, count_settling_calls(self.steady_call_s))
+        try:
+            reply = self._ask({"op": "profile", "calls": calls, "settle": settle}, "measure")
+            self.profile = reply["profile"]
+        except TrialFailedError as error:  # which must not cost the measurement
+            self.profile = build_refusal(error.failure.error)
+
+    def read_profile(self) -> None:
+        """Read the profile of all turns."""
+        if not self.profile:
+            self.profile_turn(0)
+
     def post_explain(self) -> None:
         """Ask the compiler for facts about its work, which is the child's last task, without waiting for them."""
         with contextlib.suppress(ChildEndedError):  # `finish` then has no facts
@@ -201,6 +218,7 @@ class Worker(TurnLog):
                 "timed_s": self._timed_s,
                 **({"chip": use.to_facts()} if use.samples else {}),
             },
+            profile=self.profile,
             started_at=self.started_at,
         )
 

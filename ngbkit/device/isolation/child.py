@@ -1,8 +1,9 @@
 """The operations of a child process: build or load one network, compile it, check it, and time it on request.
 
-A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage` and `explain`), for one
-preparation (`prepare`), or for a load test (`load` and `warm` for each batch size, then `serve`). It answers one
-message at a time, and blocks in between. It answers every error with a description of the error and its stage.
+A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage`, `profile` by `profile`
+where the sweep asks for it, and `explain`), for one preparation (`prepare`), or for a load test (`load` and `warm` for
+each batch size, then `serve`). It answers one message at a time, and blocks in between. It answers every error with a
+description of the error and its stage.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ import numpy as np
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
 from ngbkit.device import equivalence, evaluation, preparation, quantised_graphs, reference
+from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.isolation.profiling import ProfiledTurns
 from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
@@ -68,6 +71,7 @@ class Loaded:
     method: Method = field(default_factory=Method)
     # The context of the program's calls, from the first one to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
+    profiled: ProfiledTurns | None = None
 
     @property
     def run(self) -> Callable[[], Any]:
@@ -316,6 +320,22 @@ def _explain(loaded: Loaded, message: Message) -> Message:
         return {"facts": {"explain_error": format_error(error)}}
 
 
+def _profile(loaded: Loaded, message: Message) -> Message:
+    """Call the program with and without its profiler; an error in that must not cost the measurement."""
+    program = loaded.program
+    try:
+        if program is None or program.profile is None:
+            return {"profile": profiling.build_refusal("the runtime does not report its kernels")}
+        if loaded.profiled is None:
+            loaded.profiled = ProfiledTurns(program, program.profile())
+        if message["calls"]:
+            loaded.profiled.time_turn(message["calls"], message["settle"])
+            return {"profile": {}}
+        return {"profile": loaded.profiled.to_json()}
+    except Exception as error:  # noqa: BLE001  it inspects internals of a runtime, which differ by version
+        return {"profile": profiling.build_refusal(format_error(error))}
+
+
 def _quantise(loaded: Loaded, message: Message) -> Message:
     del loaded
     try:
@@ -344,6 +364,7 @@ _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "serve": _serve,
     "usage": _read_usage,
     "explain": _explain,
+    "profile": _profile,
     "prepare": _prepare,
     "quantise": _quantise,
 }

@@ -17,8 +17,8 @@ from ngbkit.predictor.lowering.execution import Floats, Probe, draw_feed
 
 def open_probe(path: Path, folder: Path, resolved: Mapping[str, Any], threads: int) -> Probe:
     """Open a static file, whose nodes need no names; `resolved` are the options of the compiler."""
-    from ngbkit.compilers.openvino import iterate_executed
     from ngbkit.compilers.openvino_runtime import get_core
+    from ngbkit.compilers.profiles.openvino import iterate_executed
 
     source = onnx_graphs.write_named(path, folder / "named.onnx")
     settings = {

@@ -1,0 +1,8 @@
+"""Profiles of compiled networks: the kernels that a runtime executes, their seconds, and the nodes they compute.
+
+profile        a profile and the profiler that measures it, for all runtimes
+source_graph   the nodes of the network as it was compiled, with the torch modules they come from
+provenance     maps executed kernels to source nodes
+rounds         profiled and plain calls of a program in turns
+onnxruntime, openvino   profilers of runtimes that need a session of their own
+"""

@@ -1,0 +1,130 @@
+"""The source graph of an ONNX file: its nodes, what each reads, and the torch modules that they come from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ngbkit.compilers.profiles.profile import SourceNode
+from ngbkit.workloads.onnx_binding import load
+from ngbkit.workloads.onnx_traversal import find_reads, sort_nodes
+
+MOVES = frozenset(
+    {
+        *("Cast", "Concat", "DepthToSpace", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Shape", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that move, rename or convert values and compute nothing."""
+
+# The paths of the modules around a node, outermost first, and the node itself.
+_SCOPES = "pkg.torch.onnx.name_scopes"
+# Operators with weights of a module, whose exporter may have merged a normalisation into them.
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_WEIGHT = ".weight"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceGraph:
+    """The nodes of a network in topological order; `names` finds a node by its own name or by a value it computes."""
+
+    nodes: tuple[SourceNode, ...]
+    names: Mapping[str, int] = field(default_factory=dict)
+
+
+def write_named(path: Path, folder: Path) -> Path:
+    """Return an ONNX file whose nodes have distinct names, by which a runtime reports them: `path`, or a copy of it."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    names = name_nodes(graph)
+    if names == [node.name for node in graph.node]:
+        return path
+    model = load(path, folder)
+    for node, name in zip(model.graph.node, names, strict=True):
+        node.name = name
+    onnx.save(model, str(folder / "named.onnx"))
+    return folder / "named.onnx"
+
+
+def name_nodes(graph: Any) -> list[str]:
+    """Return the names of the nodes of an `onnx.GraphProto`, or numbered ones if these are not distinct."""
+    names = [node.name for node in graph.node]
+    is_distinct = all(names) and len(set(names)) == len(names)
+    return names if is_distinct else [f"node_{index}" for index in range(len(names))]
+
+
+def read(path: Path) -> SourceGraph:
+    """Read the source graph of an ONNX file, without nodes that are fed constants alone: those never run."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    for node, name in zip(graph.node, name_nodes(graph), strict=True):
+        node.name = name
+    sort_nodes(graph)
+    constants = {tensor.name for tensor in graph.initializer}
+    owners: dict[str, int] = {}
+    names: dict[str, int] = {}
+    nodes: list[SourceNode] = []
+    for node in graph.node:
+        reads = [name for name in sorted(find_reads(node)) if name]
+        if node.op_type == "Constant" or (reads and constants.issuperset(reads)):
+            constants.update(node.output)
+            continue
+        index = len(nodes)
+        inputs = sorted({owners[name] for name in reads if name in owners})
+        nodes.append(
+            SourceNode(
+                name=node.name,
+                operator=format_kind(node),
+                module=find_module(node, constants),
+                inputs=tuple(inputs),
+                moves=node.op_type in MOVES,
+            )
+        )
+        owners.update(dict.fromkeys(filter(None, node.output), index))
+        names.setdefault(node.name, index)
+    return SourceGraph(nodes=tuple(nodes), names={**names, **owners})
+
+
+def format_kind(node: Any) -> str:
+    """Format the operator of an `onnx.NodeProto`, with the last part of a domain that is not ONNX's own."""
+    domain = str(node.domain).rpartition(".")[2]
+    return str(node.op_type) if domain in ("", "onnx", "microsoft") else f"{domain}.{node.op_type}"
+
+
+def find_module(node: Any, constants: set[str]) -> str:
+    """Find the path of the torch module that a node comes from, as its exporter recorded it; empty without a record.
+
+    Weights decide first: an exporter that folds a BatchNorm into a convolution records the module of the BatchNorm.
+    """
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    scopes = _parse_scopes(metadata.get(_SCOPES, ""))
+    if not scopes:
+        return _parse_name(node.name)
+    if node.op_type in _WEIGHTED:
+        for name in node.input:
+            if name in constants and name.endswith(_WEIGHT):
+                return str(name).removesuffix(_WEIGHT)
+    return scopes[-2] if len(scopes) > 1 else ""
+
+
+def _parse_scopes(text: str) -> Sequence[str]:
+    try:
+        scopes = ast.literal_eval(text) if text else []
+    except (ValueError, SyntaxError):
+        return []
+    return [str(scope) for scope in scopes] if isinstance(scopes, list) else []
+
+
+def _parse_name(name: str) -> str:
+    """Parse the module out of a name of torch's older exporter: ``/layer1/layer1.0/conv1/Conv``."""
+    if not name.startswith("/"):
+        return ""
+    path = ""
+    for part in name.split("/")[1:-1]:
+        path = part if not path or part.startswith(f"{path}.") else f"{path}.{part}"
+    return path
