@@ -21,18 +21,17 @@ def explain(call: Call) -> Answer:
 
     args = call.args
     columns = restore_quotes(args.first), restore_quotes(args.second)
-    explanation = explaining.explain(call.read(args.source), *columns, **_parse_labels(args))
+    result = explaining.explain(call.read(args.source), *columns, over=args.over, **_parse_labels(args))
+    depth = [] if args.depth is None else [args.depth]
     if args.figure:
         from ngbkit import figures
 
-        figures.save(explanation.plot(*filter(None, [args.depth])), args.figure)
-    table = explanation.to_table(_ROWS, args.depth)
-    return Answer(
-        json=explanation.to_json(),
-        text=f"{explanation!s}\n\n{to_text(table)}",
-        notes=explanation.list_notes(),
-        value=explanation,
-    )
+        figures.save(result.plot(*depth), args.figure)
+    if isinstance(result, explaining.ChartedGrowth):
+        table, notes = result.to_table(*depth), []
+    else:
+        table, notes = result.to_table(_ROWS, *depth), result.list_notes()
+    return Answer(json=result.to_json(), text=f"{result!s}\n\n{to_text(table)}", notes=notes, value=result)
 
 
 def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
@@ -50,6 +49,7 @@ as a version before and a version after a change.
 
     %ngexplain ds openvino onnxruntime
     %ngexplain ds openvino onnxruntime --workload resnet18 --batch-size 8
+    %ngexplain ds openvino onnxruntime --workload resnet18 --over batch_size
 """
 COMMAND = Command(
     name="explain",
@@ -61,6 +61,7 @@ COMMAND = Command(
         argument("--workload NAME", "the network, where the run has several", completes="workload"),
         argument("-b, --batch-size N", "the batch size, where the run has several", type=int),
         argument("-d, --device NAME", "the device, where the run has several", completes="device"),
+        argument("--over DIM", "explain what gains and loses when this grows: batch_size, width or depth"),
         argument("--factor NAME=VALUE", "the value of a factor, where the run has several", action="append"),
         argument(
             "--depth N",

@@ -7,14 +7,17 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.storage import Data
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation import explain as explaining
 from ngbkit.metrics.explanation.explanation import Explanation
+from ngbkit.metrics.explanation.growth import ExplainedGrowth
 from ngbkit.metrics.rendering import to_html, to_text
 
 if TYPE_CHECKING:
     import altair as alt
+    import pandas as pd
 
-_ROWS = 8
+_ROWS, _LEAST_SHARE = 8, 0.02
 
 
 class ChartedExplanation(Explanation):
@@ -45,6 +48,50 @@ class ChartedExplanation(Explanation):
         return "\n".join([str(self), "", to_text(self.to_table(_ROWS)), "", *self.list_notes()])
 
 
+class ChartedGrowth(ExplainedGrowth):
+    """Two columns over a condition, with a table and a figure."""
+
+    def to_table(self, depth: int | None = 0) -> pd.DataFrame:
+        """The speed-up of each part at each level, for people; by default a row for each kind of operator."""
+        import pandas as pd
+
+        frame = self.to_frame(depth)
+        frame = frame[frame.groupby("part")["share"].transform("max") >= _LEAST_SHARE]
+        columns: dict[str, Any] = {}
+        for level, rows in frame.groupby(self.over, sort=False):
+            columns[f"{self.over.replace('_', ' ')} {level}"] = {
+                row["part"]: Estimate(row["speedup"], row["speedup_low"], row["speedup_high"])
+                for row in rows.to_dict("records")
+            }
+        last = frame[frame[self.over] == self.levels[-1]].to_dict("records")
+        columns["BSR"] = {row["part"]: Estimate(row["bsr"], row["bsr_low"], row["bsr_high"]) for row in last}
+        table = pd.DataFrame(columns, dtype=object).rename_axis("part").reset_index()
+        table.attrs = {
+            "title": f"speed-up of {self.names[0]} over {self.names[1]} by part of {self.network}",
+            "notes": [
+                f"BSR: the speed-up at the last level over that at the first; parts of {_LEAST_SHARE:.0%} of a call"
+            ],
+        }
+        return table
+
+    def plot(self, depth: int | None = 0) -> alt.LayerChart:
+        """Draw the BSR of each part: see `ngbkit.figures.charts.growth`."""
+        from ngbkit.figures.charts.growth import growth
+
+        return growth(self, depth)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(str(self))}</p>{to_html(self.to_table())}"
+
+    def __repr__(self) -> str:
+        return f"{self}\n\n{to_text(self.to_table())}"
+
+
 @wraps(explaining.explain)
-def explain(data: Data, first: str, second: str, **labels: Any) -> ChartedExplanation:
-    return ChartedExplanation(**vars(explaining.explain(data, first, second, **labels)))
+def explain(
+    data: Data, first: str, second: str, *, over: str | None = None, **labels: Any
+) -> ChartedExplanation | ChartedGrowth:
+    result = explaining.explain(data, first, second, over=over, **labels)
+    if isinstance(result, ExplainedGrowth):
+        return ChartedGrowth(**vars(result))
+    return ChartedExplanation(**vars(result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,17 +16,18 @@ from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL, find_quantile
-from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.errors import MetricError, NgbkitError, UnknownNameError, UsageError
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
+from ngbkit.metrics.explanation.growth import ExplainedGrowth, build_growth
 from ngbkit.metrics.explanation.pieces import cut
-from ngbkit.metrics.explanation.trial_profile import parse_profile
+from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.user_text import format_network, format_value
+from ngbkit.user_text import format_network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +38,9 @@ PROFILE = "profile"
 _MOST_CELLS = 6
 
 
-def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
+def explain(
+    data: Data, first: str, second: str, *, over: str | None = None, **labels: Any
+) -> Explanation | ExplainedGrowth:
     """Explain the gap between two columns, operator by operator.
 
     Parameters
@@ -45,21 +49,24 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
         The dataset or tree of a run with profiles (``--profile``).
     first, second
         The labels of two compilers; or of two networks, such as a version before and a version after a change.
+    over
+        A dim, such as ``"batch_size"`` or ``"width"``: explain which piece gains and which loses when it grows.
     **labels
         By dim, the trial to explain, where both were profiled in more than one: ``workload="resnet18",
         batch_size=8``.
 
     Returns
     -------
-    Explanation
-        It prints as a sentence, and has `to_frame`, `to_table` and, as `ds.ngb.explain`, `plot`.
+    Explanation or ExplainedGrowth
+        It prints as a sentence, and has `to_frame` and, as `ds.ngb.explain`, `plot`. With `over`, it is the second,
+        which has the batch scaling ratio of each piece.
 
     Raises
     ------
     UnknownNameError
         There is no such column, dim or label.
     UsageError
-        The labels leave more than one trial.
+        The labels leave more than one trial; or with `over`, both columns were profiled at one level alone.
     MetricError
         A column has no profile; the message has the command that measures them.
 
@@ -77,17 +84,31 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     depthwise convolutions with SiLU, which openvino fuses and onnxruntime does not.
     """
     dim, *columns = _match_columns(data, first, second)
-    cell = _find_cell(data, dim, (columns[0], columns[1]), labels)
-    return _explain_cell(data, dim, (columns[0], columns[1]), cell)
+    pair = columns[0], columns[1]
+    if over is None:
+        return _explain_cell(data, dim, pair, _find_cell(data, dim, pair, labels))
+    cells = _list_cells(data, dim, pair, labels, over)
+    levels = sorted(cell[over] for cell in cells)
+    profiles = [_load_profiles(data, dim, pair, {**cells[0], over: level}) for level in levels]
+    return build_growth(
+        profiles,
+        levels=list(map(to_json_value, levels)),
+        network=_name_network(pair, {name: label for name, label in cells[0].items() if name != over}),
+        device=str(cells[0]["device"]),
+        names=pair,
+        over=over,
+    )
 
 
-def explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: dict[str, Any]) -> Explanation | None:
-    """Explain the gap of two columns in one cell, by its labels; None where either has no profile."""
-    frame = list_profiles(data)
-    both = frame[frame[dim].isin(columns)]
-    for name, label in cell.items():
-        both = both[both[name] == label] if name in both else both
-    return _explain_cell(data, dim, columns, cell) if set(both[dim]) == set(columns) else None
+def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
+    """Name the piece that surely takes longer in the second of two columns along a dim, in the cell with such labels.
+
+    Empty where either has no profile there, or where no piece surely takes longer.
+    """
+    try:
+        return _explain_cell(data, dim, columns, _find_cell(data, dim, columns, dict(cell))).regression
+    except NgbkitError:  # a version whose nodes have other names, and a trial without a profile
+        return ""
 
 
 def list_profiles(data: Data) -> pd.DataFrame:
@@ -121,15 +142,25 @@ def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
     raise AssertionError("unreachable: an unknown label has raised")
 
 
-def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: dict[str, Any]) -> dict[str, Any]:
+def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> dict[str, Any]:
     """Find the only cell that both columns have a profile of."""
+    (cell,) = _list_cells(data, dim, columns, labels)
+    return cell
+
+
+def _list_cells(
+    data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any], over: str = ""
+) -> list[dict[str, Any]]:
+    """List the cells that both columns have a profile of, which differ in nothing but the dim `over`."""
     frame = list_profiles(data)
     dims = ["workload", *list_factors(data), *LABELS]
-    if frame.empty or not set(columns) <= set(frame[dim]):
-        missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
+    if over and (over not in dims or over in (dim, "device", "workload")):
+        raise UnknownNameError("condition", over, {*dims} - {dim, "device", "workload", "compiler"})
+    missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
+    if missing:
         raise MetricError(_ask_for_profiles(data, dim, columns, missing))
-    if surplus := [name for name in labels if name == dim]:
-        raise UsageError(f"invalid selection: got {surplus[0]}, along which columns are compared. Leave it out.")
+    if surplus := [name for name in labels if name in (dim, over)]:
+        raise UsageError(f"invalid selection: got {surplus[0]}, along which trials are compared. Leave it out.")
     chosen = select_rows(frame, labels, dims)
     others = [name for name in dims if name != dim and name in chosen]
     cells: list[dict[str, Any]] = []
@@ -138,18 +169,19 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: dict[str,
             row = members.iloc[0]
             cells.append({name: row[name] for name in others if row[name] == row[name]})
     if not cells:
-        raise MetricError(_ask_for_profiles(data, dim, columns, list(columns)))
-    if len(cells) > 1:
-        varying = [name for name in others if len({str(cell.get(name)) for cell in cells}) > 1]
+        raise MetricError(_ask_for_profiles(data, dim, columns, []))
+    varying = [name for name in others if name != over and len({str(cell.get(name)) for cell in cells}) > 1]
+    if varying:
         listed = [
             ", ".join(f"{name}={to_json_value(cell[name])!r}" for name in varying if name in cell) for cell in cells
         ]
+        listed = list(dict.fromkeys(listed))
         more = f" and {len(listed) - _MOST_CELLS} more" if len(listed) > _MOST_CELLS else ""
         raise UsageError(
-            f"invalid selection: {columns[0]} and {columns[1]} were profiled in {len(cells)} trials each; expected "
+            f"invalid selection: {columns[0]} and {columns[1]} were profiled in {len(listed)} trials each; expected "
             f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
         )
-    return cells[0]
+    return cells
 
 
 def _ask_for_profiles(data: Data, dim: str, columns: tuple[str, str], missing: list[str]) -> str:
@@ -172,10 +204,23 @@ def _write_command(data: Data, dim: str, columns: tuple[str, str]) -> str:
     return shlex.join(["ngbkit", "run", *networks, *words, "--profile"])
 
 
-def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: dict[str, Any]) -> Explanation:
+def _load_profiles(
+    data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]
+) -> tuple[TrialProfile, TrialProfile]:
+    frame = select_rows(list_profiles(data), {**cell, dim: list(columns)}, [*cell, dim])
+    texts = {str(row[dim]): row[PROFILE] for row in frame.to_dict("records")}
+    return parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]])
+
+
+def _name_network(columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
+    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
+    network = format_network(str(cell.get("workload", " and ".join(columns))), factors)
+    return network if "compiler" not in cell else f"{network} with {cell['compiler']}"
+
+
+def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> Explanation:
     part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
-    texts = {str(row[dim]): row[PROFILE] for row in list_profiles(part).to_dict("records")}
-    profiles = parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]])
+    profiles = _load_profiles(data, dim, columns, cell)
     pieces = cut(profiles)
     candidates = {
         str(getattr(candidate, dim)): candidate
@@ -183,11 +228,8 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: dict[str
         for candidate in listed
     }
     pair = [candidates[name] for name in columns]
-    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
-    workload = cell["workload"] if "workload" in cell else " and ".join(columns)
-    network = format_network(str(workload), {name: format_value(value) for name, value in factors.items()})
     return Explanation(
-        network=network if "compiler" not in cell else f"{network} with {cell['compiler']}",
+        network=_name_network(columns, cell),
         device=str(cell["device"]),
         batch_size=int(cell["batch_size"]),
         names=columns,

@@ -144,12 +144,13 @@ class Explanation:
         first, second = self.names
         total, timed = self.attribution.total, self.timed_gap
         latency = max(float(np.median(profile.plain)) for profile in self.profiles)
-        differs = f", {100 * abs(total / timed - 1):.2g} % of it apart" if abs(timed) > 0.01 * latency else ""
+        differs = f", {100 * abs(total / timed - 1):.1f} % of it apart" if abs(timed) > 0.01 * latency else ""
         shares = " and ".join(
             f"{100 * share:.3g} % of {name}" for share, name in zip(self.mapped, self.names, strict=True)
         )
         cost = " and ".join(
-            f"{100 * profile.cost:.2g} % in {name}" for profile, name in zip(self.profiles, self.names, strict=True)
+            f"{100 * max(profile.cost, 0.0):.1f} % in {name}"
+            for profile, name in zip(self.profiles, self.names, strict=True)
         )
         return [
             f"The parts sum to {1e3 * total:.3g} ms ({second} minus {first}); the gap of the timed samples is "

@@ -29,8 +29,8 @@ class Piece:
         The path of that module, empty where the source has none.
     family
         What it computes, in words, such as ``"depthwise convolutions with SiLU"``.
-    operators
-        The operators of its nodes, in topological order.
+    nodes, operators
+        The names of its nodes, and their operators, in topological order.
     kernels
         The indices of its kernels in each profile.
     """
@@ -38,6 +38,7 @@ class Piece:
     name: str
     module: str
     family: str
+    nodes: tuple[str, ...]
     operators: tuple[str, ...]
     kernels: tuple[tuple[int, ...], ...]
 
@@ -144,6 +145,7 @@ def _build_piece(
         name=module or heaviest.name,
         module=module,
         family=describe_operators(operators, is_depthwise=_is_depthwise(nodes, ran)),
+        nodes=tuple(node.name for node in nodes),
         operators=operators,
         kernels=kernels,
     )
@@ -178,6 +180,6 @@ def _list_others(profiles: Sequence[TrialProfile], places: Sequence[Mapping[str,
     names = [name for name in (COPIES, REST) if any(name in each for each in places)]
     kernels = [_gather(places, name) for name in names] + [tuple(() for _ in profiles)]
     return [
-        Piece(name=name, module="", family=name, operators=(), kernels=indices)
+        Piece(name=name, module="", family=name, nodes=(), operators=(), kernels=indices)
         for name, indices in zip([*names, BETWEEN], kernels, strict=True)
     ]

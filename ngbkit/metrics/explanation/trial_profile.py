@@ -88,10 +88,16 @@ class TrialProfile:
 def parse_profile(text: str) -> TrialProfile:
     """Parse the variable ``profile`` of a trial.
 
-    MetricError: it is damaged, or its rounds do not agree.
+    MetricError: it has no kernels, or it is damaged.
     """
     try:
-        return _build(json.loads(text))
+        data = json.loads(text)
+        if not data["kernels"]:
+            reason = " ".join(data["notes"]) or "its runtime tells no kernels."
+            raise MetricError(f"missing profile: a column was not profiled; {reason} Choose another column.")
+        return _build(data)
+    except MetricError:
+        raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise MetricError(
             f"invalid profile: got {text[:60]!r}, which does not parse ({error}); expected the variable `profile` as "

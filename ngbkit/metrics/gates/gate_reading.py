@@ -14,6 +14,7 @@ from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.draws import SEED, Sampler
+from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import Evidence
 from ngbkit.metrics.gates.sides import compare_sides
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
@@ -42,6 +43,8 @@ class GateReading:
         Why outputs were not checked; empty where they were.
     facts
         The facts that each column reports, by its label.
+    regression
+        The piece of the network that takes longer in the last column than in the first, where both were profiled.
     environments
         The description of the environment of each release, by the label of its column.
     """
@@ -51,6 +54,7 @@ class GateReading:
     conclusive: bool = False
     unchecked: str = ""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    regression: str = ""
     environments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -78,6 +82,7 @@ def read_gate(data: Data, columns: Sequence[str], place: int | None) -> GateRead
         conclusive=all(each.conclusive for each in (first, *others)) and bool(np.isfinite(evidence.covariance).all()),
         unchecked=next((each.reason for each in (first, *others) if each.reason), ""),
         facts={str(row["compiler"]): row["facts"] for row in why(node).to_dict("records")},
+        regression=name_regression(node, "compiler", (columns[0], columns[-1]), {}),
         environments=environments,
     )
 

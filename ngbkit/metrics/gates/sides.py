@@ -10,7 +10,7 @@ deviate more on a virtual machine (`ngbkit.metrics.draws.HOSTED_SD`), which no g
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +18,13 @@ import numpy as np
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_labels, list_trial_dims, to_frame
+from ngbkit.dataset.long_form import list_factors, list_labels, list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import SEED, Sampler
+from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Cell, Lead, RankingCandidate, compute_lead, list_candidates
@@ -99,6 +100,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
         settings = {name: judged[name] for name in ("rounds", "conclusive")}
         bounds = (judged[name] for name in ("slowdown", "low", "high"))
         judged["verdict"] = judge(*bounds, level=LEVEL, margin=share, **settings)
+        judged["reason"] = [_find_reason(data, row, columns) for row in judged.to_dict("records")]
     return build_gate(
         judged,
         failed=pd.DataFrame(failed),
@@ -113,6 +115,18 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
             "their intervals allow for what a machine does from minute to minute.",
         ),
     )
+
+
+def _find_reason(data: Data, row: Mapping[Hashable, Any], columns: tuple[str, str] | None) -> str:
+    """Find the piece of the network that made a trial slower, where both sides were profiled; or why it is unsure."""
+    reason = str(row["reason"])
+    if reason or row["verdict"] != "slower":
+        return reason
+    names = [*list_factors(data), "device", "batch_size", "compiler" if columns is None else "workload"]
+    cell = {name: row[name] for name in names if name in row and row[name] == row[name]}
+    dim = "workload" if columns is None else "compiler"
+    sides = columns or (f"{row['workload']}{BEFORE}", f"{row['workload']}{AFTER}")
+    return name_regression(data, dim, sides, cell)
 
 
 def find_releases(data: Data) -> tuple[str, str] | None:

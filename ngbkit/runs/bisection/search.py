@@ -170,7 +170,8 @@ class ReleaseSearch:
         operators: tuple[Mapping[str, Any], ...] = ()
         if verdict == "slower":
             operators, note = self._compare_neighbours(places)
-            notes += (note,)
+            regressions = [reading.regression for reading in self._readings.values() if reading.regression]
+            notes += (*(f"The piece that takes longer: {text}." for text in regressions[-1:]), note)
         return Bisection(
             network=self.network,
             compiler=self._name_column(""),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from profiled import build_profile
 from synthetic_records import QUIET, build_network, build_record
 
 from ngbkit.api import build_gate_sweep
@@ -70,6 +72,21 @@ def test_a_planted_slowdown_is_found_round_by_round() -> None:
     assert row["after"] / row["before"] == pytest.approx(1.05, abs=0.02)
     assert "latency, measured in turns" == gate.compared
     assert () == gate.warnings
+
+
+def test_the_piece_that_regressed_is_the_reason() -> None:
+    """A slower trial names the piece of its network that takes longer, where both sides were profiled."""
+    data = measure(1.2)
+    texts = data["status"].astype(object).copy(data=np.full(data["status"].shape, "", dtype=object))
+    for side, profile in (
+        (sides.BEFORE, build_profile("onnxruntime")),
+        (sides.AFTER, build_profile("onnxruntime", 1, slow={6: 3e-3})),
+    ):
+        texts.loc[{"workload": f"net{side}"}] = json.dumps(profile)
+    reasons = [judge_sides(each).trials["reason"].tolist() for each in (data, data.assign(profile=texts))]
+
+    assert [""] == reasons[0]
+    assert "blocks.1.conv_dw (depthwise convolutions: 1" in reasons[1][0]
 
 
 def test_two_releases_of_a_compiler_are_the_sides_of_a_gate() -> None:
