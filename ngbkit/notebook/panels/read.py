@@ -12,11 +12,12 @@ from markupsafe import Markup
 from ngbkit.commands.shell import choose_figures
 from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.metrics import contracts
 from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.notebook.panels import comparison_choice, exports, trial_sheet
 from ngbkit.notebook.panels import trial as trials
+from ngbkit.notebook.panels.explanation_choice import EXPLAINED, ExplanationChoice
 from ngbkit.notebook.panels.exports import Export
 from ngbkit.notebook.panels.figure_choice import OPTIONS, FigureChoice
 from ngbkit.notebook.panels.page import Page, render_error
@@ -56,6 +57,8 @@ class ReadSection:
             "settle": self._settle,
             "compare-choice": self._choose_source,
             "compare": self._compare,
+            "explain": self._explain,
+            **{f"explain-{name}": self._build_chooser(name) for name in EXPLAINED},
             "download": self._download,
             **{f"figure-{name}": self._build_setter(name) for name in OPTIONS},
         }
@@ -81,9 +84,11 @@ class ReadSection:
         self._baseline = str(BASELINE if BASELINE in compilers else compilers[0])
         self._source = ""
         self._page.show("read", self._render())
-        for part in ("sheet", "comparison", "read-message"):
+        for part in ("sheet", "comparison", "explanation", "read-message"):
             self._page.show(part, "")
         self._show_choice()
+        self._explanation = ExplanationChoice(data)
+        self._page.show("explain-choice", self._explanation.render())
         self._load_rows()
         self._refresh()
 
@@ -105,6 +110,9 @@ class ReadSection:
             div(data_part="read-message"),
             div(data_part="compare-choice"),
             div(data_part="comparison"),
+            div(data_part="explain-choice"),
+            div(class_="chart", data_chart="explanation"),
+            div(data_part="explanation"),
         ]
 
     def _refresh(self) -> None:
@@ -256,6 +264,27 @@ class ReadSection:
         comparison = comparison_choice.compare_with(_get_names(), self._source, self._measured, self._name)
         heading = summary[f"{comparison.runs.title}. {comparison}"]
         self._page.show("comparison", details(open=True)[heading, Markup(comparison.render())])
+
+    def _build_chooser(self, name: str) -> Callable[[str], None]:
+        def choose(text: str) -> None:
+            self._explanation.chosen[name] = text
+            self._page.show("explain-choice", self._explanation.render())
+
+        return choose
+
+    def _explain(self, _: str) -> None:
+        """Explain the gap between two columns: a figure whose blocks open by a click, the sentence and the table."""
+        text = self._explanation.write_code(self._expression)
+        try:
+            result = self._explanation.explain()
+        except NgbkitError as error:
+            self._page.draw("explanation", None)
+            self._page.show("explanation", Markup(render_error(error)))
+            return
+        copy = button(type="button", data_copy=text)["Copy as cell"]
+        self._page.show("explanation", fragment[Markup(result.render()), div(class_="row")[code[text], copy]])
+        self._page.flush()
+        self._page.draw("explanation", result.plot().to_dict())
 
     def _download(self, kind: str) -> None:
         """Let the browser save a file, and say its name, or why there is none."""
