@@ -8,10 +8,12 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.compilers.torch_runtime import feed
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.export import to_tensor
@@ -61,6 +63,7 @@ def compile(task: Task) -> Program:
             "program_bytes": path.stat().st_size,
         },
         explain=lambda: {"nodes_before": metadata["operators"], **_explain(path, inputs)},
+        feed=partial(feed, inputs),
     )
 
 

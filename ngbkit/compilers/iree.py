@@ -62,17 +62,20 @@ def compile(task: Task) -> Program:
     # The other two functions are the initialiser, already run, and one that returns before the outputs are ready.
     name = next(name for name in module.function_names if name != "__init" and not name.endswith("$async"))
     function = module.lookup_function(name)
-    arguments = iree.VmVariantList(len(task.arrays))
-    for array in task.arrays:
-        arguments.push_ref(_bind(iree, device, array))
+    arguments = _bind(iree, device, task.arrays)
 
     def run() -> Any:
         results = iree.VmVariantList(1)
         context.invoke(function, arguments, results)
         return results
 
+    def feed(arrays: Sequence[np.ndarray]) -> None:
+        nonlocal arguments
+        arguments = _bind(iree, device, arrays)
+
     return Program(
         run=run,
+        feed=feed,
         fetch=lambda results: _fetch(iree, results),
         contract=Contract(
             runtime="iree local-task, llvm-cpu",
@@ -179,14 +182,19 @@ def _read_commands(statistics: Path) -> Iterator[str]:
                 yield row[2].rpartition("::")[2] if row[1] == "dispatch" else row[1]
 
 
-def _bind(iree: Any, device: Any, array: np.ndarray) -> Any:
-    return device.allocator.allocate_buffer_copy(
-        memory_type=iree.MemoryType.DEVICE_LOCAL,
-        allowed_usage=iree.BufferUsage.DEFAULT,
-        device=device,
-        buffer=array,
-        element_type=iree.array_interop.map_dtype_to_element_type(array.dtype),
-    )
+def _bind(iree: Any, device: Any, arrays: Sequence[np.ndarray]) -> Any:
+    """Copy the inputs to the device, as the arguments of a call."""
+    arguments = iree.VmVariantList(len(arrays))
+    for array in arrays:
+        buffer = device.allocator.allocate_buffer_copy(
+            memory_type=iree.MemoryType.DEVICE_LOCAL,
+            allowed_usage=iree.BufferUsage.DEFAULT,
+            device=device,
+            buffer=array,
+            element_type=iree.array_interop.map_dtype_to_element_type(array.dtype),
+        )
+        arguments.push_ref(buffer)
+    return arguments
 
 
 def _fetch(iree: Any, results: Any) -> list[np.ndarray]:

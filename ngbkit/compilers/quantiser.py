@@ -1,4 +1,4 @@
-"""The protocol of quantisers: a record that lowers the precision of an ONNX file for compilers that read the result.
+"""The protocol of quantisers: a record that writes a network in a lower precision, for compilers that run the result.
 
 A package adds one by an entry point; its `precision` is then a value of the option of that name::
 
@@ -8,17 +8,23 @@ A package adds one by an entry point; its `precision` is then a value of the opt
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import registry
+from ngbkit.hardware.environment import read_cpu_flags
 from ngbkit.registry import find_version
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
+
+# Without these instructions of x86, 8 bits of a weight times 8 bits of a value saturate.
+_DOT_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,23 +34,38 @@ class Quantisation:
     Parameters
     ----------
     source
-        The ONNX file of the network, static in every dimension.
+        The ONNX file of the network, static in every dimension; None for a quantiser of modules.
+    module
+        The torch module, in evaluation mode, which may be changed in place; None for a quantiser of ONNX files.
     target
         The file to write.
     batches
-        The calibration samples: by input name, arrays of the shapes in the file. Empty if the quantiser calibrates
-        nothing.
+        The calibration samples, or what stands for them if the quantiser calibrates nothing: by input name, in the
+        order of the network's inputs, arrays of the shapes that it is compiled for.
     threads
         Number of worker threads to use.
     accelerator
         The accelerator that will run the file, as in `ngbkit.compilers.base.Task`.
     """
 
-    source: Path
+    source: Path | None
+    module: torch.nn.Module | None
     target: Path
     batches: Iterable[Mapping[str, np.ndarray]]
     threads: int
     accelerator: str = "cpu"
+
+    def require_source(self) -> Path:
+        """Return the ONNX file; ValueError without one."""
+        if self.source is None:
+            raise ValueError("invalid quantisation: got no ONNX file; expected a file.")
+        return self.source
+
+    def require_module(self) -> torch.nn.Module:
+        """Return the module; ValueError without one."""
+        if self.module is None:
+            raise ValueError("invalid quantisation: got no module; expected a module.")
+        return self.module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +79,7 @@ class Quantiser:
     precision
         The value of the option `precision` that selects it.
     compilers
-        The compilers that read the result.
+        The compilers that run the result.
     packages
         The required distributions, whose versions are part of the recipe.
     install
@@ -71,6 +92,10 @@ class Quantiser:
         Whether it needs samples.
     suffix
         The ending of the file that it writes.
+    load
+        For a quantiser of torch modules: returns the module that a compiler then gets, from the file and the network's
+        own module, which it may change in place. None for a file that the compilers themselves read in place of the
+        ONNX file.
     accelerators
         The kinds of accelerator on which the compilers run the result.
     """
@@ -84,7 +109,13 @@ class Quantiser:
     quantise: Callable[[Quantisation], dict[str, Any]]
     calibrates: bool = True
     suffix: str = ".onnx"
+    load: Callable[[Path, torch.nn.Module], torch.nn.Module] | None = None
     accelerators: tuple[str, ...] = ("cpu",)
+
+    @property
+    def form(self) -> Literal["module", "onnx"]:
+        """The form of the networks that it quantises."""
+        return "onnx" if self.load is None else "module"
 
     def unavailable(self, accelerator: str = "cpu") -> str:
         """Return the reason why it cannot be used here for an accelerator, with the remedy, or ``""``."""
@@ -93,6 +124,16 @@ class Quantiser:
             return f"{self.precision} by {self.name} is for {' or '.join(self.accelerators)}; this device has {kind}"
         missing = [package for package in self.packages if find_version(package) is None]
         return f"{', '.join(missing)} not installed; install with: {self.install}" if missing else ""
+
+
+def is_arm() -> bool:
+    """Return whether the processor is an Arm of 64 bits."""
+    return platform.machine() in ("aarch64", "arm64")
+
+
+def needs_reduced_range() -> bool:
+    """Return whether weights in the whole range of int8 would saturate on this processor."""
+    return not is_arm() and not read_cpu_flags() & _DOT_PRODUCTS
 
 
 def list_quantisers(compiler: str) -> tuple[Quantiser, ...]:

@@ -62,7 +62,15 @@ def compile(task: Task) -> Program:
         explain=lambda: _explain(trt, engine, task),
         enqueue=enqueue,
         stream=driver.stream.value or 0,
+        feed=lambda arrays: _upload(driver, task, addresses, arrays),
     )
+
+
+def _upload(driver: cuda.Driver, task: Task, addresses: Mapping[str, int], arrays: Sequence[np.ndarray]) -> None:
+    """Upload values over those of the inputs that the engine has, which may have dropped one that nothing reads."""
+    for spec, array in zip(task.inputs, arrays, strict=True):
+        if spec.name in addresses:
+            driver.upload(addresses[spec.name], array)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +157,9 @@ def _join_errors(log: Any) -> str:
 def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Plan:
     """Build an engine, and save the tactic timings in `timings`, so that the next build need not measure them again."""
     builder = trt.Builder(log)
-    network = builder.create_network(0)  # explicit batch is the only kind since TensorRT 10
+    quantised = any(node.op_type == "QuantizeLinear" for node in onnx_graph.read_operators(_get_file(task)))
+    # Explicit batch is the only kind since TensorRT 10.
+    network = builder.create_network(_build_network_flags(trt) if quantised else 0)
     config = builder.create_builder_config()
     config.builder_optimization_level = task.options["level"]
     facts = _set_precision(trt, config, str(task.options["precision"]))
@@ -162,6 +172,18 @@ def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Plan:
         draft.write_bytes(memoryview(config.get_timing_cache().serialize()))
     outputs = [network.get_output(index).name for index in range(network.num_outputs)]
     return _Plan(content=bytes(memoryview(content)), outputs=outputs, facts=facts)
+
+
+def _build_network_flags(trt: Any) -> int:
+    """Build the flags of a network with QDQ nodes: its types are those of the graph, as they always are since 11."""
+    strong = getattr(getattr(trt, "NetworkDefinitionCreationFlag", None), "STRONGLY_TYPED", None)
+    return 0 if strong is None else 1 << int(strong)
+
+
+def _get_file(task: Task) -> Path:
+    if task.onnx is None:
+        raise ValueError("invalid task: got form 'onnx' without a file; expected a file.")
+    return task.onnx
 
 
 def _set_precision(trt: Any, config: Any, precision: str) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def make_program(
         facts={**list_libraries(bound.accelerator), **(facts or {})},
         explain=explain_compile,
         within=torch.inference_mode,
-        feed=partial(_feed, bound.inputs),
+        feed=partial(feed, bound.inputs),
     )
     if bound.accelerator == "cuda":
         stream = torch.cuda.current_stream()
@@ -186,7 +186,8 @@ def make_program(
     return program
 
 
-def _feed(inputs: Iterable[torch.Tensor], arrays: Iterable[np.ndarray]) -> None:
+def feed(inputs: Iterable[torch.Tensor], arrays: Iterable[np.ndarray]) -> None:
+    """Copy values over those of the inputs."""
     import torch
 
     with torch.inference_mode():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
@@ -59,7 +59,8 @@ def compile(task: Task) -> Program:
     device = targets.find_device(task.accelerator)
     arrays = {spec.name: array for spec, array in zip(task.inputs, task.arrays, strict=True)}
     names = network.list_inputs(list(arrays))
-    call = build.library.bind([tvm.runtime.tensor(arrays[name], device) for name in names])
+    tensors = {name: tvm.runtime.tensor(arrays[name], device) for name in names}
+    call = build.library.bind(list(tensors.values()))
     gpu = task.accelerator == "cuda"
     run = wait_after(call, device.sync) if gpu else call
     if gpu:
@@ -79,7 +80,15 @@ def compile(task: Task) -> Program:
         explain=lambda: _explain(task, build.library),
         enqueue=call if gpu else None,
         reused_s=build.reused_s,
+        feed=lambda arrays: _feed(task, tensors, arrays),
     )
+
+
+def _feed(task: Task, tensors: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
+    """Copy values over those that the program reads; it has no tensor for an input that nothing reads."""
+    for spec, array in zip(task.inputs, arrays, strict=True):
+        if spec.name in tensors:
+            tensors[spec.name].copyfrom(array)
 
 
 def tunes(options: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""Quantised graphs of a preparation: an ONNX file at a batch size in another precision, with its recipe, written once.
+"""Quantised networks of a preparation: a file for a batch size in another precision, with its recipe, written once.
 
-batch-4.quantised-KEY.onnx      the graph, or the file of the quantiser's own format
+batch-4.quantised-KEY.onnx      the ONNX file, or one of the quantiser's own format
 batch-4.quantised-KEY.json      the recipe, its duration, and the size of the graph
 """
 
@@ -11,17 +11,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ngbkit import registry
+from ngbkit import options, registry
 from ngbkit.compilers.quantiser import Quantisation, Quantiser
 from ngbkit.device import preparation
 from ngbkit.files import write_atomically
 from ngbkit.registry import find_version
-from ngbkit.workloads import samples
-from ngbkit.workloads.base import TensorSpec, Workload, hash_json
+from ngbkit.workloads import building, feeds, samples
+from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +39,26 @@ class QuantisedGraph:
         return {"quantised": dict(self.recipe), "quantise_time_s": self.seconds, "file_bytes": self.file_bytes}
 
 
-def build_recipe(quantiser: Quantiser, workload: Workload, seed: int, accelerator: str = "cpu") -> dict[str, Any]:
-    """Build the recipe: the method, the samples and the versions of the tools, and the accelerator, if it is no CPU."""
+def build_recipe(
+    quantiser: Quantiser, workload: Workload, seed: int, accelerator: str = "cpu", source: str = ""
+) -> dict[str, Any]:
+    """Build the recipe: the method, the samples, the versions of the tools, a GPU, and the name of the ONNX file."""
     place = {"accelerator": accelerator.partition(":")[0]} if accelerator != "cpu" else {}
     calibration = {"calibration": workload.calibration, "seed": seed} if quantiser.calibrates else {}
     return {
         "quantiser": quantiser.name,
         **calibration,
         **place,
+        **({"source": source} if source else {}),
         "versions": {package: find_version(package) for package in quantiser.packages},
     }
+
+
+def load_module(name: str, path: str, module: torch.nn.Module) -> torch.nn.Module:
+    """Load the module of a quantised file, by the quantiser of that name."""
+    quantiser: Quantiser = registry.load(registry.QUANTISERS, name)
+    assert quantiser.load is not None
+    return quantiser.load(Path(path), module)
 
 
 def read(folder: Path, batch_size: int, recipe: Mapping[str, Any]) -> QuantisedGraph | None:
@@ -59,24 +70,26 @@ def read(folder: Path, batch_size: int, recipe: Mapping[str, Any]) -> QuantisedG
 
 
 def quantise(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Quantise the ONNX file of a message, in a child, and return the record of the graph."""
+    """Quantise the network of a message, in a child, and return the record of the graph."""
     quantiser: Quantiser = registry.load(registry.QUANTISERS, message["quantiser"])
     record = _locate(Path(message["folder"]), message["batch_size"], message["recipe"])
     target = record.with_suffix(quantiser.suffix)
-    inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
-    batches: list[dict[str, np.ndarray]] = []
+    workload = preparation.read_workload(message)
+    network = _build_module(workload, message) if quantiser.form == "module" else None
+    inputs = network.inputs if network else [TensorSpec.from_json(spec) for spec in message["inputs"]]
+    examples = network.examples if network else preparation.read_arrays(message["examples"])
+    arrays = [feeds.draw(inputs, examples, message["batch_size"], message["seed"])]
     if quantiser.calibrates:
-        workload = preparation.read_workload(message)
-        examples = preparation.read_arrays(message["examples"])
         calibrating = samples.calibrate(workload, inputs, examples, message["seed"])
-        names = [spec.name for spec in inputs]
-        batches = [dict(zip(names, arrays, strict=True)) for arrays in calibrating.batches(message["batch_size"])]
+        arrays = list(calibrating.batches(message["batch_size"]))
+    names = [spec.name for spec in inputs]
     start = time.perf_counter()
     settings = quantiser.quantise(
         Quantisation(
-            source=Path(message["onnx"]),
+            source=None if network else Path(message["onnx"]),
+            module=network.module if network else None,
             target=target,
-            batches=batches,
+            batches=[dict(zip(names, batch, strict=True)) for batch in arrays],
             threads=message["threads"],
             accelerator=message["accelerator"].partition(":")[0],
         )
@@ -84,13 +97,21 @@ def quantise(message: Mapping[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     graph = QuantisedGraph(
         path=str(target),
-        recipe={**message["recipe"], **settings, "batches": len(batches)},
+        recipe={**message["recipe"], **settings, "batches": len(arrays) * quantiser.calibrates},
         seconds=seconds,
         file_bytes=sum(file.stat().st_size for file in target.parent.glob(f"{target.stem}.*") if file != record),
     )
     with write_atomically(record) as temporary:
         temporary.write_text(json.dumps(asdict(graph)))
     return asdict(graph)
+
+
+def _build_module(workload: Workload, message: Mapping[str, Any]) -> Network:
+    import torch
+
+    torch.set_num_threads(message["threads"])
+    with options.set_options(seed=message["seed"]):
+        return building.build(workload, message["factors"])
 
 
 def _locate(folder: Path, batch_size: int, recipe: Mapping[str, Any]) -> Path:

@@ -15,6 +15,8 @@ from hardware.accelerators.faking import FakeGpu, install_tensorrt, show_driver
 
 from ngbkit.compilers import tensorrt
 from ngbkit.compilers.base import Program, Task, Tuning
+from ngbkit.compilers.quantiser import Quantisation
+from ngbkit.compilers.quantisers.onnxruntime import STATIC_TENSORRT
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import events, probing
 from ngbkit.testing import NETWORKS, CompilerConformance, relative_rmse, run_reference
@@ -80,13 +82,13 @@ def compile_it(install: Callable[[str], ModuleType], exported: Path, tmp_path: P
     """Return a function that compiles the exported network, by TensorRT 10 unless a test installed another version."""
     install("10.13.0")
 
-    def compile_with(**options: Any) -> Program:
+    def compile_with(file: Path = exported, **options: Any) -> Program:
         small = NETWORKS["small_conv"]()
         return tensorrt.compile(
             Task(
                 form="onnx",
                 module=None,
-                onnx=exported,
+                onnx=file,
                 inputs=small.inputs,
                 arrays=[np.ones((1, 3, 16, 16), np.float32)],
                 batch_size=1,
@@ -240,6 +242,38 @@ def test_half_precision_without_a_converter_is_unsupported(
 
     with pytest.raises(UnsupportedError, match=r"pip install 'ngbkit\[onnxruntime\]'"):
         compile_it(precision="f16")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_graph_with_quantised_values_is_strongly_typed(
+    version: str, compile_it: Compile, install: Callable[[str], ModuleType], exported: Path
+) -> None:
+    """The types of a file with QDQ nodes are those of the graph, in either version."""
+    install(version)
+    folder = exported.parent / f"quantised-{version}"
+    folder.mkdir(exist_ok=True)
+    batches = [{NETWORKS["small_conv"]().inputs[0].name: np.ones((1, 3, 16, 16), np.float32)}]
+    quantisation = Quantisation(
+        source=exported, module=None, target=folder / "quantised.onnx", batches=batches, threads=1
+    )
+    STATIC_TENSORRT.quantise(quantisation)
+    program = compile_it(file=quantisation.target)
+
+    assert compute_error(program) < 0.1
+
+
+def test_other_values_are_fed(compile_it: Compile) -> None:
+    """Values that are fed to a program replace those of its inputs on the GPU."""
+    program = compile_it()
+    (before,) = program.fetch(program.run())
+    assert program.feed is not None
+    program.feed([np.zeros((1, 3, 16, 16), np.float32)])
+    (after,) = program.fetch(program.run())
+    program.feed([np.ones((1, 3, 16, 16), np.float32)])
+    (again,) = program.fetch(program.run())
+
+    assert not np.array_equal(before, after)
+    np.testing.assert_array_equal(before, again)
 
 
 def test_tf32_is_on_where_it_is_asked_for(compile_it: Compile, tmp_path: Path) -> None:

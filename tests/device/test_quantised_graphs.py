@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from attrs import evolve
 from plans import carry_out
 
@@ -84,6 +85,38 @@ def test_a_recipe_names_everything_that_the_graph_depends_on(mlp: Workload) -> N
 
     assert ["random", None] == [recipe.get("calibration") for recipe in recipes]
     assert onnx.__version__ == recipes[0]["versions"]["onnx"]
+
+
+@pytest.mark.parametrize(("compiler", "precision"), [("iree", "int8"), ("tvm", "f32")])
+def test_other_runtimes_read_the_qdq_file(compiler: str, precision: str, mlp: Workload) -> None:
+    """IREE computes the file of ONNX Runtime's quantiser in int8, and TVM in f32 between its nodes, as it says."""
+    label = f'{compiler}{{"precision":"int8"}}'
+    record = carry_out(sweep_precisions(mlp, "agreement>=0.5", [label]))[0][label, 2]
+
+    assert isinstance(record, Measurement)
+    assert (precision, "ok") == (record.contract.precision, record.status)
+    assert 1e-4 < record.facts["relative_error"] < 0.2
+
+
+def test_a_file_for_tensorrt_is_symmetric(mlp_file: Path, tmp_path: Path) -> None:
+    """Each zero point is zero, and weights have pairs of nodes: TensorRT reads no others. Not seen on a GPU."""
+    from ngbkit.compilers.quantiser import Quantisation
+    from ngbkit.compilers.quantisers.onnxruntime import STATIC_TENSORRT
+    from ngbkit.workloads.onnx_binding import specialise
+
+    source, target = specialise(mlp_file, 2, tmp_path / "mlp.onnx", fold=False), tmp_path / "quantised.onnx"
+    batches = [{"x": np.random.default_rng(0).standard_normal((2, 16)).astype(np.float32)}]
+    settings = STATIC_TENSORRT.quantise(
+        Quantisation(source=source, module=None, target=target, batches=batches, threads=1)
+    )
+    graph = onnx.load(target).graph
+    zeros = {node.input[2] for node in graph.node if node.op_type == "QuantizeLinear"}
+    points = [onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in zeros]
+    quantised = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
+
+    assert settings["ActivationSymmetric"]
+    assert all(point.dtype == np.int8 and not point.any() for point in points)
+    assert {"w0", "w1"} <= quantised
 
 
 def test_nncf_quantises_for_openvino(mlp: Workload) -> None:

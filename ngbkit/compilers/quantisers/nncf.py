@@ -17,7 +17,7 @@ def _quantise(quantisation: Quantisation) -> dict[str, Any]:
 
     samples = [dict(batch) for batch in quantisation.batches]
     model = nncf.quantize(
-        get_core().read_model(str(quantisation.source)), nncf.Dataset(samples), subset_size=len(samples)
+        get_core().read_model(str(quantisation.require_source())), nncf.Dataset(samples), subset_size=len(samples)
     )
     openvino.save_model(model, str(quantisation.target), compress_to_fp16=False)
     return {"preset": "performance", "subset_size": len(samples)}

@@ -6,24 +6,21 @@ https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
 from __future__ import annotations
 
 import logging
-import platform
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import nvidia
 from ngbkit.compilers.onnxruntime import PACKAGE, make_settings
 from ngbkit.compilers.onnxruntime_session import CPU, open_session, write_to
-from ngbkit.compilers.quantiser import Quantisation, Quantiser
+from ngbkit.compilers.quantiser import Quantisation, Quantiser, is_arm, needs_reduced_range
 from ngbkit.errors import UnsupportedError
-from ngbkit.hardware.environment import read_cpu_flags
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Without these instructions 8 bits of a weight times 8 bits of a value saturate.
-_DOT_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 _INSTALL = "pip install 'ngbkit[onnxruntime]' sympy"
 
 
@@ -40,31 +37,57 @@ class _Reader:
 
 
 def _quantise_static(quantisation: Quantisation) -> dict[str, Any]:
-    """Write int8 weights by channel and int8 activations, in the range of the samples, as QDQ nodes."""
+    """Write int8 weights by channel and int8 activations, in the range of the samples, as ONNX Runtime runs them."""
+    settings = {
+        "per_channel": True,
+        "reduce_range": needs_reduced_range(),
+        "activation_type": "QInt8" if is_arm() else "QUInt8",
+    }
+    return _write_qdq(quantisation, settings)
+
+
+def _quantise_for_tvm(quantisation: Quantisation) -> dict[str, Any]:
+    """Write the same: Relax has no operators in int8, and computes in f32 between the nodes."""
+    return {**_quantise_static(quantisation), "computes": "f32"}
+
+
+def _quantise_for_tensorrt(quantisation: Quantisation) -> dict[str, Any]:
+    """Write ranges that are symmetric, pairs of nodes also at weights, and biases in f32, as TensorRT reads them.
+
+    https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html
+    """
+    settings = {"per_channel": True, "reduce_range": False, "activation_type": "QInt8"}
+    extra = {
+        "ActivationSymmetric": True,
+        "WeightSymmetric": True,
+        "AddQDQPairToWeight": True,
+        "DedicatedQDQPair": True,
+        "QuantizeBias": False,
+    }
+    return _write_qdq(quantisation, settings, extra)
+
+
+def _write_qdq(
+    quantisation: Quantisation, settings: Mapping[str, Any], extra: Mapping[str, bool] | None = None
+) -> dict[str, Any]:
+    """Write QDQ nodes with int8 weights, in the range of the samples; return all settings."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime  # isort: skip  # before its quantisation
     from onnxruntime import quantization
 
     del onnxruntime
-    is_arm = platform.machine() in ("aarch64", "arm64")
-    settings = {
-        "per_channel": True,
-        "reduce_range": not is_arm and not read_cpu_flags() & _DOT_PRODUCTS,
-        "activation_type": "QInt8" if is_arm else "QUInt8",
-        "weight_type": "QInt8",
-        "calibrate_method": "MinMax",
-    }
     kinds = quantization.QuantType
     with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
         quantization.quantize_static(
-            _preprocess(quantisation.source, Path(folder)),
+            _preprocess(quantisation.require_source(), Path(folder)),
             str(quantisation.target),
             _Reader(iter(quantisation.batches)),
             quant_format=quantization.QuantFormat.QDQ,
-            **settings
-            | {name: getattr(kinds, str(settings[name])) for name in ("activation_type", "weight_type")}
-            | {"calibrate_method": quantization.CalibrationMethod.MinMax},
+            weight_type=kinds.QInt8,
+            calibrate_method=quantization.CalibrationMethod.MinMax,
+            extra_options=dict(extra or {}),
+            **{**settings, "activation_type": getattr(kinds, settings["activation_type"])},
         )
-    return settings
+    return {**settings, "weight_type": "QInt8", "calibrate_method": "MinMax", **(extra or {})}
 
 
 def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
@@ -73,10 +96,10 @@ def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
     from onnxruntime import quantization
 
     del onnxruntime
-    settings = {"per_channel": True, "reduce_range": not read_cpu_flags() & _DOT_PRODUCTS, "weight_type": "QInt8"}
+    settings = {"per_channel": True, "reduce_range": needs_reduced_range(), "weight_type": "QInt8"}
     with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
         quantization.quantize_dynamic(
-            _preprocess(quantisation.source, Path(folder)),
+            _preprocess(quantisation.require_source(), Path(folder)),
             str(quantisation.target),
             # Convolutions in int8 with dynamic ranges have no kernel on most processors.
             op_types_to_quantize=["MatMul", "Gemm", "Attention", "LSTM", "Gather"],
@@ -88,7 +111,7 @@ def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
 
 def _convert_to_f16(quantisation: Quantisation) -> dict[str, Any]:
     """Write weights and tensors in f16, which a CPU may only store: ONNX Runtime then computes in f32."""
-    quantisation.target.write_bytes(nvidia.convert_to_f16(quantisation.source))
+    quantisation.target.write_bytes(nvidia.convert_to_f16(quantisation.require_source()))
     is_stored = quantisation.accelerator == "cpu" and _inserts_casts(quantisation.target)
     return {"computes": "f32" if is_stored else "f16"}
 
@@ -132,10 +155,25 @@ STATIC = Quantiser(
     name="onnxruntime-static",
     summary="ONNX Runtime's static quantisation: QDQ nodes, weights by channel, ranges of the calibration samples",
     precision="int8",
-    compilers=("onnxruntime",),
+    compilers=("onnxruntime", "iree"),
     packages=(PACKAGE, "onnx", "sympy"),
     install=_INSTALL,
     quantise=_quantise_static,
+)
+STATIC_TVM = replace(
+    STATIC,
+    name="onnxruntime-static-tvm",
+    summary="the QDQ file of ONNX Runtime's static quantisation, which TVM computes in f32 between its nodes",
+    compilers=("tvm",),
+    quantise=_quantise_for_tvm,
+)
+STATIC_TENSORRT = replace(
+    STATIC,
+    name="onnxruntime-static-tensorrt",
+    summary="a QDQ file of ONNX Runtime's static quantisation with symmetric ranges, as TensorRT reads them",
+    compilers=("tensorrt",),
+    quantise=_quantise_for_tensorrt,
+    accelerators=("cuda",),
 )
 DYNAMIC = Quantiser(
     name="onnxruntime-dynamic",

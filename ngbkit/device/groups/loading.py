@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ngbkit import registry
+from ngbkit.compilers.base import GRAPH
+from ngbkit.compilers.quantiser import Quantiser
 from ngbkit.device import canonical_graphs, preparation, quantised_graphs
 from ngbkit.device.groups import tuning
 from ngbkit.device.groups.bundles import Job
@@ -19,6 +22,7 @@ from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.server_pool import choose_form
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Choice, Group, Trial
+from ngbkit.workloads.base import Source
 from ngbkit.workloads.canonical import UNUSED, Importer
 
 
@@ -67,18 +71,23 @@ class Loader(Preparer):
         quantiser = self._load_compiler(trial.compiler).find_quantiser(choice.options)
         if quantiser is None:
             return {}
-        folder = Path(task["onnx"]).parent
-        recipe = quantised_graphs.build_recipe(quantiser, group.workload, self.spec.sweep.seed, self.spec.accelerator)
+        folder = Path(task["folder"])
+        source = Path(task["onnx"]).name if quantiser.form == "onnx" else ""
+        seed, accelerator = self.spec.sweep.seed, self.spec.accelerator
+        recipe = quantised_graphs.build_recipe(quantiser, group.workload, seed, accelerator, source)
         graph = quantised_graphs.read(folder, trial.batch_size, recipe)
         if graph is None:
             text = f"quantising {group.workload.name} for {trial.compiler}, batch {trial.batch_size}"
             self._report("stage", step="prepare", text=text)
-            message = {**task, "quantiser": quantiser.name, "recipe": recipe, "folder": str(folder)}
-            with self._run_worker(trial, (), group.workload.python) as worker:
+            message = {**task, "quantiser": quantiser.name, "recipe": recipe}
+            workloads: Source = registry.load(registry.WORKLOADS, group.workload.source)
+            modules = workloads.preload if quantiser.form == "module" else ()
+            with self._run_worker(trial, modules, group.workload.python) as worker:
                 graph = quantised_graphs.QuantisedGraph(**worker.quantise(message))
         facts = {**task["facts"], **graph.to_facts()}
         computed = str(graph.recipe.get("computes", quantiser.precision))
-        return {"onnx": graph.path, "quantised": computed, "facts": facts}
+        quantised = {"quantiser": quantiser.name, "path": graph.path, "computes": computed}
+        return {"quantised": quantised, "facts": facts}
 
     def _find_limits(self, label: str, failure: Failure, limits: Importer) -> Importer:
         """Find what a release says that it can read at most, when it refuses a file."""
@@ -129,6 +138,18 @@ class Loader(Preparer):
             return self._refusals.get(label, "")
         return compiler.unavailable(self.spec.accelerator)
 
+    def _find_quantiser_refusal(self, trial: Trial, group: Group, quantiser: Quantiser, form: str | None) -> str:
+        """Find why a network cannot be quantised for a column; empty if it can."""
+        choice = Choice.parse(trial.compiler)
+        if choice.options.get(GRAPH):
+            return f"{trial.compiler} names a graph and a precision; expected one of the two, for the graph has its own"
+        if form is not None and form != quantiser.form:
+            return (
+                f"{trial.compiler} quantises torch modules; {group.workload.name} is an ONNX file. Use "
+                'onnxruntime{"precision":"int8"} or openvino{"precision":"int8"}, which quantise ONNX files'
+            )
+        return quantiser.unavailable(self.spec.accelerator)
+
     def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """Build the task that the worker's child loads."""
         compiler = self._load_compiler(trial.compiler)
@@ -137,7 +158,7 @@ class Loader(Preparer):
         reason = self._find_refusal(trial.compiler)
         quantiser = compiler.find_quantiser(Choice.parse(trial.compiler).options)
         if not reason and quantiser is not None:
-            reason = quantiser.unavailable(self.spec.accelerator)
+            reason = self._find_quantiser_refusal(trial, group, quantiser, form)
         if not reason and form is None:
             reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
         if not reason and form == "onnx" and "module" in compiler.forms and Choice.parse(trial.compiler).release:
@@ -162,7 +183,8 @@ class Loader(Preparer):
             "reference": preparation.find_reference(prepared, trial.batch_size),
             "evaluation": prepared["evaluation"],
             "accept": list(self.spec.sweep.accept),
-            "quantised": "",
+            "folder": prepared["folder"],
+            "quantised": None,
             "precision": prepared["precision"],
             "batch_size": trial.batch_size,
             "threads": self.threads,

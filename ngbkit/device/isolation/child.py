@@ -190,7 +190,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
     if message["quantised"]:  # of which the runtime reports the numbers between its operators
-        contract = replace(contract, precision=message["quantised"])
+        contract = replace(contract, precision=message["quantised"]["computes"])
     return {
         "compile_time_s": compile_time_s,
         "reused_s": loaded.program.reused_s,
@@ -205,19 +205,22 @@ def _load(loaded: Loaded, message: Message) -> Message:
 
 def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Callable[[Message], None]) -> Task:
     module, onnx = None, None
+    quantised: Message | None = message["quantised"]
     if message["form"] == "module":
         workload = preparation.read_workload(message)
         with options.set_options(seed=message["seed"]):
             network = building.build(workload, message["factors"])
         module, inputs, examples = network.module, network.inputs, network.examples
+        if quantised is not None and module is not None:
+            module = quantised_graphs.load_module(quantised["quantiser"], quantised["path"], module)
     else:
-        onnx = Path(message["onnx"])
+        onnx = Path(quantised["path"] if quantised else message["onnx"])
         if choice.options.get(GRAPH):
             onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
         inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
         examples = preparation.read_arrays(message["examples"])
-    # Both are files that the compiler reads in place of the network's own.
-    replaced = (GRAPH, *([PRECISION] if message["quantised"] else []))
+    # Both are networks that the compiler gets in place of the network itself.
+    replaced = (GRAPH, *([PRECISION] if quantised else []))
     cache, accelerator = Path(message["cache"]), message["accelerator"].partition(":")[0]
     if accelerator == "cuda":
         cuda.set_cache(cache / "cuda")

@@ -45,6 +45,7 @@ def _log_error(log: ILogger, text: str) -> None:
 
 
 BuilderFlag = enum.Enum("BuilderFlag", ["TF32", *([] if _TYPED else ["FP16"])])
+NetworkDefinitionCreationFlag = enum.IntEnum("NetworkDefinitionCreationFlag", ["STRONGLY_TYPED"], start=1)
 LayerInformationFormat = enum.Enum("LayerInformationFormat", "ONELINE JSON")
 
 
@@ -68,7 +69,7 @@ class Builder:
             raise TypeError("pybind11::init(): factory function returned nullptr")
 
     def create_network(self, flags: int = 0) -> INetwork:
-        return INetwork()
+        return INetwork(flags)
 
     def create_builder_config(self) -> IConfig:
         return IConfig()
@@ -85,6 +86,9 @@ class Builder:
 
 class INetwork:
     model: onnx.ModelProto
+
+    def __init__(self, flags: int) -> None:
+        self.is_typed = _TYPED or bool(flags >> NetworkDefinitionCreationFlag.STRONGLY_TYPED & 1)
 
     @property
     def num_outputs(self) -> int:
@@ -153,6 +157,8 @@ class OnnxParser:
         for node in self._network.model.graph.node:
             if node.domain not in ("", "ai.onnx"):
                 self._errors.append(_ParserError(f"No importer registered for op: {node.op_type}"))
+            if node.op_type == "QuantizeLinear" and not self._network.is_typed:
+                self._errors.append(_ParserError("Q/DQ layers need a strongly typed network"))
         if not self._errors:
             onnx.checker.check_model(self._network.model)
         return not self._errors
