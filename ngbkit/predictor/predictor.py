@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 
 from ngbkit import validation
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
-from ngbkit.predictor import predictor_storage
+from ngbkit.predictor import adaptation, predictor_storage
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds import Adapted
-from ngbkit.predictor.kinds.base import Floats, Model
+from ngbkit.predictor.kinds.base import Floats, Model, Progress, log_progress
+from ngbkit.predictor.kinds.transferred import TransferChoice
 from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.labels.rows import Runtime, format_runtimes
 from ngbkit.predictor.predicted_networks import PredictedNetwork, list_networks
+from ngbkit.predictor.scoring.design import choose_informative
 from ngbkit.predictor.scoring.extrapolation import Beyond, Extrapolation
-from ngbkit.predictor.scoring.intervals import Calibration
+from ngbkit.predictor.scoring.intervals import FEWEST, Calibration
 from ngbkit.predictor.scoring.kind_choice import KindChoice
+from ngbkit.user_text import clean_line
 from ngbkit.workloads.base import FactorValue
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ class Predictor:
     extrapolation
         The range of the networks that it was fitted to, and the errors beyond it; None: each network is within it.
     choice
-        The errors by which its kind was chosen, if it was left to the labels; a file does not have them.
+        The errors by which its kind was chosen, if it was left to the labels, or those of each runtime of a new device;
+        a file does not have them.
     """
 
     model: Model
@@ -57,7 +60,7 @@ class Predictor:
     calibration: Calibration
     lowering: str = ""
     extrapolation: Extrapolation | None = None
-    choice: KindChoice | None = None
+    choice: KindChoice | tuple[TransferChoice, ...] | None = None
 
     def __repr__(self) -> str:
         networks = len(np.unique(self.calibration.network))
@@ -165,10 +168,10 @@ class Predictor:
             return
         counts = {self.runtimes[column]: self.calibration.count_networks(int(column)) for column in infinite}
         runtimes = ", ".join(f"{compiler} on {device}: {count}" for (device, compiler), count in counts.items())
-        most, needed = max(counts.values()), int(np.ceil(ci / (1 - ci) - 1e-9))
+        most = max(counts.values())
         hint = f"Pass a lower ci=, at most {most / (most + 1):.3f}, or measure" if most else "Measure"
         warnings.warn(
-            f"too few networks for intervals of {ci=:g}: got {runtimes}; expected at least {needed}. These intervals "
+            f"too few networks for intervals of {ci=:g}: got {runtimes}; expected at least {FEWEST}. These intervals "
             f"are infinite. {hint} more networks.",
             NgbkitWarning,
             stacklevel=4,
@@ -283,61 +286,109 @@ class Predictor:
         names = dict.fromkeys(name for network in networks for name in network.factors)
         return pd.DataFrame(rows, columns=["workload", *names, *_COLUMNS])
 
-    def adapt(self, data: Any) -> Predictor:
-        """A predictor for networks like these, such as a family that this one was not fitted to.
+    def adapt(self, data: Any, *, device: str | None = None, report: Progress | None = None) -> Predictor:
+        """A predictor for networks like these, such as a family that this one was not fitted to, or for a new device.
 
-        Its predictions are corrected by how far those of this one are from the latencies of `data`: by what all of
-        them share, and by what similar ones share. Ten networks of a new family are worth measuring: see
-        ``adapt`` of `ngbkit.predictor.evaluate`.
+        Of a family, its predictions are corrected by how far those of this one are from the latencies of `data`: by
+        what all of them share, and by what similar ones share. Ten networks of a new family are worth measuring: see
+        ``adapt`` of `ngbkit.predictor.evaluate`. Of a new device, each runtime has prices of its own, prices near those
+        of a runtime of this predictor, or the corrected predictions of one: see the notes. `suggest` names the networks
+        to measure there.
 
         Parameters
         ----------
         data
-            Measurements of a few networks, as for `ngbkit.predictor.fit`, on runtimes of this predictor.
+            Measurements of a few networks, as for `ngbkit.predictor.fit`; without `device`, on runtimes of this
+            predictor.
+        device
+            A new device, which the result is for. Labels of a single device are of this one, such as those of a CSV
+            that names none.
+        report
+            Called with the share that is complete and a message. Default: a line every ten seconds.
 
         Returns
         -------
         Predictor
-            Its intervals are by the errors of leaving out each of these networks in turn, so that 95 % needs 19 of
-            them. A runtime without a measurement is predicted as before, and has no interval.
+            Its intervals are by the errors of leaving out each of these networks in turn: see `seconds`. A runtime
+            without a measurement is predicted as before, and has no interval. Of a new device, `choice` has the errors
+            that chose.
 
         Raises
         ------
         UsageError
-            No network has a latency on a runtime of this predictor, or the graphs have another lowering.
+            No network has a latency on a runtime of this predictor, or too few on `device`; the graphs have another
+            lowering, or this predictor knows no range of its labels.
+
+        Notes
+        -----
+        For each runtime of a new device, each label is left out in turn. Prices of its own are kept unless the error of
+        another approach is smaller by a quarter: ten labels show no smaller difference. An operator that no label has
+        costs what it does on the most similar runtime, times the factor between both.
         """
-        examples = load_labels(data, lowered=bool(self.lowering))
+        report = log_progress() if report is None else report
+        examples = load_labels(data, lowered=bool(self.lowering), report=report)
         self.check_lowering(examples.graphs)
-        seconds, label_errors = (np.full((len(examples), len(self.runtimes)), np.nan) for _ in range(2))
-        for column, runtime in enumerate(self.runtimes):
-            if runtime in examples.runtimes:
-                place = examples.runtimes.index(runtime)
-                seconds[:, column] = examples.seconds[:, place]
-                if examples.errors is not None:
-                    label_errors[:, column] = examples.errors[:, place]
-        measured = np.flatnonzero(np.isfinite(seconds).any(axis=1))
-        if not len(measured):
-            got, expected = (
-                ", ".join(f"{compiler} on {device}" for device, compiler in runtimes)
-                for runtimes in (examples.runtimes, self.runtimes)
-            )
-            raise UsageError(f"no latency to adapt to: got runtimes {got}; expected {expected}. Measure on these.")
-        examples = replace(
-            examples, runtimes=self.runtimes, seconds=seconds, errors=label_errors, operator_seconds=None
-        ).take(measured)
-        _, network = np.unique(np.array(examples.parents, dtype=str), return_inverse=True)
-        models = [
-            Adapted.build(self.model, examples.take(np.flatnonzero(network != left_out))) for left_out in set(network)
-        ]
-        errors = np.full(examples.seconds.shape, np.nan)
-        for index, graph_ in enumerate(examples.graphs):
-            errors[index] = np.abs(np.log(models[network[index]].predict([graph_])[0] / examples.seconds[index]))
-        calibration = Calibration(
-            models=tuple(models), errors=errors, fold=network.astype(np.int64), network=network.astype(np.int64)
+        if device is None:
+            examples = adaptation.align_runtimes(examples, self.runtimes)
+            model, calibration = adaptation.correct(self.model, examples)
+            extrapolation = None if self.extrapolation is None else self.extrapolation.extend(examples)
+            return replace(self, model=model, calibration=calibration, extrapolation=extrapolation)
+        if self.extrapolation is None:
+            raise UsageError("this predictor is of a release that kept no prices for another device. Fit it again.")
+        selected = adaptation.select_device(examples, clean_line(device))
+        parts = adaptation.transfer(self.model, self.runtimes, self.extrapolation, selected, report)
+        for choice in parts.choices:
+            report(1.0, str(choice))
+        return replace(
+            self,
+            runtimes=selected.runtimes,
+            model=parts.model,
+            calibration=parts.calibration,
+            extrapolation=parts.extrapolation,
+            choice=parts.choices,
         )
-        extrapolation = None if self.extrapolation is None else self.extrapolation.extend(examples)
-        model = Adapted.build(self.model, examples)
-        return replace(self, model=model, calibration=calibration, extrapolation=extrapolation)
+
+    def suggest(
+        self,
+        networks: Any,
+        count: int = 10,
+        *,
+        batch_sizes: Iterable[int] = (1,),
+        factors: Mapping[str, Iterable[FactorValue]] | None = None,
+    ) -> pd.DataFrame:
+        """The networks to measure next on a new device: those whose latencies tell most about all the others.
+
+        Parameters
+        ----------
+        networks, batch_sizes, factors
+            As for `predict`: the networks to choose from.
+        count
+            The number of networks.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The most informative first: ``workload``, a column per factor, ``batch_size``, and ``left``, the share of
+            the variance of all latencies that is left once this network and those before it are measured.
+
+        Notes
+        -----
+        The latency of each is a sum of amounts of work at unknown prices; so each measurement reduces the variance of
+        the networks that have the same operators. They are chosen one after the other.
+        """
+        import pandas as pd
+
+        listed = list_networks(networks, batch_sizes, factors, self.lowering)
+        graphs = [network.graph for network in listed]
+        self.check_lowering(graphs)
+        seconds = np.nanmedian(self.model.predict(graphs), axis=1) if graphs else np.empty(0)
+        chosen, left = choose_informative(graphs, seconds, count)
+        rows = [
+            {"workload": network.name, **network.factors, "batch_size": network.batch_size, "left": share}
+            for network, share in zip([listed[index] for index in chosen], left, strict=True)
+        ]
+        names = dict.fromkeys(name for network in listed for name in network.factors)
+        return pd.DataFrame(rows, columns=["workload", *names, "batch_size", "left"])
 
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""

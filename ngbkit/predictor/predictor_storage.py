@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
-from ngbkit.predictor.kinds import Adapted, find_kind
+from ngbkit.predictor.kinds import Adapted, Transferred, find_kind
 from ngbkit.predictor.kinds.base import Model
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.scoring import extrapolation as extrapolations
@@ -152,7 +152,8 @@ def _restore_model(
     """Build one of the models of a file."""
     prefix = f"{name}."
     parts = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-    model = (Adapted if kind == Adapted.kind else find_kind(kind)).restore(settings, parts)
+    derived = {model.kind: model for model in (Adapted, Transferred)}
+    model: Model = (derived[kind] if kind in derived else find_kind(kind)).restore(settings, parts)
     predicted = model.predict([_PROBE])
     if predicted.shape != (1, runtimes):
         raise ValueError(f"the model predicts {list(predicted.shape)[1:]} runtimes; expected {runtimes}")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learned import build_examples
+from learned import RUNTIMES, build_examples
 from numpy.typing import NDArray
 
 from ngbkit import predictor
-from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import Examples, Predictor
+from ngbkit.predictor.kinds import transferred
 
 pytestmark = pytest.mark.filterwarnings("ignore:beyond the labels")
 
@@ -84,8 +85,10 @@ def test_intervals_are_by_the_networks_that_were_left_out(fitted: Predictor, exa
 
     assert len(new) == adapted.calibration.count_networks(0) == len(adapted.calibration.models)
     assert ((low <= new.seconds) & (new.seconds <= high)).mean() >= 0.8
-    with pytest.warns(NgbkitWarning, match="expected at least 19"):
-        adapted.seconds(new.graphs)
+    _, _, high = adapted.seconds(new.graphs)
+    assert np.isfinite(high).all()
+    with pytest.warns(NgbkitWarning, match="expected at least 5"):
+        fitted.adapt(new.take(range(4))).seconds(new.graphs)
 
 
 def test_an_adapted_predictor_is_saved(fitted: Predictor, examples: Examples, tmp_path: Path) -> None:
@@ -134,3 +137,58 @@ def test_adaptation_is_evaluated(examples: Examples) -> None:
     for split, adapt in (("random", 3), ("family", -1)):
         with pytest.raises(UsageError, match=f"invalid adapt={adapt} with split='{split}'"):
             predictor.evaluate(examples, ["flops"], split=split, adapt=adapt)
+
+
+def test_a_new_device_is_predicted_from_ten_labels(fitted: Predictor, examples: Examples, tmp_path: Path) -> None:
+    """A device of the same prices times a factor is found to be one; its intervals are finite, and it can be saved."""
+    runtimes = (("board", "openvino"),)
+    labels = replace(examples, runtimes=runtimes, seconds=4 * examples.seconds[:, [1]], operator_seconds=None)
+    few = labels.take([labels.names.index(name) for name in fitted.suggest(examples, 10)["workload"]])
+    lines: list[str] = []
+    board = fitted.adapt(few, device="board", report=lambda _share, text: lines.append(text))
+    seconds, low, high = board.seconds(labels.graphs)
+
+    assert runtimes == board.runtimes
+    assert isinstance(board.choice, tuple)
+    assert [str(choice) for choice in board.choice] == [line for line in lines if line.startswith("openvino on board")]
+    assert np.abs(seconds / labels.seconds - 1).mean() < 0.08
+    assert np.isfinite(high).all()
+    assert ((low <= labels.seconds) & (labels.seconds <= high)).mean() > 0.7
+    again = predictor.load(board.save(tmp_path / "board.safetensors"))
+    np.testing.assert_array_equal(seconds, again.seconds(labels.graphs)[0])
+
+
+@pytest.mark.parametrize("method", [transferred.OWN, transferred.PRICES, transferred.CORRECTION])
+def test_each_approach_to_a_new_device_is_saved(method: str, fitted: Predictor, examples: Examples) -> None:
+    """Prices and corrections are restored, and each operator's seconds follow from them."""
+    assert fitted.extrapolation is not None
+    labels = replace(examples, runtimes=RUNTIMES[:1], seconds=2 * examples.seconds[:, :1], operator_seconds=None)
+    approach = transferred.Approach(method=method, source=0)
+    model = transferred.Transferred.build(fitted.model, fitted.extrapolation.model, labels.take(range(8)), [approach])
+    again = transferred.Transferred.restore(model.dump_settings(), model.dump_arrays())
+
+    np.testing.assert_array_equal(model.predict(labels.graphs), again.predict(labels.graphs))
+    contributions = model.compute_contributions(labels.graphs[0])
+    assert (1, len(labels.graphs[0].operators)) == contributions.T.shape
+
+
+def test_labels_of_another_device_need_its_name(fitted: Predictor, examples: Examples) -> None:
+    """Labels of a single device, such as those of a CSV, are of the named one; three are too few."""
+    single = replace(examples, runtimes=(("cpu", "tflite"), ("cpu", "openvino")))
+    mixed = replace(examples, runtimes=(("orin", "tensorrt"), ("pi", "openvino")))
+
+    assert (("pi", "tflite"), ("pi", "openvino")) == fitted.adapt(single.take(range(0, 40, 8)), device="pi").runtimes
+    assert (("pi", "openvino"),) == fitted.adapt(mixed.take(range(0, 40, 8)), device="pi").runtimes
+    with pytest.raises(UnknownNameError, match="device of these labels 'phone'"):
+        fitted.adapt(mixed, device="phone")
+    with pytest.raises(UsageError, match=r"too few networks to adapt to pi: got 3 of tflite; .* Predictor\.suggest"):
+        fitted.adapt(single.take(range(3)), device="pi")
+
+
+def test_the_most_informative_networks_are_suggested(fitted: Predictor, examples: Examples) -> None:
+    """They differ, and each leaves less variance; no network comes twice."""
+    suggested = fitted.suggest(examples, 10)
+
+    assert 10 == len(set(suggested["workload"])) == len(suggested)
+    assert (suggested["left"].diff().dropna() <= 0).all()
+    assert suggested["left"].iloc[-1] < 0.05

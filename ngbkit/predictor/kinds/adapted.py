@@ -59,6 +59,19 @@ class Correction:
         shares = np.exp(np.array(likelihoods) - max(likelihoods))
         return np.asarray(np.array(means).T @ (shares / shares.sum()))
 
+    def dump_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        return {f"{prefix}{name}": getattr(self, name) for name in Correction.__slots__}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, prefix: str) -> Self:
+        """Build what `dump_arrays` returned, or raise a ValueError about other shapes."""
+        correction = cls(**{name: np.asarray(arrays[f"{prefix}{name}"], np.float64) for name in Correction.__slots__})
+        if correction.totals.shape != (*correction.residuals.shape, len(_TOTALS)):
+            raise ValueError(
+                f"a correction of shape {correction.totals.shape} for {len(correction.residuals)} networks"
+            )
+        return correction
+
 
 def _compute_distances(first: Floats, second: Floats) -> Floats:
     return np.asarray(np.sqrt(((first[:, None] - second[None]) ** 2).mean(axis=2)))
@@ -66,6 +79,18 @@ def _compute_distances(first: Floats, second: Floats) -> Floats:
 
 def _compute_covariance(distances: Floats, offset: float, similar: float, length: float) -> Floats:
     return np.asarray(offset**2 + similar**2 * np.exp(-0.5 * (distances / length) ** 2))
+
+
+def find_corrections(examples: Examples, predicted: Floats) -> dict[int, Correction]:
+    """Fit the correction of each runtime with a latency to predictions of these examples."""
+    totals = describe(examples.graphs)
+    errors = np.zeros(examples.seconds.shape) if examples.errors is None else np.nan_to_num(examples.errors)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        residuals = np.log(examples.seconds / predicted)
+    return {
+        runtime: Correction(totals=totals[rows], residuals=residuals[rows, runtime], errors=errors[rows, runtime])
+        for runtime, rows in iterate_columns(residuals)
+    }
 
 
 class Adapted:
@@ -76,19 +101,16 @@ class Adapted:
     def __init__(self, model: Model, corrections: Mapping[int, Correction]) -> None:
         self._model, self._corrections = model, dict(corrections)
 
+    @property
+    def base(self) -> Model:
+        """The model itself."""
+        return self._model
+
     @classmethod
     def build(cls, model: Model, examples: Examples) -> Self:
         """Correct a model by examples of its runtimes, in their order; earlier corrections of it are dropped."""
         model = model._model if isinstance(model, cls) else model
-        totals = _describe(examples.graphs)
-        errors = np.zeros(examples.seconds.shape) if examples.errors is None else np.nan_to_num(examples.errors)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            residuals = np.log(examples.seconds / model.predict(examples.graphs))
-        corrections = {
-            runtime: Correction(totals=totals[rows], residuals=residuals[rows, runtime], errors=errors[rows, runtime])
-            for runtime, rows in iterate_columns(residuals)
-        }
-        return cls(model, corrections)
+        return cls(model, find_corrections(examples, model.predict(examples.graphs)))
 
     def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
         """Fit the model itself; its corrections stay."""
@@ -97,7 +119,7 @@ class Adapted:
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         seconds = np.array(self._model.predict(graphs), np.float64)
         if len(graphs):
-            totals = _describe(graphs)
+            totals = describe(graphs)
             for runtime, correction in self._corrections.items():
                 seconds[:, runtime] *= np.exp(correction.predict(totals))
         return seconds
@@ -119,26 +141,17 @@ class Adapted:
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
         arrays = {f"{_BASE}{name}": array for name, array in self._model.dump_arrays().items()}
         for runtime, correction in self._corrections.items():
-            arrays |= {f"{runtime}.{name}": getattr(correction, name) for name in Correction.__slots__}
+            arrays |= correction.dump_arrays(f"{runtime}.")
         return arrays
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         inner = {name.removeprefix(_BASE): array for name, array in arrays.items() if name.startswith(_BASE)}
         model = find_kind(settings["base"]).restore(settings["settings"], inner)
-        corrections = {
-            int(runtime): Correction(
-                **{name: np.asarray(arrays[f"{runtime}.{name}"], np.float64) for name in Correction.__slots__}
-            )
-            for runtime in settings["corrected"]
-        }
-        for correction in corrections.values():
-            if correction.totals.shape != (*correction.residuals.shape, len(_TOTALS)):
-                raise ValueError(
-                    f"a correction of shape {correction.totals.shape} for {len(correction.residuals)} networks"
-                )
+        corrections = {int(runtime): Correction.restore(arrays, f"{runtime}.") for runtime in settings["corrected"]}
         return cls(model, corrections)
 
 
-def _describe(graphs: Sequence[Graph]) -> Floats:
+def describe(graphs: Sequence[Graph]) -> Floats:
+    """Return the totals that make two networks similar, a row per graph."""
     return np.stack([features.encode_graph(graph) for graph in graphs])[:, _TOTALS].astype(np.float64)

@@ -43,6 +43,11 @@ class Additive:
     def __init__(self) -> None:
         self._prices: Floats = np.empty((0, 0))
 
+    @property
+    def prices(self) -> Floats:
+        """The price of each column, a row per runtime; NaN for a runtime without a label."""
+        return self._prices
+
     @staticmethod
     def build_columns(graphs: Sequence[Graph]) -> Floats:
         """Return the priced amounts, a row per graph, none below 0."""

@@ -2,7 +2,8 @@
 
 Errors on held-out rows say nothing about a network that is unlike all labels. Additive prices extrapolate best, and are
 fitted in no time; so their errors on whole families, operators and sizes that they were not fitted to, by the distance
-of these from the rest, widen the interval of any kind of model.
+of these from the rest, widen the interval of any kind of model. Networks of a family err alike; so such a part counts
+once, however many networks it has, and the new network is as one more part: a conformal interval of parts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Floats, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.scoring.applicability import WITHIN, Composition, Distance, Domain, read_composition
-from ngbkit.predictor.scoring.intervals import compute_quantiles
 from ngbkit.predictor.scoring.splits import FOLDS, Indices, split_folds
 
 # The share of networks drawn like those of the fit that are within the range, and near to labels of their family.
@@ -32,7 +32,7 @@ _MOST, _SIZES = 5, 0.2
 _FEWEST = 4
 # The factor beyond the farthest tested distance, and the least distance, from which no prediction is sensible.
 _FARTHEST, _FAR = 3.0, float(np.log(10))
-_ARRAYS = ("limits", "near", "distances", "errors")
+_ARRAYS = ("limits", "near", "distances", "errors", "parts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,8 @@ class Extrapolation:
     distances, errors
         Of networks that were left out with all that is like them: their distances, and the absolute logarithms of
         prediction over measurement, of shape ``(networks, runtimes)``; NaN where there is none.
+    parts
+        The number of the part that each of these was left out with.
     """
 
     model: Linear
@@ -68,19 +70,21 @@ class Extrapolation:
     near: Floats
     distances: Floats
     errors: Floats
+    parts: Floats
 
     @classmethod
     def build(cls, examples: Examples, seed: int = 0, *, shifts: bool = True) -> Extrapolation:
         """Measure the range of examples; with `shifts`, leave out families, operators and sizes of them."""
         contents = [read_composition(graph) for graph in examples.graphs]
         limits, near = _find_limits(examples, contents, seed)
-        distances, errors = [], []
-        for train, test in split_shifts(examples, contents) if shifts else ():
+        distances, errors, parts = [], [], []
+        for number, (train, test) in enumerate(split_shifts(examples, contents) if shifts else ()):
             model = _fit(examples.take(train))
             distances.append(_measure(_build_domains(examples, contents, train), contents, test))
             predicted = model.predict([examples.graphs[index] for index in test])
             with np.errstate(divide="ignore", invalid="ignore"):
                 errors.append(np.abs(np.log(predicted / examples.seconds[test])))
+            parts.append(np.full(len(test), float(number)))
         blank = np.empty((0, len(examples.runtimes)))
         return cls(
             model=_fit(examples),
@@ -89,6 +93,7 @@ class Extrapolation:
             near=near,
             distances=np.concatenate([blank, *distances]),
             errors=np.concatenate([blank, *errors]),
+            parts=np.concatenate([np.empty(0), *parts]),
         )
 
     def measure(self, graphs: Sequence[Graph]) -> list[list[Distance]]:
@@ -140,6 +145,19 @@ class Extrapolation:
         pairs = zip(self.domains, added, strict=True)
         return replace(self, domains=tuple(old.merge(new) if old and new else old or new for old, new in pairs))
 
+    def move(self, model: Linear, sources: Sequence[int]) -> Extrapolation:
+        """Return the same for new runtimes with these prices: each has the range and the errors of one of these."""
+        columns = list(sources)
+        return replace(
+            self,
+            model=model,
+            domains=tuple(self.domains[column] for column in columns),
+            limits=self.limits[columns],
+            near=self.near[columns],
+            distances=self.distances[:, columns],
+            errors=self.errors[:, columns],
+        )
+
     @property
     def _distinct(self) -> list[Domain]:
         return list({id(domain): domain for domain in self.domains if domain is not None}.values())
@@ -147,17 +165,23 @@ class Extrapolation:
     def compute_errors(self, distances: Floats, ci: float) -> Floats:
         """Return the errors of a logarithm that a share `ci` of networks at these distances keep.
 
-        `distances` and the result have the shape ``(networks, runtimes)``; infinity for too few tests.
+        `distances` and the result have the shape ``(networks, runtimes)``; infinity without a test.
         """
         limits = np.full(distances.shape, np.inf)
         for runtime in range(distances.shape[1]):
-            tested, errors, near = self.distances[:, runtime], self.errors[:, runtime], self.near[runtime]
-            rows = np.flatnonzero(np.isfinite(errors) & (tested > near))
-            if len(rows):
-                scores = errors[rows] / (_LEAST + tested[rows])
-                weights = np.full(len(rows), 1 / (len(rows) + 1))
-                (score,) = compute_quantiles(scores[None], weights, ci)
-                limits[:, runtime] = score * (_LEAST + distances[:, runtime])
+            tested, errors = self.distances[:, runtime], self.errors[:, runtime]
+            finite = np.isfinite(errors) & np.isfinite(tested)
+            rows = [np.flatnonzero(finite & (self.parts == part)) for part in np.unique(self.parts[finite])]
+            if not rows:
+                continue
+            # A network that is nearer than the tested ones is not better known.
+            least = float(np.median([np.median(tested[part]) for part in rows]))
+            scales = _LEAST + np.maximum(tested, least)
+            # The share that each part keeps; that all parts but a few keep it makes the rest of `ci`.
+            quantiles = [np.quantile(errors[part] / scales[part], ci**2, method="higher") for part in rows]
+            # The conformal quantile of one part more; of few parts, the largest.
+            rank = min(int(np.ceil((len(rows) + 1) * ci - 1e-9)), len(rows))
+            limits[:, runtime] = np.sort(quantiles)[rank - 1] * (_LEAST + np.maximum(distances[:, runtime], least))
         return limits
 
 
@@ -271,9 +295,12 @@ def restore(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], run
         for number, classes in enumerate(settings["classes"])
     ]
     numbers = [int(number) for number in settings["domains"]]
-    values = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
-    tests = len(values["errors"])
-    expected = {"limits": (runtimes,), "near": (runtimes,), "distances": (tests, runtimes), "errors": (tests, runtimes)}
+    # Files of earlier releases have no parts: each test is then one.
+    tests = len(arrays["errors"])
+    values = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS if name != "parts"}
+    values["parts"] = np.asarray(arrays.get("parts", np.arange(tests)), np.float64)
+    expected: dict[str, tuple[int, ...]] = {"limits": (runtimes,), "near": (runtimes,), "parts": (tests,)}
+    expected |= dict.fromkeys(("distances", "errors"), (tests, runtimes))
     if len(numbers) != runtimes or any(values[name].shape != shape for name, shape in expected.items()):
         raise ValueError(f"a range that is not of {runtimes} runtimes")
     return Extrapolation(

@@ -1,7 +1,8 @@
 """Intervals of predictions by cross-validation: CV+ of Barber, Candès, Ramdas and Tibshirani (2021).
 
 Each network is in one fold, and a model fitted to the other folds has an error on it. The interval of a new network is
-a quantile of what these models predict for it, plus and minus these errors.
+a quantile of what these models predict for it, plus and minus these errors. Of too few networks for such a quantile, it
+is that of a normal error: Student's t.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Floats, Model
 
 Integers = NDArray[np.int64]
+
+FEWEST = 5
+"""The fewest networks whose errors tell a deviation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -46,7 +50,8 @@ class Calibration:
     def predict(self, graphs: Sequence[Graph], ci: float) -> tuple[Floats, Floats]:
         """Return both ends of the intervals in seconds: each of shape ``(graphs, runtimes)``.
 
-        An interval is infinite if there are too few networks: fewer than ``ci / (1 - ci)``, 19 for 95 %.
+        Of fewer networks than ``ci / (1 - ci)``, 19 for 95 %, it is Student's t of their errors around the mean
+        prediction; it is infinite of fewer than five.
         """
         low, high = (np.full((len(graphs), self.errors.shape[1]), end) for end in (0.0, np.inf))
         logs = np.stack([np.log(model.predict(graphs)) for model in self.models]) if self.models else None
@@ -56,6 +61,11 @@ class Calibration:
                 continue
             predictions, errors = logs[self.fold[finite], :, runtime].T, self.errors[finite, runtime]
             weights = _weigh(self.network[finite])
+            if weights.sum() < ci - 1e-9:
+                mean = predictions @ weights / weights.sum()
+                limit = _compute_normal_limit(errors, weights, ci)
+                low[:, runtime], high[:, runtime] = np.exp(mean - limit), np.exp(mean + limit)
+                continue
             high[:, runtime] = np.exp(compute_quantiles(predictions + errors, weights, ci))
             low[:, runtime] = np.exp(-compute_quantiles(errors - predictions, weights, ci))
         return low, high
@@ -66,7 +76,13 @@ class Calibration:
         for runtime, column in enumerate(self.errors.T):
             finite = np.isfinite(column)
             if finite.any():
-                limits[runtime] = compute_quantiles(column[finite][None], _weigh(self.network[finite]), ci)[0]
+                weights = _weigh(self.network[finite])
+                is_few = weights.sum() < ci - 1e-9
+                limits[runtime] = (
+                    _compute_normal_limit(column[finite], weights, ci)
+                    if is_few
+                    else compute_quantiles(column[finite][None], weights, ci)[0]
+                )
         return limits
 
 
@@ -74,6 +90,18 @@ def _weigh(network: Integers) -> Floats:
     """Return the weight of each graph: every network counts the same, and so does one more of infinite error."""
     _, index, counts = np.unique(network, return_inverse=True, return_counts=True)
     return np.asarray(1 / (counts[index] * (len(counts) + 1)))
+
+
+def _compute_normal_limit(errors: Floats, weights: Floats, ci: float) -> float:
+    """Return the error that a share `ci` of networks keep if errors are normal; infinity for fewer than five."""
+    from scipy.stats import t
+
+    count = round(weights.sum() / (1 - weights.sum()))  # the weights leave that of one more network
+    if count < FEWEST:
+        return float("inf")
+    deviation = np.sqrt(errors**2 @ weights / weights.sum())
+    limit = t.ppf((1 + ci) / 2, count) * deviation * np.sqrt(1 + 1 / count)
+    return float(max(limit, errors.max()))  # it is never below what fewer networks keep
 
 
 def compute_quantiles(values: Floats, weights: Floats, ci: float) -> Floats:
