@@ -146,20 +146,20 @@ def report(folder: Path) -> None:
         for runtime, node, result in iterate_cases(ngbkit.load(file)):
             attribution = result.attribution
             worst = int(np.argmax(attribution.gaps))
-            slowdown = 1 / result.speedup - 1 if result.speedup else math.nan
-            apart = abs(attribution.total / result.timed_gap - 1) if result.timed_gap else math.nan
+            slowdown = result.speedup - 1
+            disagreement = abs(attribution.total / result.timed_gap - 1) if result.timed_gap else math.nan
             mapped = " ".join(f"{100 * share:.1f} %" for share in result.mapped)
             if node:
                 is_first = node in result.pieces[worst].nodes
                 totals["ranked first"][0] += is_first
                 totals["ranked first"][1] += 1
-                totals["within 3 %"][0] += apart <= 0.03
+                totals["within 3 %"][0] += disagreement <= 0.03
                 totals["within 3 %"][1] += 1
                 verdict = "first" if is_first else f"not first: {result.pieces[worst].name}"
                 verdict += "" if attribution.is_guilty[worst] else ", not guilty"
                 print(
                     f"{file.stem} {runtime} {node}: {verdict}; the call takes {100 * slowdown:.1f} % longer; pieces "
-                    f"{100 * apart:.1f} % from the timed gap; mapped {mapped}"
+                    f"{100 * disagreement:.1f} % from the timed gap; mapped {mapped}"
                 )
             else:
                 guilty = [result.pieces[index].name for index in np.flatnonzero(attribution.is_guilty)]

@@ -36,7 +36,7 @@ def explain(call: Call) -> Answer:
 
 def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
     """Parse the labels of the trial to explain."""
-    labels = {name: getattr(args, name) for name in ("workload", "device", "batch_size")}
+    labels = {name: getattr(args, name) for name in ("workload", "compiler", "device", "batch_size")}
     factors = {name: values[0] for name, values in parse_factors(args.factor or ()).items()}
     return {**{name: label for name, label in labels.items() if label is not None}, **factors}
 
@@ -59,6 +59,7 @@ COMMAND = Command(
         argument("first A", "a compiler, or a network", completes="compiler"),
         argument("second B", "another", completes="compiler"),
         argument("--workload NAME", "the network, where the run has several", completes="workload"),
+        argument("-c, --compiler NAME", "the compiler, for two networks", completes="compiler"),
         argument("-b, --batch-size N", "the batch size, where the run has several", type=int),
         argument("-d, --device NAME", "the device, where the run has several", completes="device"),
         argument("--over DIM", "explain what gains and loses when this grows: batch_size, width or depth"),

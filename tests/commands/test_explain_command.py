@@ -47,6 +47,6 @@ def test_an_ambiguous_trial_is_an_error(file: str, capsys: pytest.CaptureFixture
 
 
 def test_it_explains_growth(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --over, the table has the speed-up of each kind of operator at each batch size."""
+    """The table of --over has the speed-up of each kind of operator at each batch size."""
     assert 0 == cli.main(["explain", file, FUSED, SPLIT, "--over", "batch_size"])
     assert "BSR" in capsys.readouterr().out

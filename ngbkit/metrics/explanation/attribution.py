@@ -5,7 +5,9 @@ whole calls. Rounds that other work slowed are left out of all pieces alike. Rep
 a factor more as rounds resemble those before them, and as the small number of rounds demands (Student's t).
 
 Rounds do not show how a kernel in one process differs from the same kernel in another: pages and caches differ from
-process to process. Each piece has an allowance for that, `PROCESS_SD` of its time.
+process to process. Each piece has an allowance for that, `PROCESS_SD` of its time. Where both sides are versions of one
+program, most of their pieces are the same: the deviation of these shows how far two processes differ here, and the
+allowance is at least that.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from ngbkit.device.timing import intervals
-from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS, SEED
 from ngbkit.metrics.explanation.pieces import Piece
@@ -38,6 +40,8 @@ CALL_SD = 0.01
 """The same of what a call spends between kernels: as a share of the call, since it is the rest of all of it."""
 
 _FEWEST_ROUNDS = 6
+# Pieces that tell how far two processes differ: their share of a call, and the fewest of them.
+_LEAST_PIECE, _FEWEST_PIECES = 0.005, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,8 +117,10 @@ class Attribution:
         return np.asarray(self.p_values < ALPHA)
 
 
-def attribute(profiles: Sequence[TrialProfile], pieces: Sequence[Piece]) -> Attribution:
+def attribute(profiles: Sequence[TrialProfile], pieces: Sequence[Piece], *, are_versions: bool = False) -> Attribution:
     """Attribute the gap between two profiles to their pieces, of which the last is the time between kernels.
+
+    `are_versions` says that both are versions of one program, most of which are the same.
 
     MetricError: they have fewer than 6 rounds in common.
     """
@@ -130,7 +136,8 @@ def attribute(profiles: Sequence[TrialProfile], pieces: Sequence[Piece]) -> Attr
     times = np.stack([sum_kernels(profile, pieces, side)[:, :rounds] for side, profile in enumerate(profiles)])
     times = times[..., is_kept]
     means = times.mean(axis=-1)
-    allowances = PROCESS_SD * np.sqrt((means**2).mean(axis=0))
+    deviation = max(PROCESS_SD, _estimate_process_sd(means) if are_versions else 0.0)
+    allowances = deviation * np.sqrt((means**2).mean(axis=0))
     allowances[-1] = max(allowances[-1], CALL_SD * float(np.sqrt((means.sum(axis=1) ** 2).mean())))
     differences = times[1] - times[0]
     return Attribution(
@@ -156,6 +163,15 @@ def draw_means(values: Floats, generator: np.random.Generator) -> Floats:
     student = stdtrit(rounds - 1, (1 + LEVEL) / 2) / find_quantile(LEVEL)
     factors = student * np.sqrt(rounds / (rounds - 1)) * intervals.estimate_inflation(values)
     return np.asarray(means + (weights @ values.T - means) * factors)
+
+
+def _estimate_process_sd(means: Floats) -> float:
+    """Estimate by how much the same piece differs from process to process, from the pieces that take long enough."""
+    calls = means.sum(axis=1).mean()
+    heavy = means[:, means.mean(axis=0) > _LEAST_PIECE * calls]
+    if heavy.shape[1] < _FEWEST_PIECES:
+        return 0.0
+    return MAD_SCALE * float(np.median(np.abs(heavy[1] - heavy[0]) / heavy.mean(axis=0)))
 
 
 def _draw(differences: Floats, allowances: Floats, generator: np.random.Generator) -> Floats:

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -27,6 +28,7 @@ from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.trials import Choice
 from ngbkit.user_text import format_network
 
 if TYPE_CHECKING:
@@ -237,8 +239,14 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
         timed_gap=float(np.subtract(*(np.median(list(each.rounds.values())) for each in reversed(pair)))),
         profiles=profiles,
         pieces=tuple(pieces),
-        attribution=attribute(profiles, pieces),
+        attribution=attribute(profiles, pieces, are_versions=dim == "workload" or _are_releases(columns)),
     )
+
+
+def _are_releases(columns: tuple[str, str]) -> bool:
+    """Return whether two columns are releases of one compiler with the same options."""
+    first, second = map(Choice.parse, columns)
+    return replace(first, release="") == replace(second, release="")
 
 
 def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:

@@ -80,11 +80,11 @@ class ExplainedGrowth:
             seconds = self.seconds[..., list(part.pieces)].sum(axis=-1)
             draws = self.draws[..., list(part.pieces)].sum(axis=-1)
             with np.errstate(divide="ignore", invalid="ignore"):
-                speedups, drawn_speedups = seconds[1] / seconds[0], draws[1] / draws[0]
+                speedups, speedup_draws = seconds[1] / seconds[0], draws[1] / draws[0]
             calls = self.seconds.sum(axis=-1)
             for place, level in enumerate(self.levels):
-                ends = intervals.compute_interval(drawn_speedups[place], LEVEL)
-                ratio_ends = intervals.compute_interval(drawn_speedups[place] / drawn_speedups[0], LEVEL)
+                ends = intervals.compute_interval(speedup_draws[place], LEVEL)
+                ratio_ends = intervals.compute_interval(speedup_draws[place] / speedup_draws[0], LEVEL)
                 rows.append(
                     {
                         "part": part.name,
@@ -156,9 +156,9 @@ def build_growth(
         is_kept = ~profile.is_outlying
         times = times[:, is_kept] if is_kept.sum() > 2 else times
         means = times.mean(axis=1)
-        drawn = draw_means(times, generator)
+        replicates = draw_means(times, generator)
         seconds.append(means)
-        draws.append(drawn + generator.standard_normal(drawn.shape) * PROCESS_SD * np.abs(means))
+        draws.append(replicates + generator.standard_normal(replicates.shape) * PROCESS_SD * np.abs(means))
     shape = (len(profiles), 2, len(pieces))
     return ExplainedGrowth(
         levels=tuple(levels),

@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 
 # The nouns of operators of ONNX and of modules of torch, in the plural, those that do most of the work first.
 _NOUNS: Mapping[str, str] = {
-    **dict.fromkeys(("Conv", "Conv2d", "Conv1d", "ConvInteger", "QLinearConv", "convolution"), "convolutions"),
+    **dict.fromkeys(
+        ("Conv", "Conv2d", "Conv1d", "ConvInteger", "QLinearConv", "conv2d", "convolution", "_convolution"),
+        "convolutions",
+    ),
     "Conv depthwise": "depthwise convolutions",
     "Conv grouped": "grouped convolutions",
     **dict.fromkeys(("ConvTranspose", "ConvTranspose2d"), "transposed convolutions"),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "MultiheadAttention"), "attention"),
     **dict.fromkeys(("scaled_dot_product_attention", "ScaledDotProductAttention"), "attention"),
-    **dict.fromkeys(("MatMul", "Gemm", "Linear", "linear", "matmul", "bmm", "Einsum"), "matrix products"),
+    **dict.fromkeys(("MatMul", "Gemm", "Linear", "linear", "matmul", "bmm", "addmm", "Einsum"), "matrix products"),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent layers"),
     **dict.fromkeys(("Softmax", "softmax"), "softmax"),
     **dict.fromkeys(("LayerNormalization", "LayerNorm", "LayerNorm2d", "layer_norm"), "layer normalisations"),
-    **dict.fromkeys(("BatchNormalization", "BatchNorm2d", "BatchNormAct2d"), "batch normalisations"),
+    **dict.fromkeys(("BatchNormalization", "BatchNorm2d", "batch_norm"), "batch normalisations"),
     **dict.fromkeys(("InstanceNormalization", "GroupNormalization", "GroupNorm"), "normalisations"),
-    **dict.fromkeys(("GlobalAveragePool", "AdaptiveAvgPool2d", "ReduceMean", "mean", "AveragePool"), "averages"),
-    **dict.fromkeys(("MaxPool", "MaxPool2d"), "maximum pooling"),
+    **dict.fromkeys(
+        ("GlobalAveragePool", "AdaptiveAvgPool2d", "ReduceMean", "mean", "AveragePool", "adaptive_avg_pool2d"),
+        "averages",
+    ),
+    **dict.fromkeys(("MaxPool", "MaxPool2d", "max_pool2d"), "maximum pooling"),
     **dict.fromkeys(("Resize", "Upsample", "interpolate"), "resizing"),
 }
 HEAVY: Sequence[str] = tuple(_NOUNS)

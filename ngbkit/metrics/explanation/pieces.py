@@ -9,12 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ngbkit.compilers.profiles.profile import Kernel, SourceNode
 from ngbkit.errors import MetricError
 from ngbkit.metrics.explanation.phrases import HEAVY, describe_operators
-from ngbkit.metrics.explanation.trial_profile import COPY, ProfiledKernel, SourceNode, TrialProfile
+from ngbkit.metrics.explanation.trial_profile import COPY, TrialProfile, is_mapped
 
 COPIES, REST, BETWEEN = "copies and layout changes", "kernels of unknown origin", "between kernels"
 """The pieces that no node of the network asks for."""
+
+# The namespace of the operators of torch.
+_ATEN = "aten::"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ def cut(profiles: Sequence[TrialProfile]) -> list[Piece]:
         return key
 
     for profile, names in zip(profiles, keys, strict=True):
-        for kernel in filter(lambda each: each.is_mapped, profile.kernels):
+        for kernel in filter(is_mapped, profile.kernels):
             first, *others = sorted((names[index] for index in kernel.nodes), key=order.__getitem__)
             for other in others:
                 roots[find_root(other)] = find_root(first)
@@ -125,7 +129,7 @@ def _place_kernels(
     placed: dict[str, list[int]] = {}
     for index, kernel in enumerate(profile.kernels):
         special = COPIES if kernel.role == COPY else REST
-        root = find_root(names[kernel.nodes[0]]) if kernel.is_mapped else special
+        root = find_root(names[kernel.nodes[0]]) if is_mapped(kernel) else special
         placed.setdefault(root, []).append(index)
     return {root: tuple(indices) for root, indices in placed.items()}
 
@@ -137,10 +141,11 @@ def _gather(places: Sequence[Mapping[str, tuple[int, ...]]], root: str) -> tuple
 def _build_piece(
     nodes: Sequence[SourceNode], kernels: tuple[tuple[int, ...], ...], profiles: Sequence[TrialProfile]
 ) -> Piece:
-    heaviest = min(nodes, key=lambda node: HEAVY.index(node.operator) if node.operator in HEAVY else len(HEAVY))
+    operators = tuple(node.operator.removeprefix(_ATEN) for node in nodes)
+    ranks = [HEAVY.index(operator) if operator in HEAVY else len(HEAVY) for operator in operators]
+    heaviest = nodes[ranks.index(min(ranks))]
     module = heaviest.module or next((node.module for node in nodes if node.module), "")
     ran = [profile.kernels[index] for profile, indices in zip(profiles, kernels, strict=True) for index in indices]
-    operators = tuple(node.operator for node in nodes)
     return Piece(
         name=module or heaviest.name,
         module=module,
@@ -151,7 +156,7 @@ def _build_piece(
     )
 
 
-def _is_depthwise(nodes: Sequence[SourceNode], kernels: Sequence[ProfiledKernel]) -> bool:
+def _is_depthwise(nodes: Sequence[SourceNode], kernels: Sequence[Kernel]) -> bool:
     """Return whether a convolution has a filter for each channel, as its source or its kernel says."""
     return any("depthwise" in node.operator.lower() for node in nodes) or any(
         f"_{word}_" in f"_{kernel.kind.lower().replace(' ', '_')}_"

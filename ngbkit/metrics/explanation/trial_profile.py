@@ -5,44 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ngbkit.compilers.profiles.profile import Kernel, SourceNode
 from ngbkit.device.timing.profiler_cost import subtract_cost
 from ngbkit.errors import MetricError
 
 Floats = NDArray[np.floating[Any]]
-Role = Literal["compute", "copy", "unmapped"]
 COPY, UNMAPPED = "copy", "unmapped"
 
 # Beyond so many robust standard deviations above the median, other work slowed a round.
 _OUTLYING, _SCALE = 4.0, 1.4826
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNode:
-    """A node of the source network: an operator of its ONNX file, or a module of torch that ran."""
-
-    name: str
-    operator: str
-    module: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfiledKernel:
-    """A kernel in the words of its runtime, with the indices of the nodes that it computes."""
-
-    name: str
-    kind: str
-    nodes: tuple[int, ...]
-    role: Role
-
-    @property
-    def is_mapped(self) -> bool:
-        """Return whether its origin in the network is known; a copy has none."""
-        return bool(self.nodes) and self.role not in (COPY, UNMAPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,7 +44,7 @@ class TrialProfile:
     """
 
     nodes: tuple[SourceNode, ...]
-    kernels: tuple[ProfiledKernel, ...]
+    kernels: tuple[Kernel, ...]
     seconds: Floats
     plain: Floats
     is_outlying: NDArray[np.bool_]
@@ -81,8 +57,13 @@ class TrialProfile:
     def mapped_share(self) -> float:
         """The share of kernel time whose origin in the network is known; copies count as known."""
         times = self.seconds.mean(axis=1)
-        is_known = [kernel.role != UNMAPPED and (kernel.is_mapped or kernel.role == COPY) for kernel in self.kernels]
+        is_known = [kernel.role == COPY or is_mapped(kernel) for kernel in self.kernels]
         return float(times[np.array(is_known, dtype=bool)].sum() / times.sum()) if times.sum() > 0 else 0.0
+
+
+def is_mapped(kernel: Kernel) -> bool:
+    """Return whether the nodes that a kernel computes are known; a copy computes none."""
+    return bool(kernel.nodes) and kernel.role not in (COPY, UNMAPPED)
 
 
 def parse_profile(text: str) -> TrialProfile:
@@ -107,7 +88,7 @@ def parse_profile(text: str) -> TrialProfile:
 
 def _build(data: Mapping[str, Any]) -> TrialProfile:
     kernels = tuple(
-        ProfiledKernel(name=each["name"], kind=each["kind"], nodes=tuple(each["nodes"]), role=each["role"])
+        Kernel(name=each["name"], kind=each["kind"], nodes=tuple(each["nodes"]), role=each["role"])
         for each in data["kernels"]
     )
     plain, profiled = (_reduce_rounds(data["calls"][name]) for name in ("plain", "profiled"))

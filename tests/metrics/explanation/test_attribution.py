@@ -70,6 +70,15 @@ def test_no_piece_of_a_copy_is_guilty() -> None:
     assert guilty <= 1
 
 
+def test_versions_show_how_far_processes_differ() -> None:
+    """Two processes of one program that differ by a tenth in each kernel have no guilty piece where that is known."""
+    profiles = [parse(SPLIT, seed, process=0.1) for seed in (0, 1)]
+    pieces = cut(profiles)
+    guilty = [attribute(profiles, pieces, are_versions=known_same).is_guilty.any() for known_same in (False, True)]
+
+    assert [True, False] == guilty
+
+
 def test_an_interval_covers_the_gap() -> None:
     """The interval of a planted gap covers it in nearly all cases, and shares are around the whole."""
     covered = 0
