@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ngbkit import registry
 from ngbkit.commands.command import load_magics
+from ngbkit.compilers.quantiser import Quantiser
 from ngbkit.metrics.metric import REFERENCES, Metric, load_metrics
 from ngbkit.sweep.argument import to_markdown
+from ngbkit.sweep.low_precision import list_offered
+from ngbkit.sweep.trials import Choice
 
 _NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-OPTIONS, METRICS = _NOTEBOOKS / "options.md", _NOTEBOOKS / "metrics.md"
+OPTIONS, METRICS, PRECISIONS = (_NOTEBOOKS / f"{name}.md" for name in ("options", "metrics", "precisions"))
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def render_options() -> str:
@@ -58,7 +64,52 @@ def _render_metric(metric: Metric) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-PAGES: Mapping[Path, Callable[[], str]] = {OPTIONS: render_options, METRICS: render_metrics}
+def render_precisions() -> str:
+    """The page of precisions, which people write, with the tables that follow from declarations."""
+    tables = {"columns": _render_columns, "quantisers": _render_quantisers, "costs": _render_costs}
+    text = PRECISIONS.read_text(encoding="utf-8")
+    return _PART.sub(lambda part: f"{part[1]}{tables[part[2]]()}{part[3]}", text)
+
+
+def _render_columns() -> str:
+    """The precisions of each compiler, its default first."""
+    compilers = registry.load_all(registry.COMPILERS)
+    # Tests have plug-ins of their own.
+    names = sorted(name for name, each in compilers.items() if each.compile.__module__.startswith("ngbkit."))
+    rows = [f"| `{name}` | {', '.join(list_offered(Choice(compiler=name)))} |\n" for name in names]
+    return "| compiler | precisions |\n| --- | --- |\n" + "".join(rows)
+
+
+def _render_quantisers() -> str:
+    """The quantisers by their columns."""
+    records = registry.load_all(registry.QUANTISERS).values()
+    quantisers = [each for each in records if each.quantise.__module__.startswith("ngbkit.")]
+    quantisers.sort(key=lambda each: (each.precision, each.name))
+    rows = [
+        f"| {', '.join(_name_column(name, each) for name in each.compilers)} | {each.summary} | "
+        f"{'yes' if each.calibrates else 'no'} | `{each.install}` |\n"
+        for each in quantisers
+    ]
+    return "| column | method | needs samples | |\n| --- | --- | --- | --- |\n" + "".join(rows)
+
+
+def _name_column(compiler: str, quantiser: Quantiser) -> str:
+    label = Choice(compiler=compiler, options={"precision": quantiser.precision}).label
+    return f"`{label}`"
+
+
+def _render_costs() -> str:
+    """The metrics over samples that judge."""
+    metrics = [metric for metric in load_metrics().values() if metric.is_evaluated]
+    rows = [f"| `ds.ngb.{each.name}()` | {each.describe()} | {each.meaning} |\n" for each in metrics]
+    return "| call | metric | |\n| --- | --- | --- |\n" + "".join(rows)
+
+
+PAGES: Mapping[Path, Callable[[], str]] = {
+    OPTIONS: render_options,
+    METRICS: render_metrics,
+    PRECISIONS: render_precisions,
+}
 """Renders the page of each file."""
 
 if __name__ == "__main__":

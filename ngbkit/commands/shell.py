@@ -153,7 +153,8 @@ def choose_figures(data: Data) -> list[str]:
     from ngbkit.dataset.assembly import nodes
     from ngbkit.dataset.long_form import expand_labels
 
-    rest = ["throughput", *(["agreement"] if any("agreement" in node for node in nodes(data).values()) else [])]
+    costs = [name for name in ("accuracy", "agreement") if any(name in node for node in nodes(data).values())]
+    rest = ["throughput", *costs[:1]]
     for node in nodes(data).values():
         has_result = expand_labels(node)["status"].isin(MEASURED)
         if BASELINE in has_result["compiler"]:

@@ -33,6 +33,8 @@ _METRICS = {
     "agreement": "agreement",
     "sqnr": "SQNR (dB)",
 }
+# Of no interest beside the accuracy.
+_WITHOUT_LABELS = ("agreement", "sqnr")
 _BYTES = {"peak_memory": "memory (MB)", "file_bytes": "file (MB)"}
 
 
@@ -49,8 +51,8 @@ def precisions(data: Data) -> pd.DataFrame:
     pandas.DataFrame
         A row per trial. The columns are ``workload, <factors>, device, batch_size, compiler``; ``precision``, that was
         asked for, and in brackets the one that the runtime computes in where it differs; speed-ups with intervals;
-        peak memory and the file in megabytes; accuracy, its change and McNemar's p, agreement and signal to noise with
-        intervals, where there were samples; and ``status``. A number that the dataset lacks is no column.
+        accuracy, its change and McNemar's p, or without labels agreement and signal to noise, where there were samples;
+        peak memory and the file in megabytes; and ``status``. A number that the dataset lacks is no column.
     """
     import pandas as pd
 
@@ -69,8 +71,9 @@ def precisions(data: Data) -> pd.DataFrame:
 def _tabulate(node: xr.Dataset) -> pd.DataFrame:
     variables: dict[str, xr.DataArray] = {}
     metrics = load_metrics()
+    has_labels = metrics["accuracy"].is_in(node)
     for name, title in _METRICS.items():
-        if not metrics[name].is_in(node):
+        if not metrics[name].is_in(node) or (has_labels and name in _WITHOUT_LABELS):
             continue
         try:
             cells = estimate(node, metrics[name])

@@ -102,7 +102,7 @@ def expand(compilers: Sequence[str], precisions: Sequence[str]) -> tuple[str, ..
     labels: dict[str, None] = {}
     for label in compilers:
         choice = Choice.parse(label)
-        offered = _list_offered(choice)
+        offered = list_offered(choice)
         columns = [_set_precision(choice, name) for name in precisions if name in offered]
         if PRECISION in choice.options:
             columns = [label]
@@ -118,13 +118,13 @@ def expand(compilers: Sequence[str], precisions: Sequence[str]) -> tuple[str, ..
 def list_absent(compilers: Sequence[str], precisions: Sequence[str]) -> Iterator[str]:
     """Yield a sentence on each compiler without a column in a precision that was asked for."""
     for name in dict.fromkeys(Choice.parse(label).compiler for label in compilers):
-        offered = _list_offered(Choice(compiler=name))
+        offered = list_offered(Choice(compiler=name))
         absent = [precision for precision in precisions if precision not in offered]
         if absent:
             yield f"no column of {name} in {', '.join(absent)}: it has {', '.join(offered)}"
 
 
-def _list_offered(choice: Choice) -> tuple[str, ...]:
+def list_offered(choice: Choice) -> tuple[str, ...]:
     """List the precisions of a compiler, its default first; one without the option computes as the network does."""
     compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
     declared = compiler.list_options().get(PRECISION)
@@ -134,7 +134,7 @@ def _list_offered(choice: Choice) -> tuple[str, ...]:
 
 
 def _set_precision(choice: Choice, name: str) -> str:
-    is_default = name == _list_offered(choice)[0]
+    is_default = name == list_offered(choice)[0]
     return replace(choice, options={**choice.options, **({} if is_default else {PRECISION: name})}).label
 
 

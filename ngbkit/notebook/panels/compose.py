@@ -44,7 +44,7 @@ _CELL = "a cell"
 _TEXTS: Mapping[str, tuple[str, str, str]] = {
     "batch_sizes": ("batch sizes", "1,4,8 or 1:4", "samples in a call; a list, or a range with both its ends"),
     "repeats": ("samples", "100", "timed calls of each trial"),
-    "precision": ("or precision", "1%", "measure until each speed-up is this precise"),
+    "precision": ("or to within", "1%", "measure until each speed-up is this precise"),
     "out": ("dataset", "ds", "the variable that has the results"),
     "more": ("more options", "--threads 2 --together", "further options of the line; `%ngbench?` lists them"),
 }
