@@ -32,8 +32,9 @@ UNKNOWN = 0.1
 """The share by which they may differ where the noise of the labels is unknown."""
 
 _ADVICE = (
-    "the graph is not what ran. Pass lowered=True for the operators that a runtime executes, the files that it "
-    "optimised, or graphs with the operators that have no effect: ngbkit.predictor.read(path, keep_dead=True)."
+    "the graph is not what ran. Pass lowered=True (--lowered) for the operators that a runtime executes, or name the "
+    "files that it optimised. In Python, examples() also takes graphs with the operators of no effect, "
+    "ngbkit.predictor.read(path, keep_dead=True), for a runtime that executes these."
 )
 _ADVICE_LOWERED = (
     "what lowered graphs lack differs, such as memory layouts and kernels, or a label is wrong. Measure both again."
