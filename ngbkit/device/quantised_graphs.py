@@ -44,7 +44,11 @@ def build_recipe(
 ) -> dict[str, Any]:
     """Build the recipe: the method, the samples, the versions of the tools, a GPU, and the name of the ONNX file."""
     place = {"accelerator": accelerator.partition(":")[0]} if accelerator != "cpu" else {}
-    calibration = {"calibration": workload.calibration, "seed": seed} if quantiser.calibrates else {}
+    calibration: dict[str, Any] = {}
+    if quantiser.calibrates:
+        transform = samples.read_transform(workload)
+        calibration = {"calibration": workload.calibration, "seed": seed}
+        calibration |= {"pictures": transform} if transform else {}
     return {
         "quantiser": quantiser.name,
         **calibration,

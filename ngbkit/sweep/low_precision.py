@@ -12,6 +12,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import feeding
 from ngbkit.sweep.option import option
 from ngbkit.sweep.trials import Choice, split_labels
+from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import RANDOM, Workload
 from ngbkit.workloads.precision import PRECISION
 
@@ -168,9 +169,13 @@ def _attach(
 def _calibrate(workload: Workload, file: str) -> Workload:
     if file == RANDOM:
         return replace(workload, calibration=RANDOM)
-    from ngbkit.workloads import samples, values  # imports NumPy, which the magics load when they are used
+    # They import NumPy, which the magics load when they are used.
+    from ngbkit.workloads import pictures, samples, values
 
-    return samples.attach(workload, values.store(values.load(file)))
+    if not pictures.is_folder(parse_path(file)):
+        return samples.attach(workload, values.store(values.load(file)))
+    array, transform = pictures.load(parse_path(file), workload)
+    return samples.attach(workload, values.store({"0": array, samples.TRANSFORM: values.to_text(str(transform))}))
 
 
 def _evaluate(workload: Workload, file: str) -> Workload:
@@ -221,8 +226,10 @@ PRECISIONS = option(
 
 CALIBRATE = option(
     "Samples by which int8 is calibrated and lower precisions are judged: an ``.npz`` file of arrays by input name, as "
-    "for `inputs`, or a dict of files by network. Every second sample calibrates, and the others judge, unless those "
-    'of `evaluate` do. ``"random"`` draws them, and then no accuracy is claimed. Default: none.',
+    "for `inputs`, a folder of pictures, which are resized, cropped and normalised as timm publishes it for the "
+    "network or as is usual for ImageNet, or a dict of files by network. Every second sample calibrates, and the "
+    'others judge, unless those of `evaluate` do. ``"random"`` draws them, and then no accuracy is claimed. Default: '
+    "none.",
     "--calibrate",
     action="append",
     metavar="FILE",
@@ -230,7 +237,8 @@ CALIBRATE = option(
     format=feeding.format_inputs,
     completes="variable",
     help="samples that calibrate int8, and by which lower precisions are judged: an .npz file of arrays by input name, "
-    "or in a notebook a variable of arrays; NETWORK=FILE for one network of several; random claims no accuracy",
+    "a folder of pictures, or in a notebook a variable of arrays; NETWORK=FILE for one network of several; random "
+    "claims no accuracy",
 )
 
 EVALUATE = option(

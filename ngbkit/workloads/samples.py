@@ -15,6 +15,8 @@ from ngbkit.workloads.targets import Targets
 
 # Of either kind; NNCF takes 300 by default, and more hardly change the ranges.
 _MOST = 512
+TRANSFORM = "ngbkit.transform"
+"""The entry of an artifact that says how pictures were converted to its arrays."""
 _DRAWN = 64
 # Added to a seed: other values than those that are timed.
 _SEED = 2_000_003
@@ -49,9 +51,23 @@ class Samples:
             yield feeds.draw(self.inputs, {**self.examples, **chosen}, size, self.seed)
 
 
+def read_transform(workload: Workload) -> str:
+    """Read how the pictures that calibrate a network were converted; empty for other samples."""
+    path = workload.artifacts.get(workload.calibration)
+    if path is None:
+        return ""
+    with np.load(path, allow_pickle=False) as arrays:
+        key = next((key for key in arrays.files if key.endswith(TRANSFORM)), None)
+        return "" if key is None else str(arrays[key])
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    return {name: array for name, array in values.read(path).items() if name != TRANSFORM}
+
+
 def attach(workload: Workload, path: Path) -> Workload:
     """Return the workload with an artifact of samples; WorkloadError if they are no samples of it, where that shows."""
-    _check_where_known(workload, values.read(path), _Subject(network=workload.name))
+    _check_where_known(workload, _read_arrays(path), _Subject(network=workload.name))
     return replace(workload, calibration=path.name, artifacts={**workload.artifacts, path.name: path})
 
 
@@ -99,7 +115,7 @@ def _read(
     *,
     is_labelled: bool = False,
 ) -> Samples:
-    arrays, labelled = values.read(workload.artifacts[artifact]), None
+    arrays, labelled = _read_arrays(workload.artifacts[artifact]), None
     if is_labelled:
         arrays, labelled = targets.split(arrays, [spec.name for spec in inputs], workload.name)
     subject = _Subject(network=workload.name, targets=labelled)

@@ -57,6 +57,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
         return dict(_from_plain(key, arrays[key]) for key in arrays.files)
 
 
+def to_text(text: str) -> np.ndarray:
+    """Return an array of one text."""
+    return np.array(text, dtype=object)
+
+
 def store(arrays: Arrays) -> Path:
     """Store arrays as an artifact of this machine, and return its path."""
     artifacts = Store(options.get_state_dir() / options.LAYOUT.artifacts)
