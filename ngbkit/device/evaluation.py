@@ -34,7 +34,7 @@ _DESCRIPTION = "evaluation.json"
 # Of all outputs that are kept: those of a segmentation network are large.
 _MOST_BYTES = 256_000_000
 # The precisions of a network that is cast.
-_LOWER = ("f16", "bf16")
+LOWER = ("f16", "bf16")
 # A relative error beyond this is no cost of a precision but another answer, such as zeros.
 _WRONG = 0.5
 # An error below a rounding of float32 counts as that, or the ratio in decibels would be infinite.
@@ -261,7 +261,7 @@ def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Seq
     """
     check = verdict.check
     has_tolerance = precision in TOLERANCES
-    if has_tolerance and precision not in _LOWER:
+    if has_tolerance and precision not in LOWER:
         return verdict
     if cost.get("not_finite"):
         count = f"{cost['not_finite']} of {cost['evaluated_samples']} samples"

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
-from ngbkit.device import equivalence, evaluation, preparation, quantised_graphs, reference
+from ngbkit.device import equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.isolation.profiling import ProfiledTurns
@@ -46,6 +47,10 @@ from ngbkit.workloads.precision import PRECISION
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out.?of.?memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
 )
+
+
+# The batches of samples in which an overflow is looked for.
+_BATCHES = 8
 
 
 class StageError(Exception):
@@ -182,7 +187,8 @@ def _load(loaded: Loaded, message: Message) -> Message:
     facts = {**loaded.program.facts, **message["facts"], **cost, "build_time_s": built_s}
     if check is not None and check.problem:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
-        raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem)
+        place = _locate_overflow(check.problem, precision, message, task)
+        raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem + place)
     # All objects so far stay alive: the collector need not visit them again between timed calls.
     gc.collect()
     gc.freeze()
@@ -278,6 +284,18 @@ def _measure_cost(program: Program, message: Message, task: Task) -> dict[str, A
         return {}
     examples = preparation.read_arrays(message["examples"])
     return evaluation.measure(program, evaluation.read(Path(message["evaluation"])), task, message["seed"], examples)
+
+
+def _locate_overflow(problem: str, precision: str, message: Message, task: Task) -> str:
+    """Locate the operator that overflows in a lower precision, for the inputs of the trial or of some samples."""
+    if precision not in evaluation.LOWER or not ("not finite" in problem or "overflows" in problem):
+        return ""
+    batches = [task.arrays]
+    if message["evaluation"] is not None:
+        judging = evaluation.read(Path(message["evaluation"]))
+        samples = judging.iterate_batches(task, message["seed"], preparation.read_arrays(message["examples"]))
+        batches += [arrays for _, arrays in islice(samples, _BATCHES)]
+    return overflow.locate(task, batches)
 
 
 def _warm(loaded: Loaded, message: Message) -> Message:
