@@ -8,6 +8,12 @@ from ngbkit.compilers.base import Compiler, Option, Program, Task, always
 from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.registry import find_version
 
+# What ONNX Runtime's CPU provider would do with such a file.
+_REASONS = {
+    "f16": ', and ONNX Runtime would compute it in f32 between casts: onnxruntime{"precision":"f16"} says so',
+    "bf16": ', and ONNX Runtime has no kernels in bf16 for a CPU: openvino{"precision":"bf16"} has them',
+}
+
 
 def compile(task: Task) -> Program:
     """Bind the inputs of `task` to its uncompiled network."""
@@ -30,7 +36,7 @@ def _open_onnx_program(task: Task) -> Program:
     for name, value in changes.items():
         raise UnsupportedError(
             f"invalid option {name} of identity: got {value}, which would change the ONNX file; identity runs it "
-            f"unchanged. Leave {name} out, or export the network with it."
+            f"unchanged{_REASONS.get(value, '')}. Leave {name} out, or export the network with it."
         )
     return onnx_form.open_program(
         task, "off", runtime=f"{onnx_form.RUNTIME}, graph optimisations off", precision=precision
