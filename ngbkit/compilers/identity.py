@@ -5,6 +5,7 @@ from __future__ import annotations
 from ngbkit.compilers import onnxruntime as onnx_form
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
+from ngbkit.compilers.profiles import torch_modules
 from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.registry import find_version
 
@@ -23,7 +24,10 @@ def compile(task: Task) -> Program:
     enqueue = torch_runtime.disable_gradients(bound.module, bound.inputs)
     if bound.accelerator == "cuda":
         enqueue()  # loads the libraries, and searches for the fastest convolutions
-    return torch_runtime.make_program(bound, enqueue, "torch eager")
+    program = torch_runtime.make_program(bound, enqueue, "torch eager")
+    if bound.accelerator == "cpu":
+        program.profile = lambda: torch_modules.open_profiler(bound.module, enqueue)
+    return program
 
 
 def _open_onnx_program(task: Task) -> Program:

@@ -103,19 +103,6 @@ def _add_shapes(graph: Any, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> 
                 graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
 
 
-def write_named(path: Path, target: Path) -> Path:
-    """Return an ONNX file whose nodes have distinct names, by which a runtime tells them: `path`, or a copy of it."""
-    ir = _load_library()
-    model = ir.load(path)
-    names = [node.name for node in model.graph]
-    if all(names) and len(set(names)) == len(names):
-        return path
-    for index, node in enumerate(model.graph):
-        node.name = f"node_{index}"
-    ir.save(model, target)
-    return target
-
-
 def annotate(graph: ir.Graph, *, keep_dead: bool = False) -> Graph:
     """Annotate an `onnx_ir` graph without functions whose shapes are inferred.
 

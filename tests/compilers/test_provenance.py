@@ -85,6 +85,16 @@ def test_several_kernels_compute_one_node() -> None:
     assert [*expected, ("compute", (2,))] == list_mapped(nodes, executed)
 
 
+def test_a_copy_before_a_kernel_has_no_node_within_it() -> None:
+    """A reshape between two nodes of one kernel belongs to that kernel, and not to the copy of its input."""
+    executed = [
+        Executed(name="reorder", kind="Reorder", moves=True),
+        Executed(name="conv", kind="Convolution", claims=(0, 2), inputs=(0,)),
+    ]
+
+    assert [("copy", ()), ("compute", (0, 1, 2))] == list_mapped(build_chain("Conv", "Reshape", "Relu"), executed)
+
+
 def test_a_kernel_that_nothing_explains_is_unmapped() -> None:
     """A kernel without a claim beside no node of the network computes unknown nodes."""
     assert [("unmapped", ())] == list_mapped(build_chain("Conv"), [Executed(name="x", kind="X")])

@@ -75,7 +75,9 @@ def run_profiler(task: Task, compiler: Compiler, calls: int = 3) -> Profile:
     assert open_profiler is not None
     profiler = open_profiler()
     for _ in range(calls):
+        profiler.prepare()
         profiler.run()
+        profiler.finish()
     return profiler.read()
 
 
@@ -147,6 +149,32 @@ def test_events_belong_to_the_call_that_they_are_in() -> None:
 
     assert 5e-6 == pytest.approx(table[0, 0])
     assert math.isnan(table[1, 0])
+
+
+def test_eager_torch_reports_operators_by_module(tmp_path: Path) -> None:
+    """Each operator that a module calls is a kernel and a node of that module; plain calls have no hooks."""
+    compiler: Compiler = registry.load(registry.COMPILERS, "identity")
+    module = Block().eval()
+    task = Task(
+        form="module",
+        module=module,
+        onnx=None,
+        inputs=(INPUT,),
+        arrays=[np.zeros((1, 3, 16, 16), np.float32)],
+        batch_size=1,
+        options=compiler.settle({}),
+        threads=1,
+        cache=tmp_path,
+        tuning=Tuning(folder=tmp_path / "tuning"),
+    )
+    profile = run_profiler(task, compiler)
+    operators = {(node.module, node.operator) for node in profile.nodes}
+
+    assert {("stem", "aten::conv2d"), ("body.1", "aten::batch_norm"), ("", "aten::relu")} <= operators
+    assert [(index,) for index in range(len(profile.nodes))] == [kernel.nodes for kernel in profile.kernels]
+    assert np.isfinite(profile.seconds).all()
+    assert "module" == profile.form
+    assert not module.stem._forward_hooks
 
 
 def test_overlapped_requests_have_no_profile(network_file: Path, build_task: Callable[..., Task]) -> None:

@@ -3,6 +3,5 @@
 profile        a profile and the profiler that measures it, for all runtimes
 source_graph   the nodes of the network as it was compiled, with the torch modules they come from
 provenance     maps executed kernels to source nodes
-rounds         profiled and plain calls of a program in turns
-onnxruntime, openvino   profilers of runtimes that need a session of their own
+onnxruntime, openvino, torch_modules   the profiler of each runtime that reports its kernels
 """

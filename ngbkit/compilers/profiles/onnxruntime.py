@@ -82,15 +82,22 @@ def build_table(names: Sequence[str], events: Sequence[dict[str, Any]]) -> Any:
     places = {name: index for index, name in enumerate(names)}
     table = np.full((len(starts), len(names)), np.nan)
     for event in filter(_is_kernel, events):
-        place = places.get(get_name(event))  # a node of a subgraph has none: its time is in that of the outer node
+        place = places.get(_get_name(event))  # a node of a subgraph has none: its time is in that of the outer node
         row = bisect_right(starts, event["ts"]) - 1
         if place is not None and row >= 0:
             table[row, place] = np.nansum([table[row, place], 1e-6 * event["dur"]])
     return table
 
 
-def get_name(event: Mapping[str, Any]) -> str:
-    """Return the name of the node of an event."""
+def find_shapes(events: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, ...]]]:
+    """Find the shapes of the outputs of each node, by its name: the file lacks some of ONNX Runtime's own operators."""
+    return {
+        _get_name(event): [tuple(shape) for output in event["args"]["output_type_shape"] for shape in output.values()]
+        for event in filter(_is_kernel, events)
+    }
+
+
+def _get_name(event: Mapping[str, Any]) -> str:
     return str(event["name"]).removesuffix(_EVENT)
 
 

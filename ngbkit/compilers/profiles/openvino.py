@@ -36,11 +36,10 @@ def open_profiler(onnx: Path, compiled: Any, feed: Callable[[Any], None]) -> Pro
     def run() -> None:
         request.infer(share_outputs=True)
 
-    def run_profiled() -> None:
-        run()
+    def record() -> None:
         calls.append({node.node_name: node.real_time.total_seconds() for node in request.profiling_info})
 
-    return Profiler(run=run_profiled, read=lambda: _read(onnx, compiled, calls))
+    return Profiler(run=run, read=lambda: _read(onnx, compiled, calls), finish=record)
 
 
 def _read(onnx: Path, compiled: Any, calls: Sequence[Mapping[str, float]]) -> Profile:

@@ -91,6 +91,10 @@ class Profile:
         return {role: float(medians[roles == role].sum()) / total for role in ("compute", "copy", "unmapped")}
 
 
+def _do_nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profiler:
     """A program that is open for profiling, beside the one that was timed.
@@ -101,10 +105,11 @@ class Profiler:
         One profiled call; it returns when the outputs are ready.
     read
         Returns the profile of all calls so far. It ends the profiling: `run` is not called again.
-    plain
-        One call of the same program without the profiler, if that is another one than `Program.run`.
+    prepare, finish
+        Run before and after each profiled call, untimed.
     """
 
     run: Callable[[], Any]
     read: Callable[[], Profile]
-    plain: Callable[[], Any] | None = None
+    prepare: Callable[[], Any] = _do_nothing
+    finish: Callable[[], Any] = _do_nothing

@@ -205,7 +205,8 @@ class _Mapping:
         start, end = set(earlier), set(later)
         reach = _join(self.after[each] for each in start) if start else -1
         limit = _join(self.before[each] for each in end) if end else -1
-        bits = reach & limit
+        # What is between two nodes of the same side belongs to their own kernel.
+        bits = reach & limit & ~_join(self.before[each] for each in start) & ~_join(self.after[each] for each in end)
         if bits < 0:
             return []
         return [

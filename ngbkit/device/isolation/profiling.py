@@ -37,10 +37,10 @@ class ProfiledTurns:
             time_part(calls, settle)
 
     def _time_plain(self, calls: int, settle: int) -> None:
-        self.plain.append(_time(self.profiler.plain or self.program.run, calls, settle))
+        self.plain.append(_time(self.program.run, calls, settle))
 
     def _time_profiled(self, calls: int, settle: int) -> None:
-        self.profiled.append(_time(self.profiler.run, calls, settle))
+        self.profiled.append(_time(self.profiler.run, calls, settle, self.profiler))
         self._calls += settle + calls
         self.rows.append(list(range(self._calls - calls, self._calls)))
 
@@ -52,15 +52,17 @@ class ProfiledTurns:
         return build_record(profile, self.rows, self.plain, self.profiled)
 
 
-def _time(run: Callable[[], Any], calls: int, settle: int) -> list[float]:
-    for _ in range(settle):
-        run()
+def _time(run: Callable[[], Any], calls: int, settle: int, profiler: Profiler | None = None) -> list[float]:
     seconds = []
-    for _ in range(calls):
+    for _ in range(settle + calls):
+        if profiler:
+            profiler.prepare()
         start = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - start)
-    return seconds
+        if profiler:
+            profiler.finish()
+    return seconds[settle:]
 
 
 def build_record(

@@ -10,13 +10,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ngbkit.compilers.profiles import provenance
+from ngbkit.compilers.profiles.openvino import list_executed
+from ngbkit.compilers.profiles.source_graph import SourceGraph
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.workloads.base import hash_json
 
 # OpenVINO's element types by the names of ONNX.
 _DTYPES = {"f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "boolean": "bool"}
 _DTYPES |= {f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}" for sign in "iu" for bits in (4, 8, 16, 32, 64)}
-_SEPARATOR = "/"
 
 KERNEL = "kernel"
 """The attribute of an operator with the layer and the implementation that execute it."""
@@ -24,12 +26,9 @@ KERNEL = "kernel"
 Executed = Sequence[tuple[Any, Mapping[str, str]]]
 
 
-def build_graph(exported: Graph, names: Mapping[str, str], executed: Executed) -> Graph:
-    """Build the graph of executed nodes, in topological order, of a network whose operators have names.
-
-    `names` has the operator that computes each value.
-    """
-    sources = _assign(exported, names, executed)
+def build_graph(exported: Graph, source: SourceGraph, executed: Executed) -> Graph:
+    """Build the graph of executed nodes, in topological order, of a network whose operators have names."""
+    sources = _assign(exported, source, executed)
     indices = {node.get_friendly_name(): index for index, (node, _) in enumerate(executed)}
     operators: list[Operator] = []
     edges: set[tuple[int, int]] = set()
@@ -52,40 +51,17 @@ def build_graph(exported: Graph, names: Mapping[str, str], executed: Executed) -
     )
 
 
-def _assign(exported: Graph, names: Mapping[str, str], executed: Executed) -> list[list[int]]:
-    """Assign each operator of the file to one executed node, those with the name of it first.
-
-    That is the first node that names it; or, where a fusion has lost the name, that of its nearest consumer.
-    """
-    owners = {operator.name: index for index, operator in enumerate(exported.operators)}
-    owners |= {value: owners[name] for value, name in names.items() if name in owners}
-    owner: dict[int, int] = {}
-    for place, (_, info) in enumerate(executed):
-        for name in info.get("originalLayersNames", "").split(","):
-            index = _find_operator(name, owners)
-            if index is not None:
-                owner.setdefault(index, place)
+def _assign(exported: Graph, source: SourceGraph, executed: Executed) -> list[list[int]]:
+    """Assign each operator of the file to the last of the executed nodes that compute it."""
+    indices = {operator.name: index for index, operator in enumerate(exported.operators)}
+    kernels = provenance.map_kernels(source.nodes, list_executed(iter(executed), source))
+    owners = {node: place for place, kernel in enumerate(kernels) for node in kernel.nodes}
     sources: list[list[int]] = [[] for _ in executed]
-    for index, place in sorted(owner.items()):
-        sources[place].append(index)
-    consumers: dict[int, list[int]] = {}
-    for start, end in exported.edges:
-        consumers.setdefault(start, []).append(end)
-    for index in reversed(range(len(exported.operators))):
-        consumer = next((each for each in consumers.get(index, ()) if each in owner), None)
-        if index not in owner and consumer is not None:
-            owner[index] = owner[consumer]
-            sources[owner[consumer]].append(index)
+    for node, place in sorted(owners.items()):
+        index = indices.get(source.nodes[node].name)
+        if index is not None:
+            sources[place].append(index)
     return sources
-
-
-def _find_operator(name: str, owners: Mapping[str, int]) -> int | None:
-    """Return the operator that a layer was made from: a conversion to several layers appends to its name."""
-    while name:
-        if name in owners:
-            return owners[name]
-        name = name.rpartition(_SEPARATOR)[0]
-    return None
 
 
 def _build_operator(node: Any, info: Mapping[str, str], sources: Sequence[Operator]) -> Operator:

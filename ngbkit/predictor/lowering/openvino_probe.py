@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit.compilers import onnx_graph
+from ngbkit.compilers.profiles import source_graph
 from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.lowering import openvino_kernels
@@ -20,7 +20,7 @@ def open_probe(path: Path, folder: Path, resolved: Mapping[str, Any], threads: i
     from ngbkit.compilers.openvino_runtime import get_core
     from ngbkit.compilers.profiles.openvino import iterate_executed
 
-    source = onnx_graphs.write_named(path, folder / "named.onnx")
+    source = source_graph.write_named(path, folder)
     settings = {
         "PERFORMANCE_HINT": str(resolved["hint"]).upper(),
         "INFERENCE_NUM_THREADS": threads,
@@ -41,9 +41,8 @@ def open_probe(path: Path, folder: Path, resolved: Mapping[str, Any], threads: i
         calls.append({node.node_name: node.real_time.total_seconds() for node in profiled.profiling_info})
 
     def read() -> tuple[Graph, Floats]:
-        names = {output: node.name for node in onnx_graph.read_operators(source) for output in node.output}
         executed = list(iterate_executed(profiled.get_compiled_model().get_runtime_model()))
-        graph = openvino_kernels.build_graph(onnx_graphs.read(source), names, executed)
+        graph = openvino_kernels.build_graph(onnx_graphs.read(source), source_graph.read(source), executed)
         rows = [[call.get(operator.name, np.nan) for operator in graph.operators] for call in calls]
         return graph, np.array(rows, dtype=np.float64).reshape(len(calls), len(graph.operators))
 
