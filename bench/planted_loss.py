@@ -196,7 +196,8 @@ def quantise(source: Path, images: np.ndarray, target: Path) -> None:
         for record in records
         if isinstance(record, Quantiser) and "onnxruntime" in record.compilers and record.precision == "int8"
     )
-    static.quantise(Quantisation(source=source, target=target, batches=[{"image": images}], threads=1))
+    batches = [{"image": images}]
+    static.quantise(Quantisation(source=source, module=None, target=target, batches=batches, threads=1))
 
 
 def answer(file: Path, images: np.ndarray) -> np.ndarray:
