@@ -5,7 +5,7 @@
 
 Each seed trains a small CNN on scikit-learn's digits. ONNX Runtime's static int8 is the honest column; in the other one
 a few weights of that file are changed until it loses two points over 20,000 shifted and noisy held-out digits. A sweep
-then judges both by 1,000 of these, with labels, against f32 of the same runtime. A column is flagged where the verdict
+then judges both by 2,000 of these, with labels, against f32 of the same runtime. A column is flagged where the verdict
 names it. No time is measured, so that load does not matter. Finished seeds are in the file and are not run again.
 """
 
@@ -28,7 +28,7 @@ from onnx import numpy_helper
 
 from ngbkit.metrics.accuracy import bound_share
 
-SEEDS, POPULATION, EVALUATED, LOSS = 20, 20_000, 1_000, 0.02
+SEEDS, POPULATION, EVALUATED, LOSS = 20, 20_000, 2_000, 0.02
 HONEST, PLANTED = 'onnxruntime{"precision":"int8"}', 'onnxruntime{"precision":"int8-planted"}'
 PLUGIN = """
 import os, shutil
