@@ -195,14 +195,16 @@ def build_zoo(repository: Path, count: int, each: int, gmacs: float) -> None:
     names = [names[turn] for turn in range(each) for names in members.values() if turn < len(names)]
     graphs: dict[str, Any] = {}
     for name in names:
-        if len(graphs) < count:
-            try:
-                graphs[name] = graph(zoo.model(name))
-                print(len(graphs), name, flush=True)
-            except (NgbkitError, RuntimeError) as error:
-                print(f"{name}: left out, {str(error)[:80]}", flush=True)
-        if len(graphs) % 40 == 0 or name == names[-1]:
+        try:
+            graphs[name] = graph(zoo.model(name))
+            print(len(graphs), name, flush=True)
+        except (NgbkitError, RuntimeError) as error:
+            print(f"{name}: left out, {str(error)[:80]}", flush=True)
+            continue
+        if len(graphs) % 20 == 0 or len(graphs) == count:
             save_zoo(graphs, tables, members)
+        if len(graphs) == count:
+            break
 
 
 def save_zoo(
