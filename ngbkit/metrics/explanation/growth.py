@@ -79,12 +79,13 @@ class ExplainedGrowth:
         for part in parts:
             seconds = self.seconds[..., list(part.pieces)].sum(axis=-1)
             draws = self.draws[..., list(part.pieces)].sum(axis=-1)
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):  # of a part that a side executes nothing of
                 speedups, speedup_draws = seconds[1] / seconds[0], draws[1] / draws[0]
+                ratios, ratio_draws = speedups / speedups[0], speedup_draws / speedup_draws[0]
             calls = self.seconds.sum(axis=-1)
             for place, level in enumerate(self.levels):
                 ends = intervals.compute_interval(speedup_draws[place], LEVEL)
-                ratio_ends = intervals.compute_interval(speedup_draws[place] / speedup_draws[0], LEVEL)
+                ratio_ends = intervals.compute_interval(ratio_draws[place], LEVEL)
                 rows.append(
                     {
                         "part": part.name,
@@ -94,7 +95,7 @@ class ExplainedGrowth:
                         "speedup": speedups[place],
                         "speedup_low": float(ends[0]),
                         "speedup_high": float(ends[1]),
-                        "bsr": speedups[place] / speedups[0],
+                        "bsr": ratios[place],
                         "bsr_low": float(ratio_ends[0]) if place else 1.0,
                         "bsr_high": float(ratio_ends[1]) if place else 1.0,
                         "share": seconds[0, place] / calls[0, place],

@@ -10,6 +10,7 @@ from profiled import FUSED, SPLIT, add_profiles, build_profile, make_explained
 
 import ngbkit  # noqa: F401  the accessor
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.metrics.explanation.pieces import COPIES
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +52,11 @@ def test_a_single_level_is_an_error(data: xr.Dataset) -> None:
         data.sel(batch_size=[1]).ngb.explain(FUSED, SPLIT, over="batch_size")
     with pytest.raises(UnknownNameError, match=r"unknown condition 'depth'. Expected batch_size"):
         data.ngb.explain(FUSED, SPLIT, over="depth")
+
+
+def test_a_part_of_one_side_has_no_ratio(data: xr.Dataset) -> None:
+    """Copies that only one runtime makes have no batch scaling ratio, and cause no warning."""
+    copying = {name: build_profile(name, copies=1e-4 if name == FUSED else 0.0) for name in (FUSED, SPLIT)}
+    frame = add_profiles(data, copying).ngb.explain(FUSED, SPLIT, over="batch_size").to_frame()
+
+    assert frame.loc[frame["part"] == COPIES, "bsr"].isna().all()
