@@ -74,13 +74,13 @@ def main() -> None:
     present = {(line["network"], line["batch_size"], line["runtime"]) for line in lines}
     sizes = [int(size) for size in args.batch_sizes.split(",")]
     for name in args.networks.split(","):
-        wanted = [(name, size, runtime) for size in sizes for runtime in RUNTIMES]
-        if present.issuperset(wanted):
+        keys = [(name, size, runtime) for size in sizes for runtime in RUNTIMES]
+        if present.issuperset(keys):
             continue
         network = building.build(to_workloads([name])[0], {})
         with tempfile.TemporaryDirectory() as folder:
             paths = export_for(network, Path(folder), sizes, 0)
-            for _, size, runtime in (key for key in wanted if key not in present):
+            for _, size, runtime in (key for key in keys if key not in present):
                 shares = measure(network, paths[size], size, runtime, args.threads)
                 line = {"network": name, "batch_size": size, "runtime": runtime, **shares}
                 print(json.dumps(line), flush=True)

@@ -21,11 +21,11 @@ _NOTE = "torch reports operators by module, without the values between them"
 
 def open_profiler(module: torch.nn.Module, call: Callable[[], Any]) -> Profiler:
     """Open a profiler of the calls of a module on a CPU."""
-    recorder = _Recorder(module)
+    recorder = _OperatorRecorder(module)
     return Profiler(run=call, read=recorder.read, prepare=recorder.start, finish=recorder.stop)
 
 
-class _Recorder:
+class _OperatorRecorder:
     """The operators of each profiled call: the seconds by module, operator, and how often the module called it."""
 
     def __init__(self, module: torch.nn.Module) -> None:
