@@ -63,7 +63,7 @@ def select(examples: Examples, columns: np.ndarray) -> Examples:
 
 def score_set(examples: Examples, kind: str, count: int, draws: int, *, is_suggested: bool) -> np.ndarray:
     """Return a row per source, target and draw: the errors of fresh prices and of the moved predictor, and coverage."""
-    columns = np.arange(len(examples.runtimes))
+    columns = list(range(len(examples.runtimes)))
     sources = [("others", None), *((examples.runtimes[column][0], column) for column in columns)]
     rows = []
     for name, source in sources if len(columns) > 2 else sources[1:]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
+import torch
 from onnx import TensorProto, helper
 
 from ngbkit.compilers import nvidia
@@ -49,7 +49,6 @@ def test_the_node_of_an_onnx_file_is_named(tmp_path: Path) -> None:
 
 def test_the_operator_of_a_module_is_named(tmp_path: Path) -> None:
     """A layer that scales beyond f16 is named with its class and its operator."""
-    torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)).eval()
     with torch.no_grad():
         module[0].weight.fill_(60)
