@@ -255,4 +255,5 @@ def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Esti
     lead = compute_lead(first, second, sampler)
     deviation = math.hypot(lead.rounds_sd, lead.process_sd, lead.between_sd)
     half = find_quantile(LEVEL) * deviation
-    return Estimate(math.exp(lead.log_ratio), math.exp(lead.log_ratio - half), math.exp(lead.log_ratio + half))
+    ends = math.exp(lead.log_ratio - half), math.exp(lead.log_ratio + half)
+    return Estimate(math.exp(lead.log_ratio), *ends, conclusive=first.conclusive and second.conclusive)

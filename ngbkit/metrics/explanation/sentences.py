@@ -31,8 +31,10 @@ def explain_gap(
         return f"{first} and {second} do not differ surely on {place}: {first} is {speedup} times as fast."
     sides = (0, 1) if speedup > 1 else (1, 0)
     faster, slower = (names[side] for side in sides)
-    gain = speedup if speedup > 1 else Estimate(1 / speedup, 1 / speedup.high, 1 / speedup.low)
+    gain = speedup if speedup > 1 else Estimate(1 / speedup, 1 / speedup.high, 1 / speedup.low, speedup.conclusive)
     heading = f"{faster} is {gain} times as fast as {slower} on {place}"
+    if not speedup.conclusive:
+        return f"{heading}; no cause is named, since rounds were contended or outputs were not checked."
     parts = group_families(pieces)
     summed = attribution.sum_parts([part.pieces for part in parts])
     shares, lows, highs = summed.shares

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import xarray as xr
 from drawn import measured, network
 from profiled import FUSED, SPLIT, add_profiles, build_profile, make_explained
 
@@ -37,6 +38,16 @@ def test_equal_columns_have_no_cause() -> None:
     )
 
     assert "do not differ surely" in str(explain(data, FUSED, SPLIT))
+
+
+def test_contended_rounds_name_no_cause() -> None:
+    """Where other work disturbed the samples, the sentence has the ratio with its doubt, and no cause."""
+    data = make_explained()
+    contended = xr.full_like(data["round"], 1).astype("int8")
+    text = str(explain(data.assign(contended=contended), FUSED, SPLIT))
+
+    assert "? times as fast as onnxruntime" in text
+    assert text.endswith("; no cause is named, since rounds were contended or outputs were not checked.")
 
 
 def test_the_frame_has_a_row_for_each_piece() -> None:
