@@ -32,6 +32,8 @@ _MOST, _SIZES = 5, 0.2
 _FEWEST = 4
 # The factor beyond the farthest tested distance, and the least distance, from which no prediction is sensible.
 _FARTHEST, _FAR = 3.0, float(np.log(10))
+# The factor of an interval from which it says nothing, nor does the prediction inside it.
+_SENSELESS = float(np.log(100))
 _ARRAYS = ("limits", "near", "distances", "errors", "parts")
 
 
@@ -131,6 +133,7 @@ class Extrapolation:
             prices, errors = self.model.predict(graphs), self.compute_errors(values, ci)
             low[wide] = np.minimum(low, prices / np.exp(errors))[wide]
             high[wide] = np.maximum(high, prices * np.exp(errors))[wide]
+            refused |= beyond & np.isfinite(errors) & (errors > _SENSELESS)
             seconds[refused] = np.nan
         reasons = [
             ["; ".join(distance.reasons) if flag else "" for distance, flag in zip(row, flags, strict=True)]

@@ -93,6 +93,17 @@ def test_a_larger_network_has_a_wider_interval(fitted: Predictor, tmp_path: Path
     assert np.isfinite(seconds).all()
 
 
+def test_an_interval_that_says_nothing_is_no_prediction(fitted: Predictor, tmp_path: Path) -> None:
+    """A network whose interval would span a factor of 100 has no prediction, but the reason."""
+    large = read(residual(tmp_path, 64, 6))
+    assert fitted.extrapolation is not None
+    wrong = replace(fitted.extrapolation, errors=fitted.extrapolation.errors + 10.0)
+    with pytest.warns(NgbkitWarning, match="no prediction of network 1: .* times the MACs of the largest label"):
+        seconds, _, _ = replace(fitted, extrapolation=wrong).seconds([large], ci=0.9)
+
+    assert np.isnan(seconds).all()
+
+
 def test_a_window_that_was_left_out_is_beyond_the_labels(examples: Examples) -> None:
     """Fitted to windows of 1, a predictor knows no convolution with a window of 3."""
     kernels = np.array([examples.graphs[index].operators[0].attributes["kernel_shape"][0] for index in range(40)])
