@@ -113,6 +113,20 @@ def test_modules_are_those_of_the_weights(network_file: Path) -> None:
     assert ["norm"] == [node.module for node in nodes if node.operator == "LayerNormalization"]
 
 
+@pytest.mark.parametrize(
+    ("groups", "operator"), [(1, "Conv"), (2, "Conv grouped"), (4, "Conv depthwise")], ids=["plain", "grouped", "depth"]
+)
+def test_groups_of_a_convolution_are_said(groups: int, operator: str, tmp_path: Path) -> None:
+    """A convolution with a group for each of its channels is depthwise, and one with fewer groups is grouped."""
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [4, 4 // groups, 1, 1], [1.0] * (16 // groups))
+    node = helper.make_node("Conv", ["input", "w"], ["y"], "conv", group=groups)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 8, 8]) for name in ("input", "y")]
+    graph = helper.make_graph([node], "grouped", values[:1], values[1:], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), tmp_path / "g.onnx")
+
+    assert [operator] == [node.operator for node in source_graph.read(tmp_path / "g.onnx").nodes]
+
+
 def test_the_older_exporter_names_modules_in_its_nodes() -> None:
     """The path of a module is in the name of a node, where those in containers repeat it."""
     node = helper.make_node("Relu", ["x"], ["y"], "/layer1/layer1.0/act/Relu")

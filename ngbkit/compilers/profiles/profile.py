@@ -21,7 +21,7 @@ class SourceNode:
     name
         Its name in the ONNX file, or the path of the torch module that ran.
     operator
-        ``"Conv"``; ``"aten::conv2d"`` of a torch module.
+        ``"Conv"``, ``"Conv depthwise"``, ``"Conv grouped"``; ``"aten::conv2d"`` of a torch module.
     module
         The path of the torch module that it comes from, such as ``"layer3.1.conv2"``; empty if unknown.
     inputs

@@ -136,7 +136,7 @@ class _Mapping:
     def _begins(self, owner: int) -> bool:
         """Return whether a kernel has the node that it begins with, so that it computes none before it."""
         operator = self.executed[owner].operator
-        return any(self.nodes[node].operator == operator for node in self.claims[owner])
+        return any(self.nodes[node].operator.partition(" ")[0] == operator for node in self.claims[owner])
 
     def _find_producer(self, node: int) -> int | None:
         """Find the last kernel of a node's producers, if it reads all else that the node reads."""

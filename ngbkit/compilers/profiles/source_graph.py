@@ -65,7 +65,8 @@ def read(path: Path) -> SourceGraph:
     for node, name in zip(graph.node, name_nodes(graph), strict=True):
         node.name = name
     sort_nodes(graph)
-    constants = {tensor.name for tensor in graph.initializer}
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    constants = set(shapes)
     owners: dict[str, int] = {}
     names: dict[str, int] = {}
     nodes: list[SourceNode] = []
@@ -79,7 +80,7 @@ def read(path: Path) -> SourceGraph:
         nodes.append(
             SourceNode(
                 name=node.name,
-                operator=format_kind(node),
+                operator=_describe_operator(node, shapes),
                 module=find_module(node, constants),
                 inputs=tuple(inputs),
                 moves=node.op_type in MOVES,
@@ -88,6 +89,15 @@ def read(path: Path) -> SourceGraph:
         owners.update(dict.fromkeys(filter(None, node.output), index))
         names.setdefault(node.name, index)
     return SourceGraph(nodes=tuple(nodes), names={**names, **owners})
+
+
+def _describe_operator(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Describe the operator of a node: ``"Conv"``, ``"Conv depthwise"`` with a group a channel, ``"Conv grouped"``."""
+    groups = next((each.i for each in node.attribute if each.name == "group"), 1)
+    if node.op_type != "Conv" or groups <= 1:
+        return format_kind(node)
+    weights = shapes.get(node.input[1], ()) if len(node.input) > 1 else ()
+    return "Conv depthwise" if weights[1:2] == (1,) else "Conv grouped"
 
 
 def format_kind(node: Any) -> str:

@@ -346,7 +346,7 @@ def _profile(loaded: Loaded, message: Message) -> Message:
     program = loaded.program
     try:
         if program is None or program.profile is None:
-            return {"profile": profiling.build_refusal("the runtime does not report its kernels")}
+            return {"profile": profiling.build_refusal("ngbkit reads no kernels of this runtime")}
         if loaded.profiled is None:
             loaded.profiled = ProfiledTurns(program, program.profile())
         if message["calls"]:
