@@ -26,7 +26,7 @@ import onnx
 import xarray as xr
 from onnx import numpy_helper
 
-from ngbkit.metrics.accuracy import bound_share
+from ngbkit.metrics.answer_costs import bound_share
 
 SEEDS, POPULATION, EVALUATED, LOSS = 20, 20_000, 2_000, 0.02
 HONEST, PLANTED = 'onnxruntime{"precision":"int8"}', 'onnxruntime{"precision":"int8-planted"}'

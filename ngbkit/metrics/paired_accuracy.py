@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.metrics.accuracy import read_cost
+from ngbkit.metrics.answer_costs import read_cost
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
 from ngbkit.metrics.originals import select_originals

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnxruntime.quantization  # noqa: F401  it adds to sys.path, which a fixture restores
 import pytest
 from hardware.accelerators.faking import FakeGpu, install_tensorrt, show_driver
 

@@ -61,7 +61,7 @@ def test_every_variable_says_what_it_is_in_which_unit():
 
     assert {"anchor_latency", "tie_latency", "tie_bundle"} <= anchors
     costs = {variable.name for variable in (*COSTS, *LOWERED)}
-    assert set(VARIABLES) == {*data.data_vars, *anchors, *costs, "origin"}
+    assert set(VARIABLES) == {*data.data_vars, *anchors, *costs, "origin", "profile"}
     assert all({"units", "long_name"} <= set(variable.attrs) for variable in data.data_vars.values())
     assert "s-1" == data["throughput"].attrs["units"]
 

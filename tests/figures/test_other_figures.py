@@ -8,6 +8,7 @@ import pytest
 import vl_convert
 import xarray as xr
 from drawn import (
+    OF_COSTS,
     Spec,
     add_costs,
     crashing,
@@ -377,7 +378,7 @@ def test_every_figure_fits_on_the_page_of_a_notebook(name):
     batch_sizes = [1] if name == "latency" else [1, 2, 4, 8, 16, 32]
     data = measured(*(network(label, **factors) for label in names), compilers=compilers, batch_sizes=batch_sizes)
     data = add_costs(data.assign_coords(input_bytes=2.0, output_bytes=1.0))
-    is_special = name in ("roofline", "changes")
+    is_special = name in ("roofline", "changes", *OF_COSTS)
     chart = draw_example(name) if is_special else draw_figure(name, data)
 
     assert vl_convert.vegalite_to_scenegraph(chart.to_dict())["width"] < 1000

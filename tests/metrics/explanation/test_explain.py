@@ -41,7 +41,7 @@ def test_equal_columns_have_no_cause() -> None:
 
 
 def test_contended_rounds_name_no_cause() -> None:
-    """Where other work disturbed the samples, the sentence has the ratio with its doubt, and no cause."""
+    """The sentence has the ratio with its doubt, and no cause, where other work disturbed the samples."""
     data = make_explained()
     contended = xr.full_like(data["round"], 1).astype("int8")
     text = str(explain(data.assign(contended=contended), FUSED, SPLIT))
