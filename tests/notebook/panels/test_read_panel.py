@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from drawn import OF_COSTS, Spec, crashing, measured, network, record_tests, sweep, unlike
 from IPython.core.interactiveshell import InteractiveShell
-from profiled import FUSED, SPLIT, make_explained
 
 import ngbkit
 from ngbkit import figures
@@ -392,29 +391,3 @@ def test_the_magic_names_the_datasets(shell: InteractiveShell, line: str, messag
 
     with pytest.raises(UsageError, match=message):
         shell.run_line_magic("ngpanel", line)
-
-
-def test_a_gap_is_explained() -> None:
-    """Two compilers with profiles have a button: the figure, the sentence, the table and the code that draws them."""
-    page = show(make_explained(), "mine")[0]
-    assert "Explain" in page.parts["explain-choice"]
-
-    page.act("explain-first", SPLIT)
-    page.act("explain-second", FUSED)
-    page.act("explain")
-
-    assert "which openvino fuses and onnxruntime does not" in page.parts["explanation"]
-    assert "mine.ngb.explain(&#39;onnxruntime&#39;, &#39;openvino&#39;)" in page.parts["explanation"]
-    assert page.chart is not None
-
-    page.act("explain-second", SPLIT)
-    page.act("explain")
-
-    assert "twice" in page.parts["explanation"]
-    assert page.chart is None
-
-
-def test_a_run_without_profiles_says_how_to_measure_them(page: RecordingPage) -> None:
-    """The button is replaced by the option that measures profiles."""
-    assert "--profile" in page.parts["explain-choice"]
-    assert "Explain" not in page.parts["explain-choice"]
