@@ -64,6 +64,18 @@ def residual(folder: Path, width: int = 8, blocks: int = 2, kernel: int = 3, siz
     return write(builder.model(value), folder / f"residual-{width}-{blocks}-{kernel}-{size}.onnx")
 
 
+def quantise_input(source: Path, path: Path, scale: float) -> Path:
+    """Write a file whose input ``x`` is rounded to steps of a scale: a QDQ file that a user brings."""
+    model = onnx.load(source)
+    for node in model.graph.node:
+        node.input[:] = ["dequantised" if name == "x" else name for name in node.input]
+    steps = [numpy_helper.from_array(np.float32(scale), "scale"), numpy_helper.from_array(np.int8(0), "zero")]
+    model.graph.initializer.extend(steps)
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["quantised", "scale", "zero"], ["dequantised"]))
+    model.graph.node.insert(0, helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["quantised"]))
+    return write(model, path)
+
+
 def write(model: Any, path: Path) -> Path:
     onnx.save(model, path)
     return path

@@ -1,10 +1,12 @@
 """The cost of a precision in answers: outputs for a user's samples, against those of the uncompiled network.
 
+Where the user gave the original of a quantised network, `reference` of a sweep, they are against those of that file.
+
 In the folder of a preparation:
 
     evaluation.json             the number of samples that judge, the places of their values; or why there are none
     evaluation-input-0.npy      their values for an input, a row each
-    evaluation-output-0.npy     the outputs of the uncompiled network in its own precision, a row each
+    evaluation-output-0.npy     the outputs of the uncompiled network in its own precision, or those of its original
     evaluation-target-0.npy     the targets, a row each, if the user labelled the samples
 """
 
@@ -23,6 +25,7 @@ from ngbkit.compilers.base import Program, Task
 from ngbkit.device.equivalence import TOLERANCES, EquivalenceCheck
 from ngbkit.device.reference import ROWS, Reference, Verdict
 from ngbkit.device.reference_runs import run_batches
+from ngbkit.errors import WorkloadError
 from ngbkit.files import write_atomically
 from ngbkit.sweep.low_precision import UNJUDGED, Bound
 from ngbkit.workloads import feeds, samples
@@ -43,7 +46,7 @@ _LEAST = 2.0**-24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The samples that judge, and the outputs of the uncompiled network for them.
+    """The samples that judge, and the outputs of the uncompiled network, or of its original, for them.
 
     Rows are read as they are needed, so that the samples are no part of the memory of a trial.
     """
@@ -56,6 +59,8 @@ class Evaluation:
     # Whether the samples have targets, and the source of the function that compares outputs with them.
     is_labelled: bool = False
     function: str = ""
+    # The facts of every trial that is compared with an original of the network: its file, and its answers.
+    facts: Mapping[str, Any] = field(default_factory=dict)
     # Why there are none, or ``""``.
     problem: str = ""
 
@@ -119,18 +124,24 @@ def build(
     reference: Reference,
     seed: int,
     *,
+    original: Network,
     onnx: Callable[[int], Path],
     threads: int,
 ) -> Evaluation:
-    """Run the uncompiled network on the samples that judge, and write their rows; WorkloadError if they are none."""
+    """Run the original on the samples that judge, and write their rows; WorkloadError if they are none.
+
+    `original` is the uncompiled network itself, or the one of `reference_file`; `onnx` binds its file to a batch.
+    """
     judging = samples.select_judging(workload, network.inputs, network.examples, seed)
     size = network.batch_size or ROWS
     axes = _find_axes(reference, size)
     problem = _find_problem(reference, axes)
+    facts: dict[str, Any] = {"reference": workload.reference["graph"]} if workload.reference else {}
     if problem or judging is None:
-        return Evaluation(folder=folder, problem=problem or "its samples are drawn")
+        return Evaluation(folder=folder, facts=facts, problem=problem or "its samples are drawn")
     parts: dict[int, list[np.ndarray]] = {place: [] for place in axes}
-    for outputs in run_batches(network, judging.batches(size), size, onnx, threads):
+    for outputs in run_batches(original, judging.batches(size), size, onnx, threads):
+        _check_shapes(workload, outputs, reference, axes)
         for place, axis in axes.items():
             parts[place].append(np.moveaxis(outputs[place], axis, 0).astype(np.float32))
         if sum(sum(array.nbytes for array in arrays) for arrays in parts.values()) > _MOST_BYTES:
@@ -142,6 +153,13 @@ def build(
         if spec.name in judging.arrays and spec.batch_axis is not None
     }
     labelled = judging.targets
+    rows = {place: np.concatenate(arrays)[:count] for place, arrays in parts.items()}
+    if labelled is not None:
+        labelled = labelled.take(judging.places[:count])
+        # Raises an error before anything is measured.
+        correct = labelled.compile()(list(rows.values()), labelled.values)
+        answers = _describe_correct(correct) if workload.reference else {}
+        facts |= {f"reference_{name}": value for name, value in answers.items()}
     evaluation = Evaluation(
         folder=folder,
         count=count,
@@ -149,11 +167,9 @@ def build(
         outputs=axes,
         is_labelled=labelled is not None,
         function=labelled.function if labelled else "",
+        facts=facts,
     )
-    rows = {place: np.concatenate(arrays)[:count] for place, arrays in parts.items()}
     if labelled is not None:
-        labelled = labelled.take(judging.places[:count])
-        labelled.compile()(list(rows.values()), labelled.values)  # raises an error before anything is measured
         evaluation.write_rows("target", 0, labelled.values)
     for place, array in rows.items():
         evaluation.write_rows("output", place, array)
@@ -166,6 +182,19 @@ def _take_rows(judging: Samples, place: int, count: int) -> np.ndarray:
     spec = judging.inputs[place]
     rows = np.moveaxis(judging.arrays[spec.name], spec.batch_axis or 0, 0)
     return np.ascontiguousarray(rows[list(judging.places[:count])])
+
+
+def _check_shapes(
+    workload: Workload, outputs: Sequence[np.ndarray], reference: Reference, axes: Mapping[int, int]
+) -> None:
+    """Check that an original returns outputs of the shapes that the network returns; WorkloadError if not."""
+    for place in axes:
+        got, expected = outputs[place].shape, reference.outputs[place].shape
+        if workload.reference and got != expected:
+            raise WorkloadError(
+                f"invalid reference: got output {place} of shape {got} from {workload.reference['graph']}; expected "
+                f"{expected}, as {workload.name} returns. Give the file that it was quantised from."
+            )
 
 
 def _find_problem(reference: Reference, axes: Mapping[int, int]) -> str:
@@ -197,7 +226,8 @@ def measure(
     answered right, and `correct` has a bit for each of them, as base64, by which two trials are compared in pairs.
     """
     if evaluation.problem or program.feed is None:
-        return {"cost_problem": evaluation.problem or "its runtime takes the inputs of a program once"}
+        problem = evaluation.problem or "its runtime takes the inputs of a program once"
+        return {**evaluation.facts, "cost_problem": problem}
     timed = [array.copy() for array in task.arrays]
     errors, agreements, corrects = [], [], []
     targets = evaluation.read_targets() if evaluation.is_labelled else None
@@ -217,7 +247,7 @@ def measure(
             corrects.append(judge_targets([got for got, _ in pairs.values()], targets.values[rows.start : rows.stop]))
     program.feed(timed)
     summary = _summarize(np.concatenate(errors), np.concatenate(agreements) if agreements else None)
-    return summary | (_describe_correct(np.concatenate(corrects)) if corrects else {})
+    return {**evaluation.facts, **summary, **(_describe_correct(np.concatenate(corrects)) if corrects else {})}
 
 
 def _describe_correct(correct: np.ndarray) -> dict[str, Any]:
@@ -262,10 +292,9 @@ def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Seq
     check = verdict.check
     has_tolerance = precision in TOLERANCES
     if has_tolerance and precision not in LOWER:
-        return verdict
+        return _judge_quantised(verdict, cost, bounds) if bounds and "reference" in cost else verdict
     if cost.get("not_finite"):
-        count = f"{cost['not_finite']} of {cost['evaluated_samples']} samples"
-        return _reject(f"{precision} overflows: the outputs for {count} are not finite where the network's own are")
+        return _reject(f"{precision} overflows: {_describe_infinite(cost)}")
     if (check is not None and not np.isfinite(check.rmse)) or (has_tolerance and not bounds):
         return verdict
     excess = find_excess(cost, bounds) if "relative_error" in cost else ""
@@ -278,6 +307,26 @@ def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Seq
         return Verdict(check=replace(check, problem=f"{problem}; no rounding to {precision} explains that"))
     unchecked = _explain_unjudged(cost, precision, bounds)
     return Verdict(check=check and replace(check, problem=""), unchecked=unchecked)
+
+
+def _judge_quantised(verdict: Verdict, cost: Mapping[str, Any], bounds: Sequence[str]) -> Verdict:
+    """Judge a column in a quantised network's own precision by its cost against the original, too."""
+    check = verdict.check
+    if check is not None and check.problem:
+        return verdict
+    if "cost_problem" in cost:
+        reason = f"it is not compared with {cost['reference']}: {cost['cost_problem']}"
+        return replace(verdict, unchecked=verdict.unchecked or reason)
+    problem = _describe_infinite(cost) if cost.get("not_finite") else find_excess(cost, bounds)
+    if not problem:
+        return verdict
+    return _reject(problem) if check is None else Verdict(check=replace(check, problem=problem))
+
+
+def _describe_infinite(cost: Mapping[str, Any]) -> str:
+    owner = cost.get("reference", "the network")
+    count = f"{cost['not_finite']} of {cost['evaluated_samples']} samples"
+    return f"the outputs for {count} are not finite where {owner}'s own are"
 
 
 def _explain_unjudged(cost: Mapping[str, Any], precision: str, bounds: Sequence[str]) -> str:
@@ -301,7 +350,7 @@ def find_excess(cost: Mapping[str, float | str], bounds: Sequence[str]) -> str:
             reason = "samples have no labels" if bound.cost == "accuracy" else "the first output is no list of numbers"
             return f"{bound.cost} is unknown, since {reason}; accepted: {bound}"
         if not bound.admits(value):
-            against = "labels" if bound.cost == "accuracy" else "the uncompiled network"
+            against = "labels" if bound.cost == "accuracy" else cost.get("reference", "the uncompiled network")
             return f"{bound.cost} {value:.4g} over {count} samples, against {against}; accepted: {bound}"
     return ""
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,7 +31,7 @@ from ngbkit.device import canonical_graphs, evaluation, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
-from ngbkit.workloads import building, counts, export, files, values
+from ngbkit.workloads import building, counts, export, files, reference_file, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
 from ngbkit.workloads.content import hash_content
 from ngbkit.workloads.onnx_binding import specialise
@@ -101,9 +102,7 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
         labels = {"network": workload.name, "factors": dict(message["factors"])}
         expected = build_reference()
         if workload.calibration or workload.evaluation:
-            judged = partial(_bind_batch, network, folder)
-            threads = message["threads"]
-            evaluation.build(workload, network, folder, expected, seed, onnx=judged, threads=threads).write()
+            _build_evaluation(workload, network, folder, expected, message).write()
         _write_description(labels, network, folder, expected)
     for size in _find_unreferenced(folder, sizes):
         build_reference(batch_size=size).write(_locate_reference(folder, size))
@@ -118,6 +117,18 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     lacking = canonical_graphs.find_missing(folder, sizes, importers)
     canonical_graphs.build(network, folder, lacking, seed=seed, threads=message["threads"])
     return _read(folder)
+
+
+def _build_evaluation(
+    workload: Workload, network: Network, folder: Path, expected: reference.Reference, message: Mapping[str, Any]
+) -> evaluation.Evaluation:
+    """Build the evaluation against the network itself, or against the original that the user gave."""
+    build = partial(evaluation.build, workload, network, folder, expected, message["seed"], threads=message["threads"])
+    if not workload.reference:
+        return build(original=network, onnx=partial(_bind_batch, network, folder))
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        original = replace(reference_file.build(workload, message["factors"]), inputs=network.inputs)
+        return build(original=original, onnx=partial(_bind_batch, original, Path(scratch)))
 
 
 def load(

@@ -1,4 +1,7 @@
-"""The lower precisions of a dataset judged by the cost that a reader accepts, as a sweep with `accept` judges them."""
+"""The lower precisions of a dataset judged by the cost that a reader accepts, as a sweep with `accept` judges them.
+
+So are all columns of a network that is compared with its f32 original, `reference` of a sweep.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import xarray as xr
 
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.metrics.originals import find_originals
+from ngbkit.metrics.originals import find_originals, find_referred
 from ngbkit.sweep.low_precision import UNJUDGED, Bound, to_bounds
 from ngbkit.sweep.records import NOT_CHECKED
 
@@ -20,7 +23,9 @@ REFUSED = "not-equivalent"
 
 
 def accept(data: Data, bounds: str | Iterable[str]) -> Data:
-    """Judge the columns of lower precisions by their cost, as if the sweep had been measured with these bounds.
+    """Judge the columns of lower precisions, and all of a network with a reference, by their cost.
+
+    The result is as if the sweep had been measured with these bounds.
 
     Parameters
     ----------
@@ -57,7 +62,8 @@ def _accept(node: xr.Dataset, bounds: Sequence[Bound]) -> xr.Dataset:
             "calibrate= or evaluate=."
         )
     is_lower = node["compiler"].isin(list(find_originals(np.ravel(node["compiler"].values).tolist())))
-    has_result = is_lower & node["latency"].notnull().any("repeat") if "latency" in node else is_lower
+    is_judged = find_referred(node) | is_lower
+    has_result = is_judged & node["latency"].notnull().any("repeat") if "latency" in node else is_judged
     status, error = node["status"], node["error"]
     admitted = xr.ones_like(status, dtype=bool)
     for bound in bounds:

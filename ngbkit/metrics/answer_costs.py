@@ -14,8 +14,8 @@ from ngbkit.metrics.metric import Chart, Metric
 
 _COUNT = "evaluated_samples"
 _NOTES = (
-    "It needs samples: `calibrate=` of a sweep, of which every second judges. The interval is over samples, as if they "
-    "were drawn from all that the network will see."
+    "It needs samples: `calibrate=` of a sweep, of which every second judges. With `reference=` it is against that "
+    "file. The interval is over samples, as if they were drawn from all that the network will see."
 )
 
 _SAMPLES = "calibrate=FILE, an .npz of arrays by input name"

@@ -15,7 +15,7 @@ _MOST = 3
 
 
 def describe_losses(data: Data) -> str:
-    """Describe which columns answer significantly fewer samples right than f32 of their runtime; empty without any."""
+    """Describe which columns answer significantly fewer samples right than f32, as `accuracy_change`; empty without."""
     texts: dict[str, str] = {}
     for node in nodes(data).values():
         if not ACCURACY_CHANGE.is_in(node):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.long_form import list_labels
@@ -50,6 +52,15 @@ def select_originals(values: xr.DataArray, metric: str) -> xr.DataArray:
     moved = values.sel(compiler=[originals.get(label, label) for label in labels])
     moved = moved.assign_coords(compiler=values["compiler"])
     return moved.where(values["compiler"].isin(list(originals)))
+
+
+def find_referred(node: xr.Dataset) -> xr.DataArray:
+    """Find the trials whose answers are compared with those of a file, `reference` of their sweep."""
+    if "facts" not in node:
+        return xr.zeros_like(node["status"], dtype=bool)
+    texts = map(str, node["facts"].values.ravel())
+    flags = ['"reference"' in text and "reference" in json.loads(text) for text in texts]
+    return node["facts"].copy(data=np.reshape(np.array(flags, dtype=bool), node["facts"].shape))
 
 
 def _compute_gain(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:

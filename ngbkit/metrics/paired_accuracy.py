@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ngbkit.dataset.long_form import list_labels
 from ngbkit.metrics.answer_costs import read_cost
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
-from ngbkit.metrics.originals import select_originals
+from ngbkit.metrics.originals import find_originals, select_originals
 from ngbkit.metrics.ratios import ratio
 
 _VARIABLES = ("accuracy", "evaluated_samples", "facts")
@@ -22,7 +23,7 @@ _STEPS = 60
 _NOTES = (
     "It needs labels: `evaluate=` of a sweep. Both columns answer the same samples, and only those count that one of "
     "them answers right and the other wrong, so that a loss shows in few samples. Both are of one runtime; `identity` "
-    "stands in where the sweep lacks its f32."
+    "stands in where the sweep lacks its f32. With `reference=` of a sweep the other is that file."
 )
 
 
@@ -71,29 +72,40 @@ def compute_chance(gained: int, lost: int) -> float:
 def count_discordant(data: xr.Dataset, metric: str) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
     """Count the samples that a column gained and lost against f32 of its runtime, and all that were compared.
 
-    NaN where either has no labels.
+    The answers of a file that the sweep has as `reference` stand in for f32. NaN where either has no labels.
     """
     accuracy = read_cost(metric, data, needs="accuracy")
     texts = data["facts"].transpose(*accuracy.dims)
-    answers = texts.copy(data=np.empty(texts.shape, object))
-    answers.values.ravel()[:] = [None] * texts.size
-    flat = answers.values.ravel()
-    for place, text in enumerate(texts.values.ravel()):
-        flat[place] = _read_answers(str(text))
-    originals = select_originals(answers, metric)
+    answers, references = (_read_all(texts, fact) for fact in ("correct", "reference_correct"))
+    has_references = any(isinstance(old, np.ndarray) for old in references.values.ravel())
+    if has_references and not find_originals(list_labels(answers, "compiler")):
+        originals = references
+    else:
+        originals = select_originals(answers, metric)
     counts = np.full((3, answers.size), np.nan)
-    for place, (new, old) in enumerate(zip(flat, originals.values.ravel(), strict=True)):
+    columns = (array.values.ravel() for array in (answers, references, originals))
+    for place, (new, reference, original) in enumerate(zip(*columns, strict=True)):
+        old = original if reference is None else reference
         if isinstance(new, np.ndarray) and isinstance(old, np.ndarray) and len(new) == len(old):
             counts[:, place] = np.sum(new & ~old), np.sum(old & ~new), len(new)
     gained, lost, count = (answers.copy(data=column.reshape(answers.shape)) for column in counts)
     return gained, lost, count
 
 
-def _read_answers(text: str) -> np.ndarray | None:
-    """Read which samples a trial answers right from its facts; None without labels."""
-    facts = json.loads(text) if '"correct"' in text else {}
+def _read_all(texts: xr.DataArray, fact: str) -> xr.DataArray:
+    """Read the bits of one fact of every trial."""
+    answers = texts.copy(data=np.empty(texts.shape, object))
+    flat = answers.values.ravel()
+    for place, text in enumerate(texts.values.ravel()):
+        flat[place] = _read_answers(str(text), fact)
+    return answers
+
+
+def _read_answers(text: str, fact: str) -> np.ndarray | None:
+    """Read which samples are answered right from the facts of a trial; None without labels."""
+    facts = json.loads(text) if f'"{fact}"' in text else {}
     try:
-        bits = np.frombuffer(base64.b64decode(facts["correct"], validate=True), np.uint8)
+        bits = np.frombuffer(base64.b64decode(facts[fact], validate=True), np.uint8)
         return np.unpackbits(bits, count=int(facts["evaluated_samples"])).astype(bool)
     except (KeyError, ValueError, TypeError):
         return None

@@ -34,7 +34,7 @@ _LASTING = ("failed", "unsupported", "not-equivalent")
 _NOT_COMPARED = frozenset(
     {
         *("workloads", "compilers", "batch_sizes", "factors", "inputs", "batch_axis", "devices", "timeout_s"),
-        *("precisions", "calibrate", "evaluate", "repeats", "precision", "together", "profile"),
+        *("precisions", "calibrate", "evaluate", "reference", "repeats", "precision", "together", "profile"),
     }
 )
 # The rounds of a run's first plan begin at 0, and those of its later plans below 1,500,000,000; those of other runs

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 GpuTimer = Literal["host", "events"]
 MAX_SECONDS = 60.0
 # Described where they were chosen, as the choices of a workload are.
-_CHOICES = ("precisions", "calibrate", "evaluate", "accept", "profile")
+_CHOICES = ("precisions", "calibrate", "evaluate", "reference", "accept", "profile")
 # The paths of what a workload has by content.
-_PATHS = ("calibrate", "evaluate")
+_PATHS = ("calibrate", "evaluate", "reference")
 
 
 @frozen(field_transformer=check_fields)
@@ -138,6 +138,11 @@ class Grid:
         default=None,
         converter=low_precision.to_evaluation,
         metadata=low_precision.EVALUATE,
+    )
+    reference: Mapping[str, str] | None = field(
+        default=None,
+        converter=low_precision.to_reference,
+        metadata=low_precision.REFERENCE,
     )
     accept: tuple[str, ...] = field(
         default=None,
@@ -292,7 +297,7 @@ class Grid:
                 "cannot race. Leave one of them out."
             )
         fed = feeding.feed(self.workloads, self.inputs, self.batch_axis)
-        fed = low_precision.calibrate(fed, self.calibrate, self.evaluate)
+        fed = low_precision.calibrate(fed, self.calibrate, self.evaluate, self.reference)
         object.__setattr__(self, "workloads", vary(fed, self.factors))  # a frozen record fills itself
         object.__setattr__(self, "compilers", low_precision.expand(self.compilers, self.precisions))
         low_precision.check(self.workloads, self.compilers, self.accept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry, validation
@@ -90,6 +91,17 @@ def to_evaluation(value: Any) -> dict[str, str] | None:
     return None if value is None else feeding.to_inputs(targets.to_source(value))
 
 
+def to_reference(value: Any) -> dict[str, str] | None:
+    """The ONNX files in f32 by network."""
+    files = value.values() if isinstance(value, Mapping) else [] if value is None else [value]
+    if any(not isinstance(file, (str, Path)) for file in files):
+        raise UsageError(
+            f"invalid reference: got {type(value).__name__}; expected the path of an ONNX file in f32, or a dict of "
+            "such paths by network. Save the network to a file."
+        )
+    return feeding.to_inputs(value)
+
+
 def to_bounds(value: str | Iterable[str] | None) -> tuple[str, ...]:
     """Bounds as texts, checked."""
     texts = [value] if isinstance(value, str) else list(value or ())
@@ -140,11 +152,18 @@ def _set_precision(choice: Choice, name: str) -> str:
 
 
 def calibrate(
-    workloads: Sequence[Workload], files: Mapping[str, str] | None, labelled: Mapping[str, str] | None = None
+    workloads: Sequence[Workload],
+    files: Mapping[str, str] | None,
+    labelled: Mapping[str, str] | None = None,
+    originals: Mapping[str, str] | None = None,
 ) -> tuple[Workload, ...]:
-    """The workloads with their samples and their `labelled` ones; those that a journal describes have them."""
+    """The workloads with their samples, their `labelled` ones, and their `originals` in f32.
+
+    Those that a journal describes have them.
+    """
     chosen = _attach(workloads, files or {}, "--calibrate", lambda workload: bool(workload.calibration), _calibrate)
-    return tuple(_attach(chosen, labelled or {}, "--evaluate", lambda workload: bool(workload.evaluation), _evaluate))
+    chosen = _attach(chosen, labelled or {}, "--evaluate", lambda workload: bool(workload.evaluation), _evaluate)
+    return tuple(_attach(chosen, originals or {}, "--reference", lambda workload: bool(workload.reference), _refer))
 
 
 def _attach(
@@ -184,6 +203,12 @@ def _evaluate(workload: Workload, file: str) -> Workload:
     return samples.attach_labelled(workload, values.store(values.load(file)))
 
 
+def _refer(workload: Workload, file: str) -> Workload:
+    from ngbkit.workloads import reference_file
+
+    return reference_file.attach(workload, parse_path(file))
+
+
 def check(workloads: Sequence[Workload], compilers: Sequence[str], bounds: Sequence[str]) -> None:
     """Check that columns which need samples have them, and that a bound can be checked."""
     for label in compilers:
@@ -205,6 +230,12 @@ def check(workloads: Sequence[Workload], compilers: Sequence[str], bounds: Seque
         raise UsageError(
             f"invalid sweep: got accept={', '.join(bounds)} without samples of {', '.join(blind)}; expected samples by "
             "which it is judged. Add --calibrate FILE, an .npz of arrays by input name."
+        )
+    referring = [workload.name for workload in workloads if workload.reference and workload.name in blind]
+    if referring:
+        raise UsageError(
+            f"invalid sweep: got a reference of {', '.join(referring)} without samples; expected samples for which "
+            "outputs are compared. Add --evaluate FILE or --calibrate FILE, an .npz of arrays by input name."
         )
     if unlabelled and any(Bound.parse(bound).cost == "accuracy" for bound in bounds):
         raise UsageError(
@@ -257,11 +288,25 @@ EVALUATE = option(
     "or in a notebook a variable of these; NETWORK=FILE for one network of several",
 )
 
+REFERENCE = option(
+    "The original in f32 of a network that is quantised already: an ONNX file with the same inputs and outputs, or a "
+    "dict of files by network. Agreement, error and noise of every column are then against its outputs, the change of "
+    "accuracy is against its answers, and `accept` bounds them, also of columns in the network's own precision. The "
+    "check that a compiler computes the network stays one against the network itself. Default: none.",
+    "--reference",
+    action="append",
+    metavar="FILE",
+    parse=feeding.parse_inputs,
+    format=feeding.format_inputs,
+    help="the f32 original of a quantised ONNX file, an ONNX file with the same inputs and outputs, against which "
+    "agreement, error and accuracy are, and --accept; NETWORK=FILE for one network of several",
+)
+
 ACCEPT = option(
-    "The cost of a lower precision that is accepted, against the outputs of the network itself on half of the samples "
-    'of `calibrate`: ``"agreement>=0.99"``, ``"relative_error<=0.05"``, ``"sqnr>=20"`` (dB); or by the labels of '
-    '`evaluate`: ``"accuracy>=0.95"``. A column that costs more fails, so that it is never the fastest. Default: f16 '
-    "and bf16 within their rounding; int8 is not judged.",
+    "The cost of a lower precision that is accepted, against the outputs of the network itself, or of `reference`, on "
+    'half of the samples of `calibrate`: ``"agreement>=0.99"``, ``"relative_error<=0.05"``, ``"sqnr>=20"`` (dB); or '
+    'by the labels of `evaluate`: ``"accuracy>=0.95"``. A column that costs more fails, so that it is never the '
+    "fastest. Default: f16 and bf16 within their rounding; int8 is not judged.",
     "--accept",
     action="append",
     metavar="BOUND",

@@ -140,6 +140,9 @@ class Workload:
         are drawn, and empty without any.
     evaluation
         The content hash of the artifact with labelled samples, which then judge in place of those of `calibration`.
+    reference
+        The description of an ONNX file in f32, as `spec` of one, whose outputs those of the network are compared with
+        in place of its own; empty without one.
     """
 
     name: str
@@ -155,6 +158,7 @@ class Workload:
     batch_axis: Mapping[str, int | None] = field(default_factory=dict)
     calibration: str = ""
     evaluation: str = ""
+    reference: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -174,6 +178,7 @@ class Workload:
             "batch_axis": dict(self.batch_axis),
             "calibration": self.calibration,
             "evaluation": self.evaluation,
+            "reference": dict(self.reference),
         }
         return {name: choice for name, choice in choices.items() if choice}
 
@@ -229,6 +234,7 @@ class Workload:
             batch_axis=data.get("batch_axis", {}),
             calibration=data.get("calibration", ""),
             evaluation=data.get("evaluation", ""),
+            reference=data.get("reference", {}),
         )
 
 

@@ -105,6 +105,41 @@ def test_a_lower_precision_is_judged_by_what_the_user_accepts(
     assert (unchecked in verdict.unchecked, bool(unchecked)) == (True, bool(verdict.unchecked))
 
 
+LIKE = Verdict(check=EquivalenceCheck(rmse=1e-6, max_abs_error=1e-6))
+REFERRED = {"reference": "original.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("cost", "bounds", "problem"),
+    [
+        (COST, [], ""),
+        (COST, ["agreement>=0.97"], ""),
+        (COST, ["sqnr>=30"], "sqnr 26 over 50 samples, against original.onnx; accepted: sqnr>=30"),
+        (
+            {"evaluated_samples": 50, "not_finite": 2},
+            ["sqnr>=30"],
+            "the outputs for 2 of 50 samples are not finite where original.onnx's own are",
+        ),
+    ],
+)
+def test_bounds_judge_what_a_quantised_network_costs(cost: dict[str, Any], bounds: list[str], problem: str) -> None:
+    """A column in the network's own precision is judged by its cost against the original, if there is one."""
+    verdict = evaluation.judge(LIKE, {**cost, **REFERRED}, "f32", bounds)
+
+    assert verdict.check is not None
+    assert problem == verdict.check.problem
+    assert LIKE == evaluation.judge(LIKE, cost, "f32", bounds)
+
+
+def test_another_answer_than_the_networks_own_fails_whatever_the_original_answers() -> None:
+    """The check against the network itself comes first, and a cost that was not measured is no pass."""
+    unmeasured = {**REFERRED, "cost_problem": "its samples are drawn"}
+    unchecked = evaluation.judge(LIKE, unmeasured, "f32", ["sqnr>=1"]).unchecked
+
+    assert FAR == evaluation.judge(FAR, {**COST, **REFERRED}, "f32", ["sqnr>=1"])
+    assert "it is not compared with original.onnx: its samples are drawn" == unchecked
+
+
 def test_zeros_are_no_cost_of_a_precision() -> None:
     """An error of half of the outputs or more is another answer, also where no bound judges it."""
     check = EquivalenceCheck(rmse=1.0, max_abs_error=9.0, problem="output 0: relative RMSE 1")

@@ -16,6 +16,7 @@ from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
 from ngbkit.metrics import paired_accuracy
+from ngbkit.metrics.acceptance import accept
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.originals import find_originals
 from ngbkit.workloads.base import Workload
@@ -133,6 +134,26 @@ def test_a_dataset_without_labels_has_no_accuracy(mlp: Workload) -> None:
             getattr(ds.ngb, name)()
     with pytest.raises(MetricError, match=r"Measure with precisions="):
         ds.ngb.precision_gain()
+
+
+def test_a_reference_stands_in_for_f32(mlp: Workload) -> None:
+    """The answers of the file that a sweep refers to are the other of each pair, and bounds judge its columns."""
+    columns = ["identity", "openvino"]
+    ds = build_labelled(mlp, lost=0).sel(compiler=columns)
+    with pytest.raises(MetricError, match=r"Measure with precisions="):
+        metrics.accuracy_change(ds)
+    answers = {f"reference_{name}": value for name, value in label(np.ones(COUNT, bool)).items()}
+    texts = [
+        json.dumps({**json.loads(text), **answers, "reference": "mlp.onnx"}) for text in ds["facts"].values.ravel()
+    ]
+    referred = ds.assign(facts=ds["facts"].copy(data=np.reshape(np.array(texts, object), ds["facts"].shape)))
+    change = metrics.accuracy_change(referred).squeeze()
+    statuses = accept(referred, "accuracy>=0.95")["status"].squeeze()
+
+    assert [0.0, -20 / COUNT] == change.sel(compiler=columns).values.tolist()
+    assert ["ok", "not-equivalent"] == statuses.sel(compiler=columns).values.tolist()
+    assert ["ok", "ok"] == accept(ds, "accuracy>=0.95")["status"].values.ravel().tolist()
+    assert "openvino on mlp, 10.0 points" in "\n".join(conclude(referred).verdict)
 
 
 def test_the_gain_of_a_precision_is_over_its_own_runtime(mlp: Workload) -> None:

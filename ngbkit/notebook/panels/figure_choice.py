@@ -20,7 +20,7 @@ from ngbkit.errors import UsageError
 from ngbkit.figures.composition import build_spec
 from ngbkit.figures.plots import Plots
 from ngbkit.metrics.metric import load_metrics
-from ngbkit.metrics.originals import find_originals
+from ngbkit.metrics.originals import find_originals, find_referred
 
 MOST_BYTES = 1_000_000
 """The longest specification that a panel draws."""
@@ -71,7 +71,8 @@ class FigureChoice:
         lacks |= {name: "needs samples" for name, metric in load_metrics().items() if not metric.is_in(self._data)}
         labels = [label for node in datasets for label in list_labels(node, "compiler")]
         if not find_originals(labels):
-            lacks |= dict.fromkeys(_LOWER, "needs a lower precision")
+            is_referred = any(bool(find_referred(node).any()) for node in datasets)
+            lacks |= dict.fromkeys(_LOWER[:1] if is_referred else _LOWER, "needs a lower precision")
         if not any("evaluated_samples" in node for node in datasets):
             lacks["tradeoff"] = "needs samples that judge"
         lacks["tcr"] = "" if any(map(_compresses, datasets)) else "needs a network that compresses"
