@@ -83,14 +83,16 @@ def _render_columns() -> str:
 def _render_quantisers() -> str:
     """The quantisers by their columns."""
     records = registry.load_all(registry.QUANTISERS).values()
-    quantisers = [each for each in records if each.quantise.__module__.startswith("ngbkit.")]
+    # Some are a partial call, whose own module is functools.
+    functions = [(each, getattr(each.quantise, "func", each.quantise)) for each in records]
+    quantisers = [each for each, function in functions if function.__module__.startswith("ngbkit.")]
     quantisers.sort(key=lambda each: (each.precision, each.name))
     rows = [
         f"| {', '.join(_name_column(name, each) for name in each.compilers)} | {each.summary} | "
         f"{'yes' if each.calibrates else 'no'} | `{each.install}` |\n"
         for each in quantisers
     ]
-    return "| column | method | needs samples | |\n| --- | --- | --- | --- |\n" + "".join(rows)
+    return "| column | method | needs samples | install |\n| --- | --- | --- | --- |\n" + "".join(rows)
 
 
 def _name_column(compiler: str, quantiser: Quantiser) -> str:
@@ -102,7 +104,7 @@ def _render_costs() -> str:
     """The metrics over samples that judge."""
     metrics = [metric for metric in load_metrics().values() if metric.is_evaluated]
     rows = [f"| `ds.ngb.{each.name}()` | {each.describe()} | {each.meaning} |\n" for each in metrics]
-    return "| call | metric | |\n| --- | --- | --- |\n" + "".join(rows)
+    return "| call | metric | meaning |\n| --- | --- | --- |\n" + "".join(rows)
 
 
 PAGES: Mapping[Path, Callable[[], str]] = {
