@@ -58,7 +58,7 @@ def _bound_mean(name: str, data: xr.Dataset, ci: float) -> tuple[xr.DataArray, x
 
 AGREEMENT = Metric(
     name="agreement",
-    long_name="agreement with the first answer of the uncompiled network",
+    long_name="agreement with the first answer of the uncompiled network, or of its reference",
     meaning="the share of samples for which the largest number of the first output has the same place",
     formula=r"\frac{1}{n} \sum_i [\arg\max y_c(x_i) = \arg\max y(x_i)]",
     notes=f"{_NOTES} It is Wilson's.",
@@ -71,7 +71,7 @@ AGREEMENT = Metric(
 )
 RELATIVE_ERROR = Metric(
     name="relative_error",
-    long_name="relative error against the uncompiled network",
+    long_name="relative error against the uncompiled network, or its reference",
     meaning="the root of the squared errors of a sample over that of its squared outputs, mean over samples",
     formula=r"\frac{1}{n} \sum_i \frac{\|y_c(x_i) - y(x_i)\|}{\|y(x_i)\|}",
     notes=f"{_NOTES} Of several outputs the worst counts.",
