@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="the JSON file of all pairs")
     parser.add_argument("-c", "--columns", default=",".join(COLUMNS), help="columns to compare")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds, each with a sample of both sides")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds, each with a sample of both sides")
     parser.add_argument("--pairs", type=int, default=3, help="pairs of processes, both sides compiled anew in each")
     parser.add_argument("--network", help="the network of all columns")
     args = parser.parse_args()
@@ -47,14 +47,15 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BY_HAND), os.environ.get("PYTHONPATH")]))
     pairs: list[dict[str, Any]] = json.loads(args.results.read_text()) if args.results.exists() else []
     args.results.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, set_options(state_dir=folder):
-        for _ in range(args.pairs):
-            for column in args.columns.split(","):
-                network = args.network or COLUMNS[column][1]
-                if sum((pair["column"], pair["network"]) == (column, network) for pair in pairs) < args.pairs:
+    for _ in range(args.pairs):
+        for column in args.columns.split(","):
+            network = args.network or COLUMNS[column][1]
+            if sum((pair["column"], pair["network"]) == (column, network) for pair in pairs) < args.pairs:
+                # A folder of its own: the same sweep in the same folder is the run that has finished.
+                with tempfile.TemporaryDirectory() as folder, set_options(state_dir=folder):
                     pairs.append(_measure_pair(column, network, args.rounds))
-                    args.results.write_text(json.dumps(pairs, indent=1))
-        engines.close()
+                    engines.close()
+                args.results.write_text(json.dumps(pairs, indent=1))
     for column in args.columns.split(","):
         _print_ratio(column, [pair for pair in pairs if pair["column"] == column])
 

@@ -40,7 +40,7 @@ def _preprocess(task: Task) -> str:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     target = str(task.cache / "preprocessed.onnx")
-    quant_pre_process(str(task.onnx), target, skip_symbolic_shape=True)
+    quant_pre_process(str(task.onnx), target)
     return target
 
 
