@@ -24,6 +24,7 @@ from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS, SEED
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.pieces import Piece
 from ngbkit.metrics.explanation.trial_profile import TrialProfile
 from ngbkit.metrics.statistics import adjust_by_holm
@@ -88,6 +89,11 @@ class Attribution:
     def total(self) -> float:
         """The gap of whole calls."""
         return float(self.gaps.sum())
+
+    @property
+    def total_estimate(self) -> Estimate:
+        """The gap of whole calls, with its interval."""
+        return Estimate(self.total, *map(float, intervals.compute_interval(self.draws.sum(axis=1), LEVEL)))
 
     @property
     def gap_intervals(self) -> tuple[Floats, Floats]:

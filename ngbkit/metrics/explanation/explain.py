@@ -230,17 +230,24 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
         for candidate in listed
     }
     pair = [candidates[name] for name in columns]
+    speedup = _estimate_speedup(*pair)
     return Explanation(
         network=_name_network(columns, cell),
         device=str(cell["device"]),
         batch_size=int(cell["batch_size"]),
         names=columns,
-        speedup=_estimate_speedup(*pair),
-        timed_gap=float(np.subtract(*(np.median(list(each.rounds.values())) for each in reversed(pair)))),
+        speedup=speedup,
+        timed_gap=_estimate_gap(pair[0], speedup),
         profiles=profiles,
         pieces=tuple(pieces),
         attribution=attribute(profiles, pieces, are_versions=dim == "workload" or _are_releases(columns)),
     )
+
+
+def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
+    """Estimate the second's latency minus the first's: as many times the first's as the speed-up is over one."""
+    latency = float(np.median(list(first.rounds.values())))
+    return Estimate(*(latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high)), speedup.conclusive)
 
 
 def _are_releases(columns: tuple[str, str]) -> bool:

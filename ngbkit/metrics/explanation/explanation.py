@@ -37,7 +37,7 @@ class Explanation:
     speedup
         How many times as fast the first is as the second, by the timed samples, with its 95 % interval.
     timed_gap
-        The second's latency minus the first's, in seconds, by the timed samples.
+        The second's latency minus the first's, in seconds, by the timed samples, with its 95 % interval.
     profiles
         The profiles of both.
     pieces
@@ -51,7 +51,7 @@ class Explanation:
     batch_size: int
     names: tuple[str, str]
     speedup: Estimate
-    timed_gap: float
+    timed_gap: Estimate
     profiles: tuple[TrialProfile, TrialProfile]
     pieces: tuple[Piece, ...]
     attribution: Attribution
@@ -60,6 +60,15 @@ class Explanation:
     def is_guilty(self) -> tuple[bool, ...]:
         """True for each piece that differs beyond what a program and its copy do, for all pieces together."""
         return tuple(self.attribution.is_guilty.tolist())
+
+    @property
+    def gains(self) -> tuple[Estimate, Estimate]:
+        """The seconds of a call that each side gains in the pieces where it is surely faster: their sum hides both."""
+        gaps, sure = self.attribution.gaps, np.array(self.is_guilty)
+        sides = [np.flatnonzero(sure & (sign * gaps > 0)) for sign in (1, -1)]
+        summed = self.attribution.sum_parts([side.tolist() for side in sides])
+        first, second = zip(summed.gaps, *summed.gap_intervals, strict=True)
+        return Estimate(*first), Estimate(-second[0], -second[2], -second[1])
 
     @property
     def mapped(self) -> tuple[float, float]:
@@ -142,9 +151,10 @@ class Explanation:
     def list_notes(self) -> list[str]:
         """List what weakens the explanation, and how far its parts agree with the timed samples."""
         first, second = self.names
-        total, timed = self.attribution.total, self.timed_gap
-        latency = max(float(np.median(profile.plain)) for profile in self.profiles)
-        differs = f", {100 * abs(total / timed - 1):.1f} % of it apart" if abs(timed) > 0.01 * latency else ""
+        total, timed = _scale(self.attribution.total_estimate), _scale(self.timed_gap)
+        gains = [_scale(gain) for gain in self.gains]
+        differs = max(total.low, timed.low) > min(total.high, timed.high)
+        disagreement = " These intervals exclude each other: the machine changed between them. Measure again."
         shares = " and ".join(
             f"{100 * share:.3g} % of {name}" for share, name in zip(self.mapped, self.names, strict=True)
         )
@@ -153,8 +163,9 @@ class Explanation:
             for profile, name in zip(self.profiles, self.names, strict=True)
         )
         return [
-            f"The parts sum to {1e3 * total:.3g} ms ({second} minus {first}); the gap of the timed samples is "
-            f"{1e3 * timed:.3g} ms{differs}. The profilers slowed calls by {cost}, which is taken out.",
+            f"The parts sum to {total} ms ({second} minus {first}); the gap of the timed samples is {timed} ms."
+            f"{disagreement if differs else ''} The profilers slowed calls by {cost}, which is taken out.",
+            f"Where it is surely faster, {first} gains {gains[0]} ms, and {second} {gains[1]} ms: a total hides both.",
             f"Kernel time mapped to the network: {shares}.",
             f"A part is called guilty where it differs beyond chance and beyond what two processes of one program do; "
             f"unchanged code has any such part in at most {100 * ALPHA:g} % of comparisons.",
@@ -172,7 +183,8 @@ class Explanation:
             "sentence": str(self),
             "speedup": [float(self.speedup), self.speedup.low, self.speedup.high],
             "gap_s": self.attribution.total,
-            "timed_gap_s": self.timed_gap,
+            "gains_s": [[float(gain), gain.low, gain.high] for gain in self.gains],
+            "timed_gap_s": [float(self.timed_gap), self.timed_gap.low, self.timed_gap.high],
             "mapped": list(self.mapped),
             "pieces": self.to_frame().to_dict("records"),
             "notes": self.list_notes(),
@@ -199,3 +211,8 @@ class Explanation:
     def _list_kernels(self, part: PiecesPart, side: int) -> str:
         kernels = [self.pieces[index].kernels[side] for index in part.pieces]
         return describe_kernels(list_kinds(self.profiles[side], kernels))
+
+
+def _scale(seconds: Estimate) -> Estimate:
+    """Return a time in milliseconds."""
+    return Estimate(1e3 * seconds, 1e3 * seconds.low, 1e3 * seconds.high, seconds.conclusive)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 import xarray as xr
 from drawn import measured, network
 from profiled import FUSED, SPLIT, add_profiles, build_profile, make_explained
 
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.explain import explain
 
 
@@ -58,8 +62,16 @@ def test_the_frame_has_a_row_for_each_piece() -> None:
     assert [14, 6, 14] == [len(pieces), len(blocks), blocks["pieces"].sum()]
     assert [1, 1] == [pytest.approx(frame["share"].sum()) for frame in (pieces, blocks)]
     assert pieces["guilty"].tolist() == [False, True, False] * 4 + [False] * 2
-    assert "% of it apart" in explanation.list_notes()[0]
+    assert re.match(r"The parts sum to \S+ ± \S+ ms \(onnxruntime minus openvino\);", explanation.list_notes()[0])
     assert "Kernel time mapped to the network: 100 % of openvino and 100 % of onnxruntime." in explanation.list_notes()
+
+
+def test_a_note_says_where_the_parts_and_the_samples_disagree() -> None:
+    """Intervals that exclude each other are of a machine that changed in between; others have no further sentence."""
+    explanation = explain(make_explained(), FUSED, SPLIT)
+    other = replace(explanation, timed_gap=Estimate(1.0, 0.9, 1.1))
+
+    assert ["exclude each other" in each.list_notes()[0] for each in (explanation, other)] == [False, True]
 
 
 def test_a_dataset_without_profiles_says_how_to_measure_them() -> None:
