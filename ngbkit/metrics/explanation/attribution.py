@@ -93,7 +93,8 @@ class Attribution:
     @property
     def total_estimate(self) -> Estimate:
         """The gap of whole calls, with its interval."""
-        return Estimate(self.total, *map(float, intervals.compute_interval(self.draws.sum(axis=1), LEVEL)))
+        low, high = intervals.compute_interval(self.draws.sum(axis=1), LEVEL)
+        return Estimate(self.total, float(low), float(high))
 
     @property
     def gap_intervals(self) -> tuple[Floats, Floats]:

@@ -247,7 +247,8 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
 def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
     """Estimate the second's latency minus the first's: as many times the first's as the speed-up is over one."""
     latency = float(np.median(list(first.rounds.values())))
-    return Estimate(*(latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high)), speedup.conclusive)
+    gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
+    return Estimate(gap, low, high, speedup.conclusive)
 
 
 def _are_releases(columns: tuple[str, str]) -> bool:
