@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ def test_notebook_runs(path: Path, tmp_path: Path, state_dir: Path) -> None:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
     assert [] == [output for output in outputs if output.output_type == "error"]
-    assert [] == [output.text for output in outputs if output.get("name") == "stderr"]
+    # A machine that is slow today sees the progress of a fit.
+    lines = [line for output in outputs if output.get("name") == "stderr" for line in output.text.splitlines()]
+    assert [] == [line for line in lines if not re.match(r"\d+%: ", line)]
     assert len(nbformat.writes(notebook).encode()) < MOST_BYTES
     assert files == list_files(tmp_path / "notebooks")
