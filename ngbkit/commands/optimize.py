@@ -87,7 +87,7 @@ COMMAND = Command(
         argument(
             "--cost NAME",
             "what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
-            "wrote; or one of gnn, boosting, linear, learned from --labels",
+            "wrote; or one of auto, linear, boosting, gnn, learned from --labels",
             default="flops",
         ),
         argument(
@@ -138,6 +138,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
     from ngbkit import predictor
     from ngbkit.optimizer import operations, predicted
     from ngbkit.predictor.kinds import KINDS, find_kind
+    from ngbkit.predictor.scoring.kind_choice import AUTO
 
     label = Choice.parse(args.runtime).label
     # A model of another device is no model of this one, however many it knows.
@@ -146,7 +147,8 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
         return predicted(predictor.load(args.cost), label, device)
     if args.cost == "flops" and args.labels is None:
         return operations
-    find_kind(args.cost)
+    if args.cost != AUTO:
+        find_kind(args.cost)
     if args.labels is None:
         raise UsageError(
             f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "

@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit import options
@@ -27,29 +28,23 @@ Report = Callable[[str], None]
 
 
 def answer_predict(call: Call) -> Answer:
-    """Fit and evaluate a predictor if --fit names labels, and predict the networks of a call."""
+    """Fit or adapt a predictor to the labels that a call names, and suggest or predict its networks."""
     args = call.args
-    if (args.fit is None) == (args.predictor is None):
-        got = "neither" if args.fit is None else "both"
-        raise UsageError(
-            f"got {got} of --predictor and --fit; expected one: a saved predictor, or labels to fit one to, such as "
-            "`ngbkit predict --fit labels.csv -o predictor.safetensors`."
-        )
+    _check(args)
     sizes = [size for text in args.batch_sizes or ["1"] for size in parse_numbers("batch size", text)]
     answers: dict[str, Answer] = {}
     if args.fit is not None:
         answers["evaluation"], predictor = fit_labels(args, call.report)
+        answers |= _build_choice(predictor)
     else:
-        if args.out is not None:
-            raise UsageError("unexpected argument --out: a saved predictor is not fitted again. It is for --fit FILE.")
-        if not args.networks:
-            raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
-        if args.lowered:
-            raise UsageError("unexpected argument --lowered: a saved predictor has its graphs. It is for --fit FILE.")
         predictor = _load_predictor(args.predictor)
+    # What was fitted or adapted here has the runtime of the arguments, if they name one.
+    device, runtime = (args.device, args.runtime) if args.fit is None and args.adapt is None else (None, None)
+    if args.adapt is not None:
+        answers["adaptation"], predictor = adapt_labels(predictor, args, call.report)
+    if args.out is not None:
+        predictor.save(args.out)
     if args.networks:
-        # What was fitted here has the runtime of the arguments, if they name one.
-        device, runtime = (args.device, args.runtime) if args.fit is None else (None, None)
         sweep = Grid(
             args.networks,
             batch_sizes=cast(Sequence[int], sizes),
@@ -57,10 +52,42 @@ def answer_predict(call: Call) -> Answer:
             inputs=parse_inputs(args.inputs or ()),
             batch_axis=parse_batch_axes(args.batch_axis or ()),
         )
-        answers["predictions"] = predict_networks(predictor, sweep, device, runtime)
-    *previous, answer = answers.values()
+        if args.suggest is not None:
+            answers["suggestions"] = suggest_networks(predictor, sweep, args)
+        else:
+            answers["predictions"] = predict_networks(predictor, sweep, device, runtime)
+    return _join(answers)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise the error about arguments that exclude each other, before anything is fitted."""
+    if (args.fit is None) == (args.predictor is None):
+        got = "neither" if args.fit is None else "both"
+        raise UsageError(
+            f"got {got} of --predictor and --fit; expected one: a saved predictor, or labels to fit one to, such as "
+            "`ngbkit predict --fit labels.csv -o predictor.safetensors`."
+        )
+    if args.suggest is not None and not args.networks:
+        raise UsageError("no network to choose from; expected some, such as *.onnx.")
+    if args.fit is not None:
+        return
+    if args.out is not None and args.adapt is None:
+        raise UsageError(
+            "unexpected argument --out: a saved predictor is not fitted again. It is for --fit FILE and --adapt FILE."
+        )
+    if not args.networks and args.adapt is None:
+        raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
+    if args.lowered:
+        raise UsageError("unexpected argument --lowered: a saved predictor has its graphs. It is for --fit FILE.")
+
+
+def _join(answers: Mapping[str, Answer]) -> Answer:
+    """Join several answers to one: their objects by name, one below the other."""
+    joined: Answer | None = None
+    for answer in answers.values():
+        joined = replace(answer, previous=joined)
     json = {name: answer.json for name, answer in answers.items()}
-    return replace(answer, json=json, previous=previous[0] if previous else None)
+    return replace(joined or Answer(), json=json)
 
 
 DETAILS = """
@@ -68,6 +95,11 @@ DETAILS = """
 
     %ngpredict --fit labels.csv -o predictor.safetensors
     %ngpredict resnet34 model.onnx -b 1,8 --predictor predictor.safetensors
+
+A new device needs ten labels, of the networks that are suggested::
+
+    %ngpredict *.onnx --predictor predictor.safetensors --suggest 10
+    %ngpredict *.onnx --predictor predictor.safetensors --adapt ten.csv -d pi -o pi.safetensors
 """
 COMMAND = Command(
     name="predict",
@@ -88,8 +120,18 @@ COMMAND = Command(
         ),
         argument(
             "--kind NAME",
-            "what to fit: gnn (the default), boosting, linear or flops; or auto, the cheapest as good as the best",
-            default="gnn",
+            "what to fit: linear, boosting, gnn or flops (default: the labels choose the cheapest as good as the best)",
+            default="auto",
+        ),
+        argument(
+            "--suggest N",
+            "name the N of these networks whose latencies tell most about the others, to measure on a new device",
+            type=int,
+        ),
+        argument(
+            "--adapt FILE",
+            "adapt the predictor to a few labels, as --fit: with -d NAME to a new device, else to a family of networks",
+            action="append",
         ),
         argument("--runtime NAME", "what a CSV was measured with, where it has no column for that (default: unnamed)"),
         argument(
@@ -111,7 +153,7 @@ COMMAND = Command(
             completes="factor",
         ),
         *(options_of(Grid)[name].argument for name in ("inputs", "batch_axis")),
-        argument("-o, --out FILE", "save what --fit fitted, such as predictor.safetensors"),
+        argument("-o, --out FILE", "save what was fitted or adapted, such as predictor.safetensors"),
     ),
     run=answer_predict,
     shell=(JSON, QUIET),
@@ -126,19 +168,79 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
     from ngbkit.predictor.kinds.base import to_progress
     from ngbkit.predictor.labels.loading import load_labels
 
-    runtime = None
-    if args.runtime is not None or args.device is not None:
-        from ngbkit.predictor.labels.labelling import UNNAMED
-
-        runtime = (args.device or options.get_device(), args.runtime or UNNAMED)
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
+    runtime = None if args.adapt is not None else _find_runtime(args)
     examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, report=progress)
     fitted = predictor.fit(examples, args.kind, report=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([fitted.model.kind, "flops"]), seeds=(0,), report=progress)
-    if args.out is not None:
-        fitted.save(args.out)
     return build_evaluation(examples, fitted, predictor.summary(scores).reset_index()), fitted
+
+
+def _find_runtime(args: argparse.Namespace) -> tuple[str, str] | None:
+    """Return what the arguments say that a CSV was measured with; None if they say nothing."""
+    from ngbkit.predictor.labels.labelling import UNNAMED
+
+    if args.runtime is None and args.device is None:
+        return None
+    return args.device or options.get_device(), args.runtime or UNNAMED
+
+
+def adapt_labels(
+    predictor: Predictor, args: argparse.Namespace, report: Report | None = None
+) -> tuple[Answer, Predictor]:
+    """Adapt a predictor to the labels that the arguments name: a row per runtime, with the errors of leaving out."""
+    from ngbkit.predictor.kinds.base import to_progress
+    from ngbkit.predictor.labels.label_table import is_table
+    from ngbkit.predictor.labels.loading import load_labels
+
+    progress = to_progress(report)
+    paths = [parse_path(file) for file in args.adapt]
+    runtime = _find_runtime(args) if any(map(is_table, paths)) else None
+    lowered = bool(predictor.lowering)
+    labels = load_labels(paths, "--adapt", runtime=runtime, lowered=lowered, report=progress)
+    is_new = args.device not in (None, *(device for device, _ in predictor.runtimes))
+    adapted = predictor.adapt(labels, device=args.device if is_new else None, report=progress)
+    choices = adapted.choice if is_new and isinstance(adapted.choice, tuple) else ()
+    limits = adapted.calibration.compute_error(0.95).tolist()
+    report_rows = [
+        {
+            **{"device": device, "compiler": compiler, "networks": adapted.calibration.count_networks(column)},
+            **({"approach": choices[column].approach, "errors": choices[column].errors} if choices else {}),
+            "interval": math.expm1(limits[column]),
+        }
+        for column, (device, compiler) in enumerate(adapted.runtimes)
+    ]
+    rows = [
+        row
+        | {"networks": str(row["networks"]), "errors": _format_errors(row.get("errors", {}))}
+        | {"95 % interval": _format_share(row.pop("interval"), "too few", "±")}
+        for row in map(dict, report_rows)
+    ]
+    return Answer(json=to_json_value(report_rows), rows=rows), adapted
+
+
+def _format_errors(errors: Mapping[str, float]) -> str:
+    """Format the errors of each approach on labels that were left out."""
+    return ", ".join(f"{name} {_format_share(error)}" for name, error in errors.items())
+
+
+def suggest_networks(predictor: Predictor, sweep: Grid, args: argparse.Namespace) -> Answer:
+    """A row per network to measure next, the most informative first."""
+    table = predictor.suggest(sweep, args.suggest)
+    names = [workload.name for workload in sweep.workloads]
+    words = dict(zip(names, args.networks, strict=True)) if len(names) == len(args.networks) else {}
+    selected = table.to_dict("records")
+    rows = [
+        {str(column): _format_label(value) for column, value in record.items() if column != "left"}
+        | {"variance left": _format_share(record["left"])}
+        for record in selected
+    ]
+    networks = " ".join(dict.fromkeys(quote(words.get(record["workload"], record["workload"])) for record in selected))
+    source = args.predictor or args.out or "predictor.safetensors"
+    adapt = f"`ngbkit predict --predictor {source} --adapt measured.nc -d DEVICE -o DEVICE.safetensors`"
+    notes = [f"Measure them there, `ngbkit run {networks} -c COMPILER -d DEVICE -o measured.nc`, and adapt: {adapt}."]
+    return Answer(json=to_json_value(selected), rows=rows, notes=notes)
 
 
 def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> Answer:
@@ -162,6 +264,14 @@ def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> A
         for row in report
     ]
     return Answer(json=to_json_value(report), rows=rows, empty="No network was held out.")
+
+
+def _build_choice(predictor: Predictor) -> dict[str, Answer]:
+    """Say which kind the labels chose, and by which errors; nothing of a kind that was named."""
+    from ngbkit.predictor.scoring.kind_choice import KindChoice
+
+    choice = predictor.choice
+    return {"choice": Answer(json=choice.to_json(), text=f"{choice}.")} if isinstance(choice, KindChoice) else {}
 
 
 def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runtime: str | None) -> Answer:

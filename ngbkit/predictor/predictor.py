@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,13 @@ from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import adaptation, predictor_storage
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, log_progress
-from ngbkit.predictor.kinds.transferred import TransferChoice
 from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.labels.rows import Runtime, format_runtimes
 from ngbkit.predictor.predicted_networks import PredictedNetwork, list_networks
+from ngbkit.predictor.predictor_storage import Choice, Parts
 from ngbkit.predictor.scoring.design import choose_informative
 from ngbkit.predictor.scoring.extrapolation import Beyond, Extrapolation
 from ngbkit.predictor.scoring.intervals import FEWEST, Calibration
-from ngbkit.predictor.scoring.kind_choice import KindChoice
 from ngbkit.user_text import clean_line
 from ngbkit.workloads.base import FactorValue
 
@@ -51,8 +50,7 @@ class Predictor:
     extrapolation
         The range of the networks that it was fitted to, and the errors beyond it; None: each network is within it.
     choice
-        The errors by which its kind was chosen, if it was left to the labels, or those of each runtime of a new device;
-        a file does not have them.
+        The errors by which its kind was chosen, if it was left to the labels, or those of each runtime of a new device.
     """
 
     model: Model
@@ -60,7 +58,7 @@ class Predictor:
     calibration: Calibration
     lowering: str = ""
     extrapolation: Extrapolation | None = None
-    choice: KindChoice | tuple[TransferChoice, ...] | None = None
+    choice: Choice = None
 
     def __repr__(self) -> str:
         networks = len(np.unique(self.calibration.network))
@@ -190,16 +188,10 @@ class Predictor:
         Raises
         ------
         UnknownNameError, UsageError
-            As `column`; or the kind of model is not a sum of operators.
+            As `column`.
         """
         self.check_lowering([graph])
-        contributions = self.model.compute_contributions(graph)
-        if contributions is None:
-            raise UsageError(
-                f"a model of kind {self.model.kind!r} has no cost per operator; expected one of 'flops', 'gnn', "
-                "'linear'. Fit such a predictor."
-            )
-        return np.asarray(1e3 * contributions[:, self.column(compiler, device)])
+        return np.asarray(1e3 * self.model.compute_contributions(graph)[:, self.column(compiler, device)])
 
     def column(self, compiler: str, device: str | None = None) -> int:
         """The index of a runtime in `runtimes`.
@@ -371,6 +363,11 @@ class Predictor:
             The most informative first: ``workload``, a column per factor, ``batch_size``, and ``left``, the share of
             the variance of all latencies that is left once this network and those before it are measured.
 
+        Raises
+        ------
+        UsageError
+            As `predict`; or `count` is no positive integer.
+
         Notes
         -----
         The latency of each is a sum of amounts of work at unknown prices; so each measurement reduces the variance of
@@ -378,6 +375,8 @@ class Predictor:
         """
         import pandas as pd
 
+        if not isinstance(count, int) or count < 1:
+            raise UsageError(f"invalid {count=}; expected the number of networks, an integer >= 1, such as 10.")
         listed = list_networks(networks, batch_sizes, factors, self.lowering)
         graphs = [network.graph for network in listed]
         self.check_lowering(graphs)
@@ -392,6 +391,5 @@ class Predictor:
 
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
-
-        parts = self.model, self.runtimes, self.calibration, self.lowering, self.extrapolation
-        return predictor_storage.save(path, *parts)
+        parts = {part.name: getattr(self, part.name) for part in fields(Parts)}
+        return predictor_storage.save(path, Parts(**parts))

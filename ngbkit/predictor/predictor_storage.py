@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
 from ngbkit.predictor.graphs import Graph, Operator, Tensor
 from ngbkit.predictor.kinds import Adapted, Transferred, find_kind
 from ngbkit.predictor.kinds.base import Model
+from ngbkit.predictor.kinds.transferred import TransferChoice
 from ngbkit.predictor.labels.rows import Runtime
 from ngbkit.predictor.scoring import extrapolation as extrapolations
 from ngbkit.predictor.scoring.extrapolation import Extrapolation
 from ngbkit.predictor.scoring.intervals import Calibration
+from ngbkit.predictor.scoring.kind_choice import KindChoice
 from ngbkit.user_text import clean_line, parse_path
 
 _LAYOUT = 1
 _METADATA = "ngbkit"
+Choice = KindChoice | tuple[TransferChoice, ...] | None
+"""The errors by which the kind of a predictor was chosen, or the approach to each runtime of a new device."""
+
 _CALIBRATION = ("errors", "fold", "network")
 _RANGE = "range."
 # A graph that every model can predict.
@@ -38,22 +44,29 @@ _PROBE = Graph(
 )
 
 
-def save(
-    path: str | Path,
-    model: Model,
-    runtimes: tuple[Runtime, ...],
-    calibration: Calibration,
-    lowering: str = "",
-    extrapolation: Extrapolation | None = None,
-) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of a predictor: see `Predictor`."""
+
+    model: Model
+    runtimes: tuple[Runtime, ...]
+    calibration: Calibration
+    lowering: str
+    extrapolation: Extrapolation | None
+    choice: Choice
+
+
+def save(path: str | Path, parts: Parts) -> Path:
     """Write the parts of a predictor as one file."""
-    models = {"model": model} | {f"fold{number}": fold for number, fold in enumerate(calibration.models)}
+    calibration = parts.calibration
+    models = {"model": parts.model} | {f"fold{number}": fold for number, fold in enumerate(calibration.models)}
     metadata: dict[str, Any] = {
         "layout": _LAYOUT,
-        "kind": model.kind,
-        "settings": {name: part.dump_settings() for name, part in models.items()},
-        "runtimes": runtimes,
-        **({"lowering": lowering} if lowering else {}),
+        "kind": parts.model.kind,
+        "settings": {name: model.dump_settings() for name, model in models.items()},
+        "runtimes": parts.runtimes,
+        **({"lowering": parts.lowering} if parts.lowering else {}),
+        **({"choice": _dump_choice(parts.choice)} if parts.choice else {}),
     }
     arrays = {
         f"{name}.{part}": np.ascontiguousarray(value)
@@ -61,19 +74,15 @@ def save(
         for part, value in fitted.dump_arrays().items()
     }
     arrays |= {name: np.ascontiguousarray(getattr(calibration, name)) for name in ("errors", "fold", "network")}
-    if extrapolation is not None:
-        metadata["range"], parts = extrapolations.dump(extrapolation)
-        arrays |= {f"{_RANGE}{name}": np.ascontiguousarray(value) for name, value in parts.items()}
+    if parts.extrapolation is not None:
+        metadata["range"], ranges = extrapolations.dump(parts.extrapolation)
+        arrays |= {f"{_RANGE}{name}": np.ascontiguousarray(value) for name, value in ranges.items()}
     from safetensors.numpy import save as serialise
 
     metadata["digest"] = _hash(metadata, arrays)
     target = parse_path(path)
     write_whole(target, serialise(arrays, {_METADATA: json.dumps(metadata)}))
     return target
-
-
-Parts = tuple[Model, tuple[Runtime, ...], Calibration, str, Extrapolation | None]
-"""The parts of a predictor: its model, runtimes, calibration, lowering and extrapolation."""
 
 
 def load(path: str | Path) -> Parts:
@@ -143,7 +152,25 @@ def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         parts = {name.removeprefix(_RANGE): array for name, array in arrays.items() if name.startswith(_RANGE)}
         extrapolation = extrapolations.restore(metadata["range"], parts, len(runtimes))
         extrapolation.find_beyond(extrapolation.measure([_PROBE]))
-    return model, runtimes, calibration, lowering, extrapolation
+    return Parts(
+        model=model,
+        runtimes=runtimes,
+        calibration=calibration,
+        lowering=lowering,
+        extrapolation=extrapolation,
+        choice=_restore_choice(metadata.get("choice")),
+    )
+
+
+def _dump_choice(choice: Choice) -> Any:
+    return [each.to_json() for each in choice] if isinstance(choice, tuple) else choice and choice.to_json()
+
+
+def _restore_choice(fields: Any) -> Choice:
+    """Build what `_dump_choice` returned; any exception about something else."""
+    if isinstance(fields, list):
+        return tuple(map(TransferChoice.from_json, fields))
+    return KindChoice.from_json(fields) if fields else None
 
 
 def _restore_model(

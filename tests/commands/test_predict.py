@@ -75,6 +75,61 @@ def test_labels_of_several_files_are_merged(tmp_path: Path, capsys: pytest.Captu
     assert "says what was measured" in capsys.readouterr().err
 
 
+def test_the_labels_choose_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --kind, the answer has a sentence with the error of each kind, and an object in JSON."""
+    words = ["predict", "--fit", "labels.csv", "--runtime", "onnxruntime", "--quiet"]
+    assert 0 == cli.main([*words, "-o", "p.safetensors"])
+    text = capsys.readouterr().out
+    assert 0 == cli.main([*words, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    choice = predictor.load("p.safetensors").choice
+
+    assert f"{answer['choice']['kind']} is the cheapest of the best kinds: errors on networks" in text
+    assert choice is not None
+    assert choice.kind == answer["choice"]["kind"] == answer["evaluation"][0]["kind"]
+
+
+def test_a_new_device_is_predicted_from_suggested_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which to measure, their labels, and a predictor of the device: three calls of one command."""
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
+    files = sorted(path.name for path in tmp_path.glob("*.onnx"))
+    capsys.readouterr()
+    assert 0 == cli.main(["predict", *files, "--predictor", "p.safetensors", "--suggest", "6"])
+    text = capsys.readouterr().out
+    assert 0 == cli.main(["predict", *files, "--predictor", "p.safetensors", "--suggest", "6", "--json"])
+    names = [row["workload"] for row in json.loads(capsys.readouterr().out)["suggestions"]]
+    table = predictor.load("p.safetensors").suggest(files, 6)
+    rows = [f"{name}.onnx,{0.3 * int(name.split('-')[2])}" for name in names]
+    Path("six.csv").write_text("\n".join(["file,milliseconds", *rows]))
+    words = ["predict", files[0], "--predictor", "p.safetensors", "--adapt", "six.csv", "-d", "pi"]
+    assert 0 == cli.main([*words, "-o", "pi.safetensors", "--quiet", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert 0 == cli.main([*words, "--quiet"])
+
+    assert names == table["workload"].tolist()
+    assert f"`ngbkit run {' '.join(f'{name}.onnx' for name in names)} -c COMPILER -d DEVICE -o measured.nc`" in text
+    assert [("pi", "unnamed", 6)] == [
+        (row["device"], row["compiler"], row["networks"]) for row in answer["adaptation"]
+    ]
+    assert [("pi", pytest.approx(0.3e-3, rel=0.1))] == [
+        (row["device"], row["latency"]) for row in answer["predictions"]
+    ]
+    assert answer["adaptation"][0]["approach"] in capsys.readouterr().out
+    assert (("pi", "unnamed"),) == predictor.load("pi.safetensors").runtimes
+
+
+def test_a_family_is_adapted_to(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a new device, labels of its own runtime correct the predictor."""
+    assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
+    capsys.readouterr()
+    words = ["predict", "--predictor", "p.safetensors", "--adapt", "labels.csv", "--runtime", "onnxruntime"]
+    assert 0 == cli.main([*words, "-o", "adapted.safetensors", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["adaptation"]
+
+    assert ("cpu", "onnxruntime", 12) == (row["device"], row["compiler"], row["networks"])
+    assert "adapted" == predictor.load("adapted.safetensors").model.kind
+
+
 def test_networks_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     """A saved or newly fitted predictor predicts one row per batch size."""
     words = ["residual-8-2-3-16.onnx", "-b", "1,4"]
@@ -193,6 +248,7 @@ def test_an_optimiser_learns_from_a_table() -> None:
         (["resnet18"], "got neither of --predictor and --fit; expected one"),
         (["--fit", "labels.csv", "--predictor", "p"], "got both of --predictor and --fit"),
         (["--predictor", "p"], "no network to predict"),
+        (["--predictor", "p", "--suggest", "3"], "no network to choose from"),
         (["resnet18", "--predictor", "p"], "invalid --predictor: got p, which is no file"),
         (["resnet18", "--predictor", "p", "-o", "q"], "unexpected argument --out"),
         (["resnet18", "--predictor", "p", "--lowered"], "unexpected argument --lowered"),

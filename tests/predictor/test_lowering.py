@@ -266,7 +266,7 @@ def test_operators_are_profiled_with_the_labels(tmp_path: Path) -> None:
     with set_options(state_dir=tmp_path / "state"):
         examples = predictor.examples(files, seconds, runtime="openvino", lowered=True, profiled=True)
         again = predictor.load_examples(examples.save(tmp_path / "examples.nc"))
-        fitted = predictor.fit(again, folds=2, epochs=3, width=8, layers=1)
+        fitted = predictor.fit(again, "gnn", folds=2, epochs=3, width=8, layers=1)
         path = residual(tmp_path, 8, 3)
         latency = fitted.predict(str(path), ci=0.5)["latency"]
 

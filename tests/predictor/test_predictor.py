@@ -225,10 +225,10 @@ def test_noisy_labels_are_fitted_and_not_scored(examples: Examples) -> None:
             predictor.evaluate(noisy, ["linear"], max_error=wrong)
 
 
-@pytest.mark.parametrize("kind", ["linear", "gnn"])
+@pytest.mark.parametrize("kind", ["linear", "boosting", "gnn"])
 def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, examples: Examples) -> None:
     """Costs are in milliseconds, for a figure; the rest is the cost of the call."""
-    settings = {"epochs": 3} if kind == "gnn" else {}
+    settings = {"gnn": {"epochs": 3}, "boosting": {"rounds": 5}}.get(kind, {})
     fitted = predictor.fit(examples, kind, **settings)
     graph = examples.graphs[0]
     costs = fitted.costs(graph, "onnxruntime")
@@ -240,12 +240,10 @@ def test_the_cost_of_each_operator_is_part_of_the_whole(kind: str, examples: Exa
     assert len(graph.operators) == len([row for row in Spec(predictor.draw(graph, costs)).rows if "cost" in row])
 
 
-def test_trees_have_no_cost_per_operator(examples: Examples) -> None:
-    """The error lists the kinds that have one."""
-    fitted = predictor.fit(examples, "boosting", rounds=5)
+def test_an_unknown_runtime_is_an_error(examples: Examples) -> None:
+    """The error lists the runtimes that the predictor has."""
+    fitted = predictor.fit(examples, "flops", folds=0)
 
-    with pytest.raises(UsageError, match="expected one of 'flops', 'gnn'"):
-        fitted.costs(examples.graphs[0], "openvino")
     with pytest.raises(UnknownNameError, match="openvino"):
         fitted.column("openvno")
     with pytest.raises(UnknownNameError, match="cpu"):

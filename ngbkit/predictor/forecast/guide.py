@@ -20,6 +20,7 @@ from ngbkit.predictor.forecast.earlier import EarlierTrial
 from ngbkit.predictor.forecast.imputation import Key, Prediction, build_key, fill
 from ngbkit.predictor.forecast.surrogate import Indices
 from ngbkit.predictor.forecast.trial_table import FactsOf, Floats, TrialTable, count_facts
+from ngbkit.predictor.scoring.design import choose_informative
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import is_conclusive, select_latency
@@ -89,7 +90,9 @@ class Guide:
         self._groups = _number_groups(sweep_trials)
         self._earlier = [(index, entry.seconds, entry.conclusive) for index, entry in enumerate(measured, self._number)]
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
-        self._prior = None if predictor is None else _compute_prior(predictor, sweep, self._table)
+        self._graphs = {} if predictor is None else _build_graphs(predictor, sweep, self._table)
+        self._predictor = predictor
+        self._prior = None if predictor is None else _compute_prior(predictor, self._graphs, self._table)
 
     @property
     def key(self) -> str:
@@ -201,10 +204,20 @@ class Guide:
         count = _FIRST if remaining >= 2 * _FIRST * group_size * len(devices) else 1
         for device in devices:
             members = np.flatnonzero(self._table.device[: self._number] == device)
-            groups = acquisition.spread_groups(self._table.numbers[members], self._groups[members], count)
-            members = members[np.isin(self._groups[members], groups)]
+            members = members[np.isin(self._groups[members], self._suggest_groups(members, count))]
             chosen += [int(index) for index in members if available[index] and success[index] > 0]
         return chosen[:remaining]
+
+    def _suggest_groups(self, members: Indices, count: int) -> list[int]:
+        """Suggest the groups of these trials to begin with: by the work in their networks where a predictor has it."""
+        names, firsts = np.unique(self._groups[members], return_index=True)
+        graphs = [self._graphs.get(_build_graph_key(self._table.trials[index])) for index in members[firsts]]
+        exported = [graph for graph in graphs if graph is not None]
+        if self._predictor is None or len(exported) < len(graphs):
+            return acquisition.spread_groups(self._table.numbers[members], self._groups[members], count)
+        seconds = np.nanmedian(self._predictor.model.predict(exported), axis=1)
+        chosen, _ = choose_informative(exported, seconds, count)
+        return [int(names[index]) for index in chosen]
 
     def _choose_informative(
         self, available: Flags, success: Floats, records: Sequence[Record], remaining: int
@@ -261,17 +274,18 @@ def _number_groups(trials: Sequence[Trial]) -> Indices:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
 
 
-def _compute_prior(predictor: Predictor, sweep: Grid, table: TrialTable) -> Floats:
-    """Return the logarithm of the prediction of every trial.
+def _build_graph_key(trial: Trial) -> tuple[object, ...]:
+    return trial.workload_id, trial.factors, trial.batch_size
 
-    NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels.
-    """
+
+def _build_graphs(predictor: Predictor, sweep: Grid, table: TrialTable) -> dict[tuple[object, ...], Graph]:
+    """Build the graph of every network that has an ONNX form."""
     from ngbkit.predictor import graph
 
     workloads = {workload.id: workload for workload in sweep.workloads}
     graphs: dict[tuple[object, ...], Graph | None] = {}
     for trial in table.trials:
-        key = (trial.workload_id, trial.factors, trial.batch_size)
+        key = _build_graph_key(trial)
         if key not in graphs:
             try:
                 graphs[key] = graph(
@@ -282,15 +296,22 @@ def _compute_prior(predictor: Predictor, sweep: Grid, table: TrialTable) -> Floa
                 )
             except UnsupportedError:
                 graphs[key] = None
-    graphs_by_key = {key: exported for key, exported in graphs.items() if exported is not None}
-    exported_graphs = list(graphs_by_key.values())
+    return {key: exported for key, exported in graphs.items() if exported is not None}
+
+
+def _compute_prior(predictor: Predictor, graphs: Mapping[tuple[object, ...], Graph], table: TrialTable) -> Floats:
+    """Return the logarithm of the prediction of every trial.
+
+    NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels.
+    """
+    exported_graphs = list(graphs.values())
     logs = np.log(predictor.model.predict(exported_graphs))
     logs[predictor.find_beyond(exported_graphs)] = np.nan
-    rows = dict(zip(graphs_by_key, logs, strict=True))
+    rows = dict(zip(graphs, logs, strict=True))
     runtimes = {runtime: column for column, runtime in enumerate(predictor.runtimes)}
     prior = np.full(len(table), np.nan)
     for index, trial in enumerate(table.trials):
-        column, key = runtimes.get((trial.device, trial.compiler)), (trial.workload_id, trial.factors, trial.batch_size)
+        column, key = runtimes.get((trial.device, trial.compiler)), _build_graph_key(trial)
         if column is not None and key in rows:
             prior[index] = rows[key][column]
     return prior

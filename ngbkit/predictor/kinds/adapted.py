@@ -124,11 +124,9 @@ class Adapted:
                 seconds[:, runtime] *= np.exp(correction.predict(totals))
         return seconds
 
-    def compute_contributions(self, graph: Graph) -> Floats | None:
+    def compute_contributions(self, graph: Graph) -> Floats:
         """Return the model's values, corrected as the whole network is."""
         contributions = self._model.compute_contributions(graph)
-        if contributions is None:
-            return None
         return np.asarray(contributions * (self.predict([graph]) / self._model.predict([graph])))
 
     def dump_settings(self) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class Model(Protocol):
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         """Return seconds, of shape ``(graphs, runtimes)``."""
 
-    def compute_contributions(self, graph: Graph) -> Floats | None:
-        """Return the seconds of each operator, of shape ``(operators, runtimes)``; None if the model is not a sum."""
+    def compute_contributions(self, graph: Graph) -> Floats:
+        """Return the seconds of each operator, of shape ``(operators, runtimes)``."""
 
     def dump_settings(self) -> dict[str, Any]:
         """Return the settings as plain JSON."""

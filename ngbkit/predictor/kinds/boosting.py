@@ -137,8 +137,10 @@ class Boosting:
             logs[:, runtime] = forest.predict(table)
         return np.asarray(self._prices.predict(graphs) * np.exp(logs))
 
-    def compute_contributions(self, graph: Graph) -> None:
-        """Return None: the model encodes the graph as a whole."""
+    def compute_contributions(self, graph: Graph) -> Floats:
+        """Return those of the prices, scaled to the prediction: the trees correct the graph as a whole."""
+        prices = self._prices.predict([graph])
+        return np.asarray(self._prices.compute_contributions(graph) * (self.predict([graph]) / prices))
 
     def dump_settings(self) -> dict[str, Any]:
         return {"rounds": self._rounds, "leaves": self._leaves, "learning_rate": self._rate}

@@ -7,7 +7,7 @@ share at most what an operator costs beside another, and some share nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Arrays, Floats, Model, Progress, ignore_progress
 from ngbkit.predictor.kinds.catalogue import find_kind
 from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.user_text import clean_line
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,6 +55,16 @@ class TransferChoice:
     def __str__(self) -> str:
         listed = ", ".join(f"{name} {error:.1%}".replace("%", " %") for name, error in self.errors.items())
         return f"{self.runtime}: {self.approach}; errors on labels that were left out are {listed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Build what `to_json` returned; any exception about something else."""
+        errors = {clean_line(name): float(error) for name, error in fields["errors"].items()}
+        return cls(runtime=clean_line(fields["runtime"]), approach=clean_line(fields["approach"]), errors=errors)
 
 
 class Transferred:

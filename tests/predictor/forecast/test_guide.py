@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 from asking import build_sweep, facts_of
+from learned import build_examples
+from onnxgraphs import residual
 
 import ngbkit
 from ngbkit import runs
@@ -17,13 +20,14 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble, nodes
 from ngbkit.errors import UsageError
-from ngbkit.predictor import Predictor, forecast, graph
+from ngbkit.predictor import Predictor, fit, forecast, graph
 from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.costs import compute_cost
 from ngbkit.predictor.forecast.earlier import EarlierTrial
 from ngbkit.predictor.forecast.imputation import VARIABLES, Key, Prediction, build_key, fill
 from ngbkit.predictor.scoring.intervals import Calibration
 from ngbkit.sweep.records import Failure, Measurement, Record
+from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
 
 
@@ -233,6 +237,22 @@ def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
     assert {"pending"} == set(data["status"].sel(compiler="identity").values.ravel())
     operators = len(graph(mlp, 1).operators)
     assert (data["predicted"].sel(compiler="onnxruntime") == pytest.approx(1e-3 * operators)).all()
+
+
+def test_a_budget_on_a_new_device_begins_with_the_suggested_networks(tmp_path: Path) -> None:
+    """A predictor of another device says which networks tell most; all compilers are measured on these."""
+    fitted = fit(build_examples(tmp_path), "linear", folds=0)
+    files = [residual(tmp_path, width, blocks) for width in (8, 16, 32) for blocks in (1, 2, 4)]
+    sweep = Sweep(files, ["openvino", "onnxruntime"], devices=["board"], repeats=10, threads=1)
+    trials = {trial.id: trial.workload for trial in sweep.trials()}
+    first = [trials[trial_id] for trial_id in Guide(sweep, trials=12, predictor=fitted, facts_of=count_blocks).next([])]
+
+    assert 4 == len(first)
+    assert set(fitted.suggest(sweep, 2)["workload"]) == set(first)
+
+
+def count_blocks(trial: Trial) -> dict[str, float]:
+    return {"macs": float(trial.workload.split("-")[2])}
 
 
 @pytest.mark.parametrize("budget", ["soon", "-1min", "0%", "120%", 0, math.inf, True, ["1min"], "10 parsecs"])
