@@ -77,8 +77,9 @@ def _check(args: argparse.Namespace) -> None:
         )
     if not args.networks and args.adapt is None:
         raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
-    if args.lowered:
-        raise UsageError("unexpected argument --lowered: a saved predictor has its graphs. It is for --fit FILE.")
+    for flag, value in {"--lowered": args.lowered, "--keep-dead": args.keep_dead}.items():
+        if value:
+            raise UsageError(f"unexpected argument {flag}: a saved predictor has its graphs. It is for --fit FILE.")
 
 
 def _join(answers: Mapping[str, Answer]) -> Answer:
@@ -139,6 +140,12 @@ COMMAND = Command(
             "fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
             "OpenVINO tell; for labels of one runtime",
         ),
+        argument(
+            "--keep-dead WORD",
+            "whether operators of no effect are part of the graphs that --fit learns from, yes or no (default: what "
+            "predicts better, where networks that differ in these alone have different latencies)",
+            choices=("yes", "no"),
+        ),
         argument("-d, --device NAME", "where, as --runtime (default: this machine's)", completes="device"),
         argument(
             "-b, --batch-sizes SIZES",
@@ -171,7 +178,8 @@ def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
     runtime = None if args.adapt is not None else _find_runtime(args)
-    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, report=progress)
+    keep_dead = None if args.keep_dead is None else args.keep_dead == "yes"
+    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, keep_dead=keep_dead, report=progress)
     fitted = predictor.fit(examples, args.kind, report=progress)
     scores = predictor.evaluate(examples, dict.fromkeys([fitted.model.kind, "flops"]), seeds=(0,), report=progress)
     return build_evaluation(examples, fitted, predictor.summary(scores).reset_index()), fitted
@@ -192,13 +200,12 @@ def adapt_labels(
     """Adapt a predictor to the labels that the arguments name: a row per runtime, with the errors of leaving out."""
     from ngbkit.predictor.kinds.base import to_progress
     from ngbkit.predictor.labels.label_table import is_table
-    from ngbkit.predictor.labels.loading import load_labels
+    from ngbkit.predictor.labels.loading import load_similar
 
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.adapt]
     runtime = _find_runtime(args) if any(map(is_table, paths)) else None
-    lowered = bool(predictor.lowering)
-    labels = load_labels(paths, "--adapt", runtime=runtime, lowered=lowered, report=progress)
+    labels = load_similar(paths, predictor.lowering, "--adapt", runtime=runtime, report=progress)
     is_new = args.device not in (None, *(device for device, _ in predictor.runtimes))
     adapted = predictor.adapt(labels, device=args.device if is_new else None, report=progress)
     choices = adapted.choice if is_new and isinstance(adapted.choice, tuple) else ()

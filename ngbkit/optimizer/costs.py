@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ngbkit.errors import UsageError
 from ngbkit.optimizer.search import Cost, count_operations
 from ngbkit.predictor import Predictor
-from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.graphs import UNPRUNED, Graph
 
 
 def operations(several: Sequence[Graph]) -> NDArray[Any]:
@@ -35,7 +35,7 @@ def predicted(predictor: Predictor, compiler: str, device: str | None = None) ->
         As `ngbkit.predictor.Predictor.column`; or the predictor was fitted to lowered graphs.
     """
     column = predictor.column(compiler, device)
-    if predictor.lowering:
+    if predictor.lowering not in ("", UNPRUNED):
         raise UsageError(
             f"invalid cost: this predictor is of the operators that {predictor.lowering} executes; a search compares "
             "thousands of rewritings before any runtime sees them. Fit one to the networks as they are exported."

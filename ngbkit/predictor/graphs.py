@@ -16,6 +16,9 @@ from typing import Any
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
+UNPRUNED = "unpruned"
+"""The lowering of a graph with the operators that feed no output or are fed constants alone."""
+
 LAYOUT = 2
 """The version of the graph format: a change invalidates all cached graphs."""
 
@@ -109,7 +112,8 @@ class Graph:
         is unknown.
     lowering
         The compiler that optimised the network, if these are the operators that it executes: see
-        `ngbkit.predictor.lowering`. Empty for the network as it was exported.
+        `ngbkit.predictor.lowering`. Empty for the network as it was exported, without operators of no effect, and
+        ``"unpruned"`` with them.
     """
 
     operators: tuple[Operator, ...]

@@ -20,7 +20,7 @@ from ngbkit.errors import UsageError
 from ngbkit.files import Store, write_atomically
 from ngbkit.predictor import graphs, onnx_graphs
 from ngbkit.predictor import lowering as lowerings
-from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.graphs import UNPRUNED, Graph
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
 from ngbkit.predictor.lowering.execution import Execution, locate_values
 from ngbkit.sweep.conversion import parse_workload
@@ -47,7 +47,8 @@ def graph(
         A value of each factor that the network varies.
     lowering
         A runtime that tells its graph, ``"onnxruntime"`` or ``"openvino"``, with its options: the operators that it
-        executes, after its own optimisation. Default: the network as it is exported.
+        executes, after its own optimisation; or ``"unpruned"``, with the operators that affect no output. Default: the
+        network as it is exported, without these.
 
     Raises
     ------
@@ -143,8 +144,8 @@ def export_network(workload: Workload, batch_size: int, folder: Path, factors: F
 
 
 def _read(path: Path, batch_size: int, lowering: str) -> Graph:
-    if lowering == lowerings.EXPORT:
-        return onnx_graphs.read(path, batch_size)
+    if lowering in (lowerings.EXPORT, UNPRUNED):
+        return onnx_graphs.read(path, batch_size, keep_dead=lowering == UNPRUNED)
     return lowerings.lower(path, lowering, batch_size)
 
 
@@ -238,6 +239,8 @@ def _find_network(data: Data, key: str, lowering: str) -> tuple[Path | Workload,
 
 def _build_cache_path(workload: Workload, batch_size: int, factors: Factors, lowering: str) -> Path:
     key = {"workload": workload.id, "factors": dict(factors), "batch_size": batch_size, "layout": graphs.LAYOUT}
-    if lowering != lowerings.EXPORT:
+    if lowering == UNPRUNED:
+        key |= {"lowering": lowering}
+    elif lowering != lowerings.EXPORT:
         key |= {"lowering": lowering, "version": lowerings.describe_version(lowering), "of": lowerings.LAYOUT}
     return options.get_state_dir() / options.LAYOUT.cache / "graphs" / f"{hash_json(key)}.json.z"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import MissingDependencyError, WorkloadError
-from ngbkit.predictor.graphs import Attribute, Graph, Operator, Tensor, hash_parts
+from ngbkit.predictor.graphs import UNPRUNED, Attribute, Graph, Operator, Tensor, hash_parts
 from ngbkit.workloads import onnx_counts
 from ngbkit.workloads.onnx_traversal import walk_graphs
 
@@ -37,7 +37,8 @@ def read(
         The size of an open first dimension.
     keep_dead
         Whether operators that feed no output, or are fed constants alone, are part of the graph: for labels of a
-        runtime that executes them. `Graph.dropped` counts those that are left out.
+        runtime that executes them. `Graph.dropped` counts those that are left out; `Graph.lowering` of the others is
+        ``"unpruned"``.
     shapes
         The shapes of the outputs of nodes, by the name of the node, where the file does not tell them.
 
@@ -144,6 +145,7 @@ def annotate(graph: ir.Graph, *, keep_dead: bool = False) -> Graph:
         shared=tuple(sorted({tuple(group) for group in consumers.values() if len(group) > 1})),
         digest=_compute_digest(nodes, inputs, graph.outputs, constants),
         dropped=dropped,
+        lowering=UNPRUNED if keep_dead else "",
     )
 
 

@@ -13,7 +13,7 @@ from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.label_table import is_table
-from ngbkit.predictor.labels.loading import load_labels
+from ngbkit.predictor.labels.loading import load_similar
 from ngbkit.predictor.labels.measured_networks import ImportedMeasurement, describe_mistake, parse_network
 from ngbkit.predictor.network_graphs import graph
 from ngbkit.sweep.grid import Grid
@@ -46,7 +46,7 @@ def list_networks(
             )
         return [each for workload in networks.workloads for each in _vary(workload, networks, lowering)]
     if _is_labelled(networks):
-        examples = load_labels(networks, "networks", lowered=bool(lowering))
+        examples = load_similar(networks, lowering, "networks")
         return [_describe(graph_, name) for graph_, name in zip(examples.graphs, examples.names, strict=True)]
     items = [networks] if _is_single(networks) else list(networks)
     sources = [item if isinstance(item, Workload) else str(item) for item in items if _is_named(item)]

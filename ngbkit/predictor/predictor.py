@@ -16,7 +16,7 @@ from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predictor import adaptation, predictor_storage
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.base import Floats, Model, Progress, log_progress
-from ngbkit.predictor.labels.loading import load_labels
+from ngbkit.predictor.labels.loading import load_similar
 from ngbkit.predictor.labels.rows import Runtime, format_runtimes
 from ngbkit.predictor.predicted_networks import PredictedNetwork, list_networks
 from ngbkit.predictor.predictor_storage import Choice, Parts
@@ -318,7 +318,7 @@ class Predictor:
         costs what it does on the most similar runtime, times the factor between both.
         """
         report = log_progress() if report is None else report
-        examples = load_labels(data, lowered=bool(self.lowering), report=report)
+        examples = load_similar(data, self.lowering, report=report)
         self.check_lowering(examples.graphs)
         if device is None:
             examples = adaptation.align_runtimes(examples, self.runtimes)

@@ -108,9 +108,7 @@ def test_a_new_device_is_predicted_from_suggested_networks(tmp_path: Path, capsy
 
     assert names == table["workload"].tolist()
     assert f"`ngbkit run {' '.join(f'{name}.onnx' for name in names)} -c COMPILER -d DEVICE -o measured.nc`" in text
-    assert [("pi", "unnamed", 6)] == [
-        (row["device"], row["compiler"], row["networks"]) for row in answer["adaptation"]
-    ]
+    assert [("pi", "unnamed", 6)] == [(row["device"], row["compiler"], row["networks"]) for row in answer["adaptation"]]
     assert [("pi", pytest.approx(0.3e-3, rel=0.1))] == [
         (row["device"], row["latency"]) for row in answer["predictions"]
     ]

@@ -18,6 +18,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.metrics.trial_names import join_names
 from ngbkit.metrics.unchecked import list_unchecked
+from ngbkit.predictor.graphs import UNPRUNED
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.merging import Label, merge_labels
 from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
@@ -26,7 +27,9 @@ from ngbkit.predictor.lowering import EXPORT
 from ngbkit.predictor.network_graphs import build_graph, execute_network, find_lowering, load_graphs
 
 
-def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool = False) -> Examples:
+def collect(
+    *data: Data | Iterable[Data], lowered: bool = False, profiled: bool = False, keep_dead: bool = False
+) -> Examples:
     """The examples of datasets.
 
     Parameters
@@ -43,6 +46,8 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
         Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
         graph network, which learns from them: for a device that is this machine, or one like it. A network takes a
         second or two. Variants are not profiled.
+    keep_dead
+        Whether operators that feed no output, or are fed constants alone, are part of the graphs.
 
     Raises
     ------
@@ -71,7 +76,7 @@ def collect(*data: Data | Iterable[Data], lowered: bool = False, profiled: bool 
                 f"got a {type(dataset).__name__}; expected the dataset of a run. Networks and their seconds that were "
                 "measured elsewhere: ngbkit.predictor.examples(networks, seconds, runtime='onnxruntime')."
             )
-    lowering = find_lowering(*datasets) if lowered else EXPORT
+    lowering = find_lowering(*datasets) if lowered else UNPRUNED if keep_dead else EXPORT
     grids = [node for dataset in datasets for node in nodes(dataset).values()]
     runtimes = list(dict.fromkeys(chain.from_iterable(map(list_runtimes, grids))))
     if profiled:

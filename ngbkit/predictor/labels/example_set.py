@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import describe
 from ngbkit.errors import UsageError
-from ngbkit.predictor.graphs import Graph
+from ngbkit.predictor.graphs import UNPRUNED, Graph
 from ngbkit.predictor.labels import operator_seconds
 from ngbkit.predictor.labels.rows import Runtime, format_runtimes
 from ngbkit.predictor.network_graphs import ATTRIBUTE, load_graphs, pack
@@ -111,7 +111,8 @@ class Examples:
         lowerings = {graph.lowering for graph in self.graphs}
         if len(lowerings) > 1:
             listed = ", ".join(sorted(name or "the export" for name in lowerings))
-            raise UsageError(f"invalid graphs: got those of {listed}; expected all of one. Read them in one way.")
+            hint = ", such as by keep_dead=False (--keep-dead no)" if UNPRUNED in lowerings else ""
+            raise UsageError(f"invalid graphs: got those of {listed}; expected all of one. Read them in one way{hint}.")
 
     def __len__(self) -> int:
         return len(self.graphs)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ngbkit import options
-from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.errors import UsageError
 from ngbkit.predictor.graphs import Graph
-from ngbkit.predictor.kinds.base import Progress, ignore_progress, log_progress
+from ngbkit.predictor.kinds.base import Progress, log_progress
+from ngbkit.predictor.labels.building import build_examples
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.label_table import is_table
 from ngbkit.predictor.labels.label_table import read as read_table
-from ngbkit.predictor.labels.measured_networks import (
-    LEAST_S,
-    MOST_S,
-    NETWORKS,
-    Built,
-    Entry,
-    ImportedMeasurement,
-    find_families,
-    parse_network,
-)
-from ngbkit.predictor.labels.merging import Label, merge_labels
-from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
+from ngbkit.predictor.labels.measured_networks import NETWORKS, ImportedMeasurement
 from ngbkit.predictor.labels.rows import Runtime
-from ngbkit.predictor.lowering import find_lowering
 from ngbkit.user_text import clean_line
 from ngbkit.workloads.base import FactorValue, Workload
 
@@ -45,8 +31,6 @@ UNNAMED = "unnamed"
 _SHAPES = "one number for each network; an array of shape (networks, runtimes); or a dict of runtimes, each with one "
 _SHAPES += "number for each network"
 _PAIR = 2
-# Slower than any processor that networks are compiled for, and faster than any: multiply-accumulates in a second.
-_SLOWEST, _FASTEST = 1e9, 1e16
 
 
 def examples(
@@ -62,6 +46,7 @@ def examples(
     factors: Mapping[str, FactorValue | Sequence[FactorValue]] | None = None,
     lowered: bool = False,
     profiled: bool = False,
+    keep_dead: bool | None = None,
     report: Progress | None = None,
 ) -> Examples:
     """The examples of networks that were measured elsewhere.
@@ -99,6 +84,10 @@ def examples(
         Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
         graph network, which learns from them: for labels that were measured on it, or on one like it. A network
         takes a second or two.
+    keep_dead
+        Whether operators that feed no output, or are fed constants alone, are part of the graphs, for a runtime that
+        executes them. Default: where networks that differ in these alone have different latencies, prices are fitted
+        with them and without, and the graphs are kept that predict networks better that were left out; else without.
     report
         Called with the share that is complete and a message: a network by name is built and exported, once. Default: a
         line every ten seconds.
@@ -107,7 +96,7 @@ def examples(
     ------
     UsageError
         An argument is not of this form, a file is missing, or a network is open in a dimension without a value; or
-        `lowered` graphs are asked for of several runtimes, or of one that does not tell them.
+        `lowered` graphs are asked for of several runtimes, of one that does not tell them, or with `keep_dead`.
     UnsupportedError
         A network has no ONNX form.
 
@@ -138,7 +127,8 @@ def examples(
         _refuse_columns(family=family, parent=parent, name=name, errors=errors, factors=factors)
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
-        return build_examples(read_table(networks, default, size), report, lowered=lowered, profiled=profiled)
+        table = read_table(networks, default, size)
+        return build_examples(table, report, lowered=lowered, profiled=profiled, keep_dead=keep_dead)
     items, seconds = _split_pairs(networks, seconds, tabular)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -165,69 +155,7 @@ def examples(
         )
         for index, item in enumerate(items)
     ]
-    return build_examples(measurements, report, lowered=lowered, profiled=profiled)
-
-
-def build_examples(
-    measurements: Sequence[ImportedMeasurement],
-    report: Progress = ignore_progress,
-    *,
-    lowered: bool = False,
-    profiled: bool = False,
-) -> Examples:
-    """Check all measurements, build the graph of each network once, and merge what is equal."""
-    runtimes = list(dict.fromkeys(runtime for measurement in measurements for runtime in measurement.seconds))
-    if profiled:
-        check_profiled(runtimes, lowered=lowered)
-    if lowered:
-        lowering = find_lowering([compiler for _, compiler in runtimes])
-        measurements = [replace(each, lowering=lowering, profiled=profiled) for each in measurements]
-    places: dict[int, int] = {}
-    workloads: dict[str, Workload] = {}
-    parsed: dict[tuple[Any, ...], Entry] = {}
-    entries, labelled = [], []
-    left_out = []
-    for index, measurement in enumerate(measurements):
-        _check_seconds(measurement)
-        if all(math.isnan(value) for value in measurement.seconds.values()):
-            left_out.append(measurement.place)
-            continue
-        # A table has many rows of few networks: each file is read once.
-        description = measurement.description
-        if description not in parsed:
-            number = places.setdefault(id(measurement.network), index)
-            parsed[description] = parse_network(measurement, number, workloads)
-        entries.append(parsed[description])
-        labelled.append(measurement)
-    if not entries:
-        raise UsageError(f"no latency of {len(measurements)} networks; expected seconds above 0. Measure them first.")
-    if left_out:
-        listed = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        warnings.warn(f"{len(left_out)} without a latency are left out: {listed}.", NgbkitWarning, stacklevel=3)
-    built: dict[tuple[Any, ...], Built] = {}
-    for index, entry in enumerate(entries):
-        if entry.key not in built:
-            report(index / len(entries), f"{'profile' if profiled else 'graph'} of {entry.texts['names']}")
-            built[entry.key] = entry.build_graph()
-    families = find_families(entry.texts["parents"] for entry in parsed.values())
-    texts = {
-        id(entry): {**entry.texts, "families": entry.texts["families"] or families[entry.texts["parents"]]}
-        for entry in parsed.values()
-    }
-    labels = [
-        Label(
-            graph=built[entry.key][0],
-            profile=to_column(built[entry.key][1]),
-            seconds=np.array([measurement.seconds.get(runtime, np.nan) for runtime in runtimes]),
-            errors=np.array([measurement.errors.get(runtime, np.nan) for runtime in runtimes])
-            if measurement.errors
-            else None,
-            texts=texts[id(entry)],
-        )
-        for entry, measurement in zip(entries, labelled, strict=True)
-    ]
-    _warn_of_units(labels)
-    return merge_labels(labels, runtimes)
+    return build_examples(measurements, report, lowered=lowered, profiled=profiled, keep_dead=keep_dead)
 
 
 def is_pairs(networks: Any) -> bool:
@@ -366,32 +294,3 @@ def _pick_factors(
                 "for each."
             )
     return values
-
-
-def _check_seconds(measurement: ImportedMeasurement) -> None:
-    for (device, compiler), value in measurement.seconds.items():
-        if not (math.isnan(value) or LEAST_S <= value <= MOST_S):
-            network = measurement.network if isinstance(measurement.network, (str, Path)) else "its network"
-            raise UsageError(
-                f"invalid seconds of {measurement.place} ({network}) on {compiler} of {device}: got {value:g}; "
-                f"expected a number above 0, from {LEAST_S:g} to {MOST_S:g}, or NaN where it was not measured."
-            )
-
-
-def _warn_of_units(labels: Sequence[Label]) -> None:
-    """Warn of seconds that no processor needs for such graphs: they may have another unit."""
-    macs = {id(graph): graph.macs or np.nan for graph in {id(label.graph): label.graph for label in labels}.values()}
-    work = np.array([[macs[id(label.graph)]] for label in labels], dtype=np.float64)
-    seconds = np.stack([label.seconds for label in labels])
-    rates = (work / seconds)[np.isfinite(work / seconds)]
-    if not len(rates):
-        return
-    rate, typical = float(np.median(rates)), float(np.nanmedian(seconds))
-    if rate < _SLOWEST and typical > 1:
-        hint = f"the median latency is {typical:.3g} s: if these are milliseconds, divide them by 1,000"
-    elif rate > _FASTEST:
-        hint = f"the median latency is {typical:.3g} s: check that these are seconds of the whole batch"
-    else:
-        return
-    message = f"{rate:.1g} multiply-accumulates in a second are implausible; {hint}."
-    warnings.warn(message, NgbkitWarning, stacklevel=4)

@@ -9,6 +9,7 @@ from typing import Any
 from ngbkit.dataset import storage
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
+from ngbkit.predictor.graphs import UNPRUNED
 from ngbkit.predictor.kinds.base import Progress, ignore_progress
 from ngbkit.predictor.labels.collection import collect
 from ngbkit.predictor.labels.example_set import Examples, load_examples
@@ -29,6 +30,7 @@ def load_labels(
     *,
     runtime: RuntimeName | None = None,
     lowered: bool = False,
+    keep_dead: bool | None = None,
     report: Progress = ignore_progress,
 ) -> Examples:
     """Load labels in any form, and merge several; errors call them `title`.
@@ -38,20 +40,21 @@ def load_labels(
     if isinstance(data, Examples):
         return _check_lowered(data, title, lowered=lowered)
     if isinstance(data, Data):
-        return collect(data, lowered=lowered)
+        return collect(data, lowered=lowered, keep_dead=bool(keep_dead))
     if isinstance(data, Mapping) or is_table(data) or is_pairs(data):
         path = parse_path(data) if isinstance(data, (str, Path)) else None
         _check_file(path, title)
-        return examples(data if path is None else path, runtime=runtime, lowered=lowered, report=report)
+        table = data if path is None else path
+        return examples(table, runtime=runtime, lowered=lowered, keep_dead=keep_dead, report=report)
     if isinstance(data, (str, Path)):
-        return _load_file(parse_path(data), title, runtime, lowered=lowered)
+        return _load_file(parse_path(data), title, runtime, lowered=lowered, keep_dead=keep_dead)
     items = list(data) if isinstance(data, Iterable) else []
     if not items:
         raise UsageError(f"invalid {title}: got a {type(data).__name__}; expected {EXPECTED}.")
     if all(isinstance(item, Data) for item in items):
-        return collect(*items, lowered=lowered)
+        return collect(*items, lowered=lowered, keep_dead=bool(keep_dead))
     if len(items) == 1:
-        return load_labels(items[0], title, runtime=runtime, lowered=lowered, report=report)
+        return load_labels(items[0], title, runtime=runtime, lowered=lowered, keep_dead=keep_dead, report=report)
     # Without any table, the runtime is refused.
     tables = [is_table(item) or is_pairs(item) for item in items]
     return merge(
@@ -61,6 +64,7 @@ def load_labels(
                 title,
                 runtime=runtime if table or not any(tables) else None,
                 lowered=lowered,
+                keep_dead=keep_dead,
                 report=report,
             )
             for item, table in zip(items, tables, strict=True)
@@ -68,14 +72,30 @@ def load_labels(
     )
 
 
-def _load_file(path: Path, title: str, runtime: RuntimeName | None, *, lowered: bool) -> Examples:
+def load_similar(
+    data: Any,
+    lowering: str,
+    title: str = "labels",
+    *,
+    runtime: RuntimeName | None = None,
+    report: Progress = ignore_progress,
+) -> Examples:
+    """Load labels with graphs of the lowering of a predictor, as `load_labels`."""
+    keep_dead = lowering == UNPRUNED
+    lowered = bool(lowering) and not keep_dead
+    return load_labels(data, title, runtime=runtime, lowered=lowered, keep_dead=keep_dead, report=report)
+
+
+def _load_file(
+    path: Path, title: str, runtime: RuntimeName | None, *, lowered: bool, keep_dead: bool | None
+) -> Examples:
     _check_file(path, title)
     if runtime is not None:
         raise UsageError(f"unexpected runtime or device: {path} says what was measured. They are for a CSV.")
     try:
         loaded = load_examples(path)
     except UsageError:
-        return collect(storage.load(path), lowered=lowered)
+        return collect(storage.load(path), lowered=lowered, keep_dead=bool(keep_dead))
     return _check_lowered(loaded, str(path), lowered=lowered)
 
 

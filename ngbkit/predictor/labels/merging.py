@@ -32,9 +32,9 @@ UNKNOWN = 0.1
 """The share by which they may differ where the noise of the labels is unknown."""
 
 _ADVICE = (
-    "the graph is not what ran. Pass lowered=True (--lowered) for the operators that a runtime executes, or name the "
-    "files that it optimised. In Python, examples() also takes graphs with the operators of no effect, "
-    "ngbkit.predictor.read(path, keep_dead=True), for a runtime that executes these."
+    "the graph is not what ran. Pass lowered=True (--lowered) for the operators that a runtime executes, name the "
+    "files that it optimised, or pass keep_dead=True (--keep-dead yes) for a runtime that executes operators of no "
+    "effect."
 )
 _ADVICE_LOWERED = (
     "what lowered graphs lack differs, such as memory layouts and kernels, or a label is wrong. Measure both again."
@@ -129,9 +129,7 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_f
     devices = list(dict.fromkeys(device for device, _ in runtimes))
     device = np.array([devices.index(name) for name, _ in runtimes], dtype=np.intp)
     run = np.array([label.run for label in labels], dtype=np.intp)
-    logs = np.log(np.stack([label.seconds for label in labels]))
-    blank = np.full(len(runtimes), np.nan)
-    errors = np.stack([blank if label.errors is None else label.errors for label in labels])
+    logs, errors = _stack(labels, len(runtimes))
     corrected = drift_correction.correct(logs, graph, run, device)
     if keep_first:
         corrected = _keep_first(logs, corrected, run, device)
@@ -150,6 +148,21 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_f
         operator_seconds=merge_profiles(graphs, profiles, graph.tolist(), seconds),
         **{name: tuple(label.texts[name] for label in unique) for name in TEXTS},
     )
+
+
+def count_mismatches(labels: Sequence[Label], runtimes: Sequence[Runtime]) -> int:
+    """Count the pairs of differently named networks of one run with one graph whose latencies differ beyond noise."""
+    digests = {digest: number for number, digest in enumerate(dict.fromkeys(each.graph.digest for each in labels))}
+    graph = np.array([digests[label.graph.digest] for label in labels], dtype=np.intp)
+    logs, errors = _stack(labels, len(runtimes))
+    return len(find_mismatches(labels, logs, errors, graph, runtimes))
+
+
+def _stack(labels: Sequence[Label], runtimes: int) -> tuple[Floats, Floats]:
+    """Return the logarithms of the seconds of labels, and their standard errors: each a row per label."""
+    blank = np.full(runtimes, np.nan)
+    errors = np.stack([blank if label.errors is None else label.errors for label in labels])
+    return np.log(np.stack([label.seconds for label in labels])), errors
 
 
 def find_mismatches(
