@@ -127,7 +127,19 @@ def encode(graph: Graph) -> Features:
 
 def encode_graph(graph: Graph) -> Floats:
     """Return one row, with the columns `WHOLE`."""
-    return _encode_totals(graph, [_encode_work(operator) for operator in graph.operators])
+    if "whole" not in graph.encodings:
+        works = [_encode_work(operator) for operator in graph.operators]
+        graph.encodings["whole"] = _encode_totals(graph, works)
+    row: Floats = graph.encodings["whole"]
+    return row
+
+
+def encode_amounts(graph: Graph) -> NDArray[np.float64]:
+    """Return the sums of the amounts of the graph: see `sum_amounts`."""
+    if "amounts" not in graph.encodings:
+        graph.encodings["amounts"] = sum_amounts(graph.operators)
+    row: NDArray[np.float64] = graph.encodings["amounts"]
+    return row
 
 
 def sum_amounts(operators: Sequence[Operator]) -> NDArray[np.float64]:

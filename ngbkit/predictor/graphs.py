@@ -135,6 +135,11 @@ class Graph:
         return next((tensor.shape[0] for tensor in self.inputs if tensor.shape), 1)
 
     @cached_property
+    def encodings(self) -> dict[str, Any]:
+        """The encodings of the graph by the name of each, so that models that are fitted many times share them."""
+        return {}
+
+    @cached_property
     def siblings(self) -> tuple[tuple[int, int], ...]:
         """Pairs of operators that consume the same value, the smaller index first."""
         pairs = (pair for group in self.shared if len(group) <= _MOST_SIBLINGS for pair in combinations(group, 2))

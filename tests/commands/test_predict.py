@@ -76,7 +76,7 @@ def test_labels_of_several_files_are_merged(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_labels_choose_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --kind, the answer has a sentence with the error of each kind, and an object in JSON."""
+    """The answer has a sentence with the error of each kind, and an object in JSON."""
     words = ["predict", "--fit", "labels.csv", "--runtime", "onnxruntime", "--quiet"]
     assert 0 == cli.main([*words, "-o", "p.safetensors"])
     text = capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_the_labels_choose_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_new_device_is_predicted_from_suggested_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which to measure, their labels, and a predictor of the device: three calls of one command."""
+    """One command suggests networks, adapts to their labels, and predicts."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     files = sorted(path.name for path in tmp_path.glob("*.onnx"))
     capsys.readouterr()
@@ -117,7 +117,7 @@ def test_a_new_device_is_predicted_from_suggested_networks(tmp_path: Path, capsy
 
 
 def test_a_family_is_adapted_to(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a new device, labels of its own runtime correct the predictor."""
+    """Labels of its own runtime correct the predictor."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     capsys.readouterr()
     words = ["predict", "--predictor", "p.safetensors", "--adapt", "labels.csv", "--runtime", "onnxruntime"]

@@ -127,7 +127,7 @@ class Linear(Additive):
 
     @staticmethod
     def build_columns(graphs: Sequence[Graph]) -> Floats:
-        return np.array([[1.0, *features.sum_amounts(graph.operators)] for graph in graphs])
+        return np.array([[1.0, *features.encode_amounts(graph)] for graph in graphs])
 
     @classmethod
     def build_prior(cls, amounts: Floats, seconds: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -160,9 +160,12 @@ def fit_prices(table: Floats, seconds: Floats, weights: Floats | None = None) ->
     relative = relative / scale
     weights = np.ones(len(seconds)) if weights is None else weights
     importance, best, least = weights, np.zeros(table.shape[1]), np.inf
+    # An amount that no row has needs no price, and costs time in each round.
+    present = np.flatnonzero(relative.any(axis=0))
     for _ in range(_ITERATIONS):
         root = np.sqrt(importance)
-        prices, _ = nnls(relative * root[:, None], root, maxiter=50 * table.shape[1])
+        prices = np.zeros(table.shape[1])
+        prices[present], _ = nnls(relative[:, present] * root[:, None], root, maxiter=50 * table.shape[1])
         errors = np.abs(relative @ prices - 1)
         total = float(weights @ np.where(errors < _SMALL, errors**2 / (2 * _SMALL), errors - _SMALL / 2))
         if total < least:

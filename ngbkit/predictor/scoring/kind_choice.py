@@ -106,7 +106,7 @@ class KindChoice:
         )
 
 
-class _Trials:
+class _Comparison:
     """The errors of the candidates on the parts that a split leaves out in turn."""
 
     def __init__(self, examples: Examples, seed: int, report: Progress) -> None:
@@ -173,54 +173,54 @@ def choose_kind(examples: Examples, seed: int, report: Progress) -> KindChoice:
 
     Families are left out where there are several, else networks.
     """
-    trials = _Trials(examples, seed, report)
+    comparison = _Comparison(examples, seed, report)
     skipped = ""
     for kind in _CHEAP:
-        if skipped := _find_limit(trials):
+        if skipped := _find_limit(comparison):
             break
         with suppress(MissingDependencyError):
-            trials.run(kind, trials.parts)
-    averages = {kind: trials.average(kind, trials.parts) for kind in trials.complete}
-    skipped = skipped or _find_limit(trials)
-    if not skipped and trials.networks < _FEWEST:
-        skipped = f"The graph network was not tried: {trials.networks} networks are fewer than {_FEWEST}"
+            comparison.run(kind, comparison.parts)
+    averages = {kind: comparison.average(kind, comparison.parts) for kind in comparison.complete}
+    skipped = skipped or _find_limit(comparison)
+    if not skipped and comparison.networks < _FEWEST:
+        skipped = f"The graph network was not tried: {comparison.networks} networks are fewer than {_FEWEST}"
     if not skipped:
-        skipped = _try_dear(trials, averages)
+        skipped = _try_dear(comparison, averages)
     return KindChoice(
-        kind=choose_cheapest(trials.complete, {kind: averages[kind] for kind in trials.complete}),
-        split=trials.split,
+        kind=choose_cheapest(comparison.complete, {kind: averages[kind] for kind in comparison.complete}),
+        split=comparison.split,
         errors=averages,
-        seconds=trials.seconds,
-        floor=trials.floor,
+        seconds=comparison.seconds,
+        floor=comparison.floor,
         skipped=skipped,
     )
 
 
-def _find_limit(trials: _Trials) -> str:
+def _find_limit(comparison: _Comparison) -> str:
     """Return the reason for which no further kind can be better by a tenth; empty if one can be."""
-    errors = {kind: trials.average(kind, trials.parts) for kind in trials.complete}
-    if not errors or not min(errors.values()) <= _CLOSE * trials.floor:
+    errors = {kind: comparison.average(kind, comparison.parts) for kind in comparison.complete}
+    if not errors or not min(errors.values()) <= _CLOSE * comparison.floor:
         return ""
     return "No dearer kind was tried: the error is within a tenth of the noise of the labels"
 
 
-def _try_dear(trials: _Trials, averages: dict[str, float]) -> str:
+def _try_dear(comparison: _Comparison, averages: dict[str, float]) -> str:
     """Train the graph network without the largest part, and without the others if it is better there.
 
     Its error is added to those of the others; return the reason for which it was left, empty if it was not.
     """
     best = min(averages, key=lambda kind: averages[kind])
-    largest = int(np.argmax(trials.sizes))
+    largest = int(np.argmax(comparison.sizes))
     try:
-        trials.run(_DEAR, [largest])
+        comparison.run(_DEAR, [largest])
     except MissingDependencyError:
         return "The graph network was not tried: it needs torch, pip install 'ngbkit[predict]'"
-    ratio = trials.average(_DEAR, [largest]) / max(trials.average(best, [largest]), 1e-12)
+    ratio = comparison.average(_DEAR, [largest]) / max(comparison.average(best, [largest]), 1e-12)
     if ratio >= 1:
         averages[_DEAR] = averages[best] * ratio
         return "The graph network was left after one part, on which it is no better"
-    trials.run(_DEAR, [number for number in trials.parts if number != largest])
-    averages[_DEAR] = trials.average(_DEAR, trials.parts)
+    comparison.run(_DEAR, [number for number in comparison.parts if number != largest])
+    averages[_DEAR] = comparison.average(_DEAR, comparison.parts)
     return ""
 
 

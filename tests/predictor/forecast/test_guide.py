@@ -242,7 +242,7 @@ def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
 def test_a_budget_on_a_new_device_begins_with_the_suggested_networks(tmp_path: Path) -> None:
     """A predictor of another device says which networks tell most; all compilers are measured on these."""
     fitted = fit(build_examples(tmp_path), "linear", folds=0)
-    files = [residual(tmp_path, width, blocks) for width in (8, 16, 32) for blocks in (1, 2, 4)]
+    files = [str(residual(tmp_path, width, blocks)) for width in (8, 16, 32) for blocks in (1, 2, 4)]
     sweep = Sweep(files, ["openvino", "onnxruntime"], devices=["board"], repeats=10, threads=1)
     trials = {trial.id: trial.workload for trial in sweep.trials()}
     first = [trials[trial_id] for trial_id in Guide(sweep, trials=12, predictor=fitted, facts_of=count_blocks).next([])]

@@ -75,7 +75,7 @@ def test_dropped_operators_stay_out(files: list[str]) -> None:
 
 
 def test_equal_latencies_decide_nothing(files: list[str], recwarn: pytest.WarningsRecorder) -> None:
-    """Without networks that differ, the graphs have no operators of no effect, and nothing is said."""
+    """Graphs have no operators of no effect where no networks differ, and nothing is said."""
     write_table(files, [0.1 + alive for alive, _ in SHAPES])
 
     assert "" == predictor.examples("labels.csv", runtime="onnxruntime").lowering
