@@ -314,7 +314,7 @@ class Predictor:
         Notes
         -----
         For each runtime of a new device, each label is left out in turn. Prices of its own are kept unless the error of
-        another approach is smaller by a quarter: ten labels show no smaller difference. An operator that no label has
+        another approach is smaller by two standard errors of their difference. An operator that no label has
         costs what it does on the most similar runtime, times the factor between both.
         """
         report = log_progress() if report is None else report

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 _PRIOR = 0.003
 # The share of a latency within which a price may differ at least: one that is 0 elsewhere is no reason to be 0 here.
 _LEAST_SHARE = 0.002
-# Another device has to be better by this factor on labels that were left out: ten of them show no smaller difference.
-_ADVANTAGE = 1.25
+# Another device has to be better than prices of its own by so many standard errors on labels that were left out: the
+# least error of several approaches is smaller by chance, and suggested labels are harder to predict than the rest.
+_ERRORS = 2.0
 # Rounds of reweighting; errors below the second count quadratically, and no label counts less than the third.
 _ITERATIONS, _SMALL, _LEAST_WEIGHT = 6, 0.03, 0.2
 _BASE = "base."
@@ -154,13 +155,18 @@ def choose_approach(
     errors = {}
     for number, approach in enumerate(approaches):
         report(number / len(approaches), f"{approach.method} {names[approach.source]}")
-        errors[approach] = float(_leave_out(base, prices, examples, approach).mean())
-    best = min(approaches, key=lambda approach: errors[approach] * (1.0 if approach.method == OWN else _ADVANTAGE))
+        errors[approach] = _leave_out(base, prices, examples, approach)
+    averages = {approach: float(each.mean()) for approach, each in errors.items()}
+    own, *others = approaches
+    other = min(others, key=lambda approach: averages[approach])
+    difference = errors[own] - errors[other]
+    noise = float(difference.std(ddof=1)) / np.sqrt(len(difference))
+    best = other if difference.mean() > _ERRORS * noise else own
     texts = {each: each.method if each.method == OWN else f"{each.method} {names[each.source]}" for each in approaches}
     least: dict[str, float] = {}
     for method in (OWN, PRICES, CORRECTION):
-        leader = min((each for each in approaches if each.method == method), key=lambda each: errors[each])
-        least[texts[leader]] = errors[leader]
+        leader = min((each for each in approaches if each.method == method), key=lambda each: averages[each])
+        least[texts[leader]] = averages[leader]
     runtime = "{1} on {0}".format(*examples.runtimes[0])
     return best, TransferChoice(runtime=runtime, approach=texts[best], errors=least)
 
