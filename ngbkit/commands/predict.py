@@ -210,20 +210,15 @@ def adapt_labels(
     adapted = predictor.adapt(labels, device=args.device if is_new else None, report=progress)
     choices = adapted.choice if is_new and isinstance(adapted.choice, tuple) else ()
     limits = adapted.calibration.compute_error(0.95).tolist()
-    report_rows = [
-        {
-            **{"device": device, "compiler": compiler, "networks": adapted.calibration.count_networks(column)},
-            **({"approach": choices[column].approach, "errors": choices[column].errors} if choices else {}),
-            "interval": math.expm1(limits[column]),
-        }
-        for column, (device, compiler) in enumerate(adapted.runtimes)
-    ]
-    rows = [
-        row
-        | {"networks": str(row["networks"]), "errors": _format_errors(row.get("errors", {}))}
-        | {"95 % interval": _format_share(row.pop("interval"), "too few", "±")}
-        for row in map(dict, report_rows)
-    ]
+    report_rows, rows = [], []
+    for column, (device, compiler) in enumerate(adapted.runtimes):
+        width, count = math.expm1(limits[column]), adapted.calibration.count_networks(column)
+        row = {"device": device, "compiler": compiler}
+        details = {"approach": choices[column].approach, "errors": choices[column].errors} if choices else {}
+        report_rows.append({**row, "networks": count, **details, "interval": width})
+        if choices:
+            row |= {"approach": choices[column].approach, "errors": _format_errors(choices[column].errors)}
+        rows.append({**row, "networks": str(count), "95 % interval": _format_share(width, "too few", "±")})
     return Answer(json=to_json_value(report_rows), rows=rows), adapted
 
 
