@@ -157,11 +157,11 @@ def choose_approach(
         report(number / len(approaches), f"{approach.method} {names[approach.source]}")
         errors[approach] = _leave_out(base, prices, examples, approach)
     averages = {approach: float(each.mean()) for approach, each in errors.items()}
-    own, *others = approaches
+    fresh, *others = approaches
     other = min(others, key=lambda approach: averages[approach])
-    difference = errors[own] - errors[other]
+    difference = errors[fresh] - errors[other]
     noise = float(difference.std(ddof=1)) / np.sqrt(len(difference))
-    best = other if difference.mean() > _ERRORS * noise else own
+    best = other if difference.mean() > _ERRORS * noise else fresh
     texts = {each: each.method if each.method == OWN else f"{each.method} {names[each.source]}" for each in approaches}
     least: dict[str, float] = {}
     for method in (OWN, PRICES, CORRECTION):

@@ -2,7 +2,7 @@
 
 Each network is in one fold, and a model fitted to the other folds has an error on it. The interval of a new network is
 a quantile of what these models predict for it, plus and minus these errors. Of too few networks for such a quantile, it
-is that of a normal error: Student's t.
+is that of a normal error, Student's t, or the largest error with the tail of Student's t, whichever is wider.
 """
 
 from __future__ import annotations
@@ -100,8 +100,11 @@ def _compute_normal_limit(errors: Floats, weights: Floats, ci: float) -> float:
     if count < FEWEST:
         return float("inf")
     deviation = np.sqrt(errors**2 @ weights / weights.sum())
-    limit = t.ppf((1 + ci) / 2, count) * deviation * np.sqrt(1 + 1 / count)
-    return float(max(limit, errors.max()))  # it is never below what fewer networks keep
+    quantile = t.ppf((1 + ci) / 2, count)
+    # One of ten errors may be far larger than a normal one. Of any distribution, `count` of `count + 1` networks keep
+    # the largest of `count`; only beyond this share is the tail that of normal errors.
+    tail = quantile / t.ppf((1 + count / (count + 1)) / 2, count)
+    return float(max(quantile * deviation * np.sqrt(1 + 1 / count), tail * errors.max()))
 
 
 def compute_quantiles(values: Floats, weights: Floats, ci: float) -> Floats:

@@ -85,3 +85,17 @@ def test_intervals_cover_as_often_as_they_say(ci: float) -> None:
         covered.append(np.mean((low <= truth) & (truth <= high)))
 
     assert ci - 0.02 < np.mean(covered) < ci + 0.04
+
+
+def test_few_errors_of_two_sizes_are_covered() -> None:
+    """Ten networks, of which one or two are far worse predicted: normal errors would leave out all of these."""
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(400):
+        errors, truth = (
+            np.where(rng.random(count) < 0.15, 0.4, 0.01) * rng.normal(1, 0.1, count) for count in (10, 50)
+        )
+        low, high = compute_ends(build([0.0], np.abs(errors), fold=[0] * 10), 0.95)
+        covered.append(np.mean((low <= truth) & (truth <= high)))
+
+    assert np.mean(covered) > 0.94
