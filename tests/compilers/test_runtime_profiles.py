@@ -19,6 +19,7 @@ from ngbkit.compilers.base import Compiler, Task, Tuning
 from ngbkit.compilers.profiles import onnxruntime as events
 from ngbkit.compilers.profiles import source_graph
 from ngbkit.compilers.profiles.profile import Profile
+from ngbkit.compilers.quantiser import Quantisation, Quantiser
 from ngbkit.device.isolation.profiling import ProfiledTurns
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
@@ -135,18 +136,36 @@ def test_the_older_exporter_names_modules_in_its_nodes() -> None:
     assert "" == source_graph.find_module(helper.make_node("Relu", ["x"], ["y"], "Relu_3"), set())
 
 
-def test_nodes_without_names_are_numbered(tmp_path: Path) -> None:
-    """A runtime reports nodes by their names, so those of a file without any are named in a copy."""
-    nodes = [helper.make_node("Relu", ["input"], ["y"]), helper.make_node("Neg", ["y"], ["z"])]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 16, 16]) for name in ("input", "z")]
-    graph = helper.make_graph(nodes, "unnamed", values[:1], values[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), tmp_path / "n.onnx")
-    copy = source_graph.write_named(tmp_path / "n.onnx", tmp_path)
-    names = ["node_0", "node_1"]
+def test_nodes_without_names_have_those_of_their_values(tmp_path: Path) -> None:
+    """Names that are missing or repeated are those of values; a runtime reports them from a copy of the file."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"], name="same"),
+        helper.make_node("Abs", ["y"], ["z"], name="same"),
+        helper.make_node("Neg", ["z"], ["w"], name="z"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xw"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "graph", values[:1], values[1:])), tmp_path / "model.onnx")
+    names = ["y", "node_1", "z"]
 
-    assert names == [node.name for node in source_graph.read(tmp_path / "n.onnx").nodes]
-    assert names == [node.name for node in onnx.load(copy).graph.node]
-    assert copy == source_graph.write_named(copy, tmp_path / "other")
+    copy = source_graph.write_named(tmp_path / "model.onnx", tmp_path)
+    read = [[node.name for node in source_graph.read(path).nodes] for path in (tmp_path / "model.onnx", copy)]
+
+    assert [names, names] == read
+
+
+def test_a_quantised_file_shares_the_names_of_its_network(network_file: Path, tmp_path: Path) -> None:
+    """Its profile is laid beside that of the network in f32, operator by operator."""
+    static: Quantiser = registry.load(registry.QUANTISERS, "onnxruntime-static")
+    target = tmp_path / "int8.onnx"
+    batch = {INPUT.name: np.random.default_rng(0).standard_normal((1, 3, 16, 16), np.float32)}
+    static.quantise(Quantisation(source=network_file, module=None, target=target, batches=[batch], threads=1))
+
+    heavy = {"Conv", "MatMul", "Gemm"}
+    plain, quantised = (
+        {node.name for node in source_graph.read(path).nodes if node.operator in heavy}
+        for path in (network_file, target)
+    )
+    assert plain == quantised != set()
 
 
 def test_events_belong_to_the_call_that_they_are_in() -> None:

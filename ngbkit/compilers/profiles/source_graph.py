@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,8 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 # Operators with weights of a module, whose exporter may have merged a normalisation into them.
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _WEIGHT = ".weight"
+# ONNX Runtime appends it to the name of the node that it fuses others with.
+_FUSION = re.compile(r"/\w+Fusion$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +55,21 @@ def write_named(path: Path, folder: Path) -> Path:
 
 
 def name_nodes(graph: Any) -> list[str]:
-    """Return the names of the nodes of an `onnx.GraphProto`, or numbered ones if these are not distinct."""
-    names = [node.name for node in graph.node]
-    is_distinct = all(names) and len(set(names)) == len(names)
-    return names if is_distinct else [f"node_{index}" for index in range(len(names))]
+    """Return distinct names of the nodes of an `onnx.GraphProto`: their own, or else that of their first value.
+
+    A tool that rewrites a graph, as a quantiser does, leaves the other names alone, so that both graphs share them.
+    """
+    originals = [_FUSION.sub("", node.name) for node in graph.node]
+    counts = Counter(originals)
+    used = {name for name, count in counts.items() if name and count == 1}
+    names: list[str] = []
+    for index, (node, name) in enumerate(zip(graph.node, originals, strict=True)):
+        if counts[name] > 1 or not name:
+            value = next(filter(None, node.output), "")
+            name = value if value and value not in used else f"node_{index}"
+            used.add(name)
+        names.append(name)
+    return names
 
 
 def read(path: Path) -> SourceGraph:

@@ -50,6 +50,7 @@ _WRITTEN_OUT: Mapping[str, tuple[str, Sequence[str]]] = {
 _REST: Mapping[str, str] = {
     **dict.fromkeys(("Add", "add", "add_", "iadd"), "sums"),
     **dict.fromkeys(("Mul", "Div", "mul"), "products"),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), "conversions of precision"),
     **dict.fromkeys(("Transpose", "permute", "Reshape", "Concat", "Slice", "Gather", "Split", "Roll"), "rearrangement"),
     **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze", "Expand", "Pad", "reshape", "transpose"), "rearrangement"),
 }

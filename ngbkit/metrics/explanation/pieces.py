@@ -86,7 +86,8 @@ def cut(profiles: Sequence[TrialProfile]) -> list[Piece]:
     described: dict[str, SourceNode] = {}
     for profile, names in zip(profiles, keys, strict=True):
         for key, node in zip(names, profile.nodes, strict=True):
-            described.setdefault(key, node)
+            if key not in described or (node.module and not described[key].module):
+                described[key] = node
     network = [
         _build_piece([described[key] for key in group], _gather(places, root), profiles)
         for root, group in members.items()
