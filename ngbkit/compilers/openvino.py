@@ -122,12 +122,13 @@ def _feed(task: Task, requests: Iterable[Any], arrays: Sequence[np.ndarray]) -> 
 
 
 def _open_profiler(task: Task) -> Profiler:
-    if task.onnx is None or task.onnx.suffix == ".xml":
-        raise UnsupportedError("a file that a quantiser wrote has lost the nodes of the network")
+    source = profiler.read_source(task.onnx) if task.onnx else None
+    if source is None:
+        raise UnsupportedError("the file of this column does not carry the nodes of its network")
     if task.options["hint"] == "throughput":
         raise UnsupportedError("overlapped requests share their threads; expected hint=latency")
     compiled = _compile_model(task, {"PERF_COUNT": True})
-    return profiler.open_profiler(task.onnx, compiled, lambda request: _feed(task, [request], task.arrays))
+    return profiler.open_profiler(source, compiled, lambda request: _feed(task, [request], task.arrays))
 
 
 def _build_single_run(request: Any) -> Any:

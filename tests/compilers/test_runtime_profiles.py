@@ -17,8 +17,9 @@ from onnx import TensorProto, helper
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Task, Tuning
 from ngbkit.compilers.profiles import onnxruntime as events
-from ngbkit.compilers.profiles import source_graph
+from ngbkit.compilers.profiles import openvino, source_graph
 from ngbkit.compilers.profiles.profile import Profile
+from ngbkit.compilers.profiles.source_graph import SourceGraph
 from ngbkit.compilers.quantiser import Quantisation, Quantiser
 from ngbkit.device.isolation.profiling import ProfiledTurns
 from ngbkit.errors import UnsupportedError
@@ -153,18 +154,22 @@ def test_nodes_without_names_have_those_of_their_values(tmp_path: Path) -> None:
     assert [names, names] == read
 
 
-def test_a_quantised_file_shares_the_names_of_its_network(network_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "suffix", "read"),
+    [("onnxruntime-static", ".onnx", source_graph.read), ("nncf", ".xml", openvino.read_source)],
+)
+def test_a_quantised_file_shares_the_names_of_its_network(
+    name: str, suffix: str, read: Callable[[Path], SourceGraph | None], network_file: Path, tmp_path: Path
+) -> None:
     """Its profile is laid beside that of the network in f32, operator by operator."""
-    static: Quantiser = registry.load(registry.QUANTISERS, "onnxruntime-static")
-    target = tmp_path / "int8.onnx"
+    quantiser: Quantiser = registry.load(registry.QUANTISERS, name)
+    target = tmp_path / f"int8{suffix}"
     batch = {INPUT.name: np.random.default_rng(0).standard_normal((1, 3, 16, 16), np.float32)}
-    static.quantise(Quantisation(source=network_file, module=None, target=target, batches=[batch], threads=1))
+    quantiser.quantise(Quantisation(source=network_file, module=None, target=target, batches=[batch], threads=1))
 
+    graphs = source_graph.read(network_file), read(target)
     heavy = {"Conv", "MatMul", "Gemm"}
-    plain, quantised = (
-        {node.name for node in source_graph.read(path).nodes if node.operator in heavy}
-        for path in (network_file, target)
-    )
+    plain, quantised = ({node.name for node in graph.nodes if node.operator in heavy} for graph in graphs if graph)
     assert plain == quantised != set()
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SEPARATOR = "/"
+# Where a file of OpenVINO carries the graph that it was converted from.
+_SOURCE = ["ngbkit", "source"]
 # Layers of the plugin that move or convert values.
 _COPIES = frozenset(
     {
@@ -27,7 +29,22 @@ _COPIES = frozenset(
 )
 
 
-def open_profiler(onnx: Path, compiled: Any, feed: Callable[[Any], None]) -> Profiler:
+def attach_source(model: Any, source: SourceGraph) -> None:
+    """Attach the graph that a model was converted from, whose file then carries it."""
+    model.set_rt_info(source.to_text(), _SOURCE)
+
+
+def read_source(file: Path) -> SourceGraph | None:
+    """Read the source graph of a file: of an ONNX file its own, of OpenVINO's the one that was attached, if any."""
+    if file.suffix == ".onnx":
+        return source_graph.read(file)
+    from ngbkit.compilers.openvino_runtime import get_core
+
+    model = get_core().read_model(str(file))
+    return SourceGraph.from_text(model.get_rt_info(_SOURCE).value) if model.has_rt_info(_SOURCE) else None
+
+
+def open_profiler(source: SourceGraph, compiled: Any, feed: Callable[[Any], None]) -> Profiler:
     """Open a request on a model that was compiled with `PERF_COUNT`; `feed` writes the inputs of a request."""
     request = compiled.create_infer_request()
     feed(request)
@@ -39,13 +56,12 @@ def open_profiler(onnx: Path, compiled: Any, feed: Callable[[Any], None]) -> Pro
     def record() -> None:
         calls.append({node.node_name: node.real_time.total_seconds() for node in request.profiling_info})
 
-    return Profiler(run=run, read=lambda: _read(onnx, compiled, calls), finish=record)
+    return Profiler(run=run, read=lambda: _read(source, compiled, calls), finish=record)
 
 
-def _read(onnx: Path, compiled: Any, calls: Sequence[Mapping[str, float]]) -> Profile:
+def _read(source: SourceGraph, compiled: Any, calls: Sequence[Mapping[str, float]]) -> Profile:
     import numpy as np
 
-    source = source_graph.read(onnx)
     executed = list_executed(iterate_executed(compiled.get_runtime_model()), source)
     rows = [[call.get(kernel.name, np.nan) for kernel in executed] for call in calls]
     return Profile(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ class SourceGraph:
 
     nodes: tuple[SourceNode, ...]
     names: Mapping[str, int] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """Return the graph as text, which a file of another format can carry."""
+        return json.dumps({"nodes": list(map(asdict, self.nodes)), "names": dict(self.names)})
+
+    @classmethod
+    def from_text(cls, text: str) -> SourceGraph:
+        """Read what `to_text` has written."""
+        parts = json.loads(text)
+        nodes = (SourceNode(**{**node, "inputs": tuple(node["inputs"])}) for node in parts["nodes"])
+        return cls(nodes=tuple(nodes), names=parts["names"])
 
 
 def write_named(path: Path, folder: Path) -> Path:

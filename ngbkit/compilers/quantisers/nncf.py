@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ngbkit.compilers.profiles import source_graph
+from ngbkit.compilers.profiles.openvino import attach_source
 from ngbkit.compilers.quantiser import Quantisation, Quantiser
 
 
@@ -19,6 +21,7 @@ def _quantise(quantisation: Quantisation) -> dict[str, Any]:
     model = nncf.quantize(
         get_core().read_model(str(quantisation.require_source())), nncf.Dataset(samples), subset_size=len(samples)
     )
+    attach_source(model, source_graph.read(quantisation.require_source()))
     openvino.save_model(model, str(quantisation.target), compress_to_fp16=False)
     return {"preset": "performance", "subset_size": len(samples)}
 
