@@ -13,10 +13,11 @@ from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics.conclusions import describe_contention
-from ngbkit.metrics.estimate import INCONCLUSIVE
+from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
+from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.losses import describe_losses
 from ngbkit.metrics.metric import load_metrics
-from ngbkit.metrics.originals import split_precision
+from ngbkit.metrics.originals import find_originals, split_precision
 from ngbkit.metrics.tables import estimate
 from ngbkit.metrics.unchecked import explain_inconclusive
 from ngbkit.sweep.records import MEASURED
@@ -35,6 +36,7 @@ _METRICS = {
 }
 # Of no interest beside the accuracy.
 _WITHOUT_LABELS = ("agreement", "sqnr")
+_MOST_SLOWDOWNS = 5
 _BYTES = {"peak_memory": "memory (MB)", "file_bytes": "file (MB)"}
 
 
@@ -59,10 +61,11 @@ def precisions(data: Data) -> pd.DataFrame:
     frame = pd.concat(map(_tabulate, nodes(data).values()), ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "batch_size", "compiler"]
     index = [name for name in labels if name != "device" or frame["device"].nunique() > 1]
+    slowdowns = _describe_slowdowns(data, frame)
     columns = [name for name in ("precision", *_METRICS.values(), *_BYTES.values(), "status") if name in frame]
     table: pd.DataFrame = frame.reindex(columns=[*index, *columns]).set_index(index)
     table.attrs["title"] = "precisions"
-    table.attrs["notes"] = list(filter(None, [describe_contention(data), describe_losses(data)]))
+    table.attrs["notes"] = list(filter(None, [describe_contention(data), describe_losses(data), *slowdowns]))
     if any(not getattr(cell, "conclusive", True) for cell in table.to_numpy().ravel()):
         table.attrs["notes"].append(f"{INCONCLUSIVE} not conclusive: {explain_inconclusive(data)}")
     return table
@@ -91,6 +94,24 @@ def _tabulate(node: xr.Dataset) -> pd.DataFrame:
         frame[title] = [_show(cell) for cell in frame[title]]
     del frame["contract"]
     return frame
+
+
+def _describe_slowdowns(data: Data, frame: pd.DataFrame) -> list[str]:
+    """Describe the columns that are surely slower than in f32, and the piece that loses most, if profiled."""
+    gain = _METRICS["precision_gain"]
+    sentences: list[str] = []
+    gains = list(frame[gain]) if gain in frame else []  # records would be plain numbers
+    originals = find_originals(list(dict.fromkeys(frame["compiler"])))
+    for row, value in zip(frame.to_dict("records"), gains, strict=False):
+        if not isinstance(value, Estimate) or not value.conclusive or not value.high < 1:
+            continue
+        label, original = str(row["compiler"]), originals[row["compiler"]]
+        cell = {name: row[name] for name in ("workload", *list_factors(data), "device", "batch_size") if name in row}
+        piece = name_regression(data, "compiler", (original, label), cell)
+        where = f"most in {piece}" if piece else f"--profile and ds.ngb.explain({original!r}, {label!r}) tell where"
+        sentences.append(f"Slower than in f32: {label} on {row['workload']} batch {row['batch_size']}: {where}")
+    more = len(sentences) - _MOST_SLOWDOWNS
+    return [*sentences[:_MOST_SLOWDOWNS], *([f"and {more} more are slower than in f32"] if more > 0 else [])]
 
 
 def _name_precision(row: dict[Any, Any]) -> str:
