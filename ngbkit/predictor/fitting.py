@@ -69,9 +69,9 @@ def fit(
     -----
     Without a kind, a fifth of the families is left out in turn (of the networks, where there are no families), and the
     cheapest kind is kept whose error on these is that of the best: at most 3 % larger, or 10 % if the difference may be
-    noise, which is larger than two standard errors over families. No dearer kind is tried if an error is within a tenth
-    of the noise of the labels. The graph network, which takes minutes, is tried from 100 networks on, and left after
-    one part if it is no better there. `Predictor.choice` has the figures.
+    noise, being below two standard errors over families. No dearer kind is tried if an error is within a tenth of the
+    noise of the labels, where that of most is known. The graph network, which takes minutes, is tried from 100 networks
+    on, and left after one part if it is no better there. `Predictor.choice` has the figures.
     """
     if not isinstance(folds, int) or (folds != 0 and not 2 <= folds <= _MOST_FOLDS):
         raise UsageError(f"invalid {folds=}; expected 0 or an integer from 2 to {_MOST_FOLDS:,}, such as {FOLDS}.")

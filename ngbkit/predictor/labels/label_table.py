@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -96,33 +97,36 @@ def read(table: Any, default: Runtime, batch_size: int | None = None) -> list[Im
 def _read_file(path: Path) -> tuple[list[str], Iterator[_Row]]:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; expected a CSV: {_EXPECTED}.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-        delimiter = max(",;\t", key=first.count)
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a text in UTF-8; expected a CSV. Export the table as CSV (UTF-8).") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read as CSV: {error}. Export it again.") from error
-    rows = _iterate_rows(path, text, delimiter)
+    with _translate_errors(path), path.open(encoding="utf-8-sig") as file:
+        first = next((line for line in file if line.strip() and not line.startswith("#")), "")
+    rows = _iterate_rows(path, max(",;\t", key=first.count))
     header, first_row = next(rows, None), next(rows, None)
     if header is None or first_row is None:
         raise UsageError(f"{path} holds no rows; {_EXPECTED}, and a row for each measurement.")
     return header[1], chain([first_row], rows)
 
 
-def _iterate_rows(path: Path, text: str, delimiter: str) -> Iterator[_Row]:
-    """Yield the rows that are not empty, the header first: a table may have millions."""
-    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+@contextmanager
+def _translate_errors(path: Path) -> Iterator[None]:
+    """Raise the error that says why a file cannot be read."""
     try:
+        yield
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not a text in UTF-8; expected a CSV. Export the table as CSV (UTF-8).") from None
+    except (OSError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read as CSV: {error}. Export it again.") from error
+
+
+def _iterate_rows(path: Path, delimiter: str) -> Iterator[_Row]:
+    """Yield the rows that are not empty, the header first: a table may have millions."""
+    with _translate_errors(path), path.open(encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=delimiter)
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells) and not row[0].startswith("#"):
                 if delimiter == ";":  # the decimal separator is then a comma, or the cells have none
                     cells = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", cell) for cell in cells]
                 yield f"line {reader.line_num}", cells
-    except csv.Error as error:
-        raise UsageError(f"{path} cannot be read as CSV: {error}. Export it again.") from error
 
 
 def _parse_rows(
@@ -235,7 +239,7 @@ def _parse_row(
         raise ValueError(f"column {header[columns.roles['batch_size']]!r}: got {size:g}; expected an integer >= 1")
     # Of millions of rows, most share these.
     return ImportedMeasurement(
-        network=sys.intern(network) if isinstance(network, str) else network,
+        network=network,
         seconds=seconds,
         errors=errors or _NOTHING,
         batch_size=batch_size if math.isnan(size) else int(size),
@@ -269,11 +273,11 @@ def _parse_factors(row: Sequence[Any], others: Mapping[int, str]) -> Iterator[tu
 
 
 def _parse_number(cell: Any, column: str) -> float:
-    if _is_empty(cell):
-        return math.nan
     try:
-        return float(cell)
+        return float(cell)  # "nan" is an empty cell too
     except (TypeError, ValueError):
+        if _is_empty(cell):
+            return math.nan
         raise ValueError(f"column {column!r}: got {cell!r}; expected a number, or an empty cell") from None
 
 
@@ -282,7 +286,15 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _to_text(cell: Any) -> str:
+    if isinstance(cell, str):
+        return _clean_text(cell)
     return "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else clean_line(str(cell).strip())
+
+
+# The rows of a table repeat the names of its networks and runtimes.
+@lru_cache(maxsize=4096)
+def _clean_text(cell: str) -> str:
+    return sys.intern(clean_line(cell.strip()))
 
 
 def _normalise(name: Any) -> str:

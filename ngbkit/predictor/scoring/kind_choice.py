@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ngbkit.errors import MissingDependencyError
 from ngbkit.predictor.kinds import find_kind
@@ -40,6 +41,8 @@ _EQUAL, _CLOSE = 1.03, 1.1
 _ERRORS = 2.0
 # The largest error of a network: beyond it, all are wrong.
 _WRONG = 1.0
+# The least share of the labels whose noise is known: those of repeated networks alone tell nothing about the others.
+_KNOWN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class KindChoice:
     seconds
         The time of fitting each candidate to all but what was left out.
     floor
-        The error of a perfect predictor by the noise of these labels; NaN if the noise is unknown.
+        The error of a perfect predictor by the noise of these labels; NaN if that of most labels is unknown.
     skipped
         The reason for which dearer kinds were not tried, empty if all were.
     """
@@ -121,8 +124,11 @@ class _Comparison:
         self._groups = [np.array(groups, dtype=object)[test] for _, _, test in self._folds]
         self._errors: dict[str, dict[int, Floats]] = {}
         self.seconds: dict[str, float] = {}
-        _, _, tests = zip(*self._folds, strict=True)
-        self.floor = _estimate_floor(examples.take(np.concatenate(tests)))
+        self._repeated = _find_repeated(examples)
+        self.floor = math.nan
+        tested = np.concatenate([test for _, _, test in self._folds])
+        if self._repeated[tested].sum() >= _KNOWN * np.isfinite(examples.seconds[tested]).sum():
+            self.floor = noise_floor(np.array(examples.errors)[tested][self._repeated[tested]])
 
     def run(self, kind: str, parts: Sequence[int]) -> None:
         """Fit a kind without each of these parts, and keep its errors on them; MissingDependencyError."""
@@ -162,6 +168,11 @@ class _Comparison:
             means += [_compute_mean(errors[groups == group]) for group in dict.fromkeys(groups)]
         return np.array(means)
 
+    def average_repeated(self, kind: str) -> float:
+        """Return the mean error on the labels whose noise is known, beside which `floor` is."""
+        errors = [self._errors[kind][number][self._repeated[self._folds[number][2]]] for number in self.parts]
+        return _compute_mean(np.concatenate(errors))
+
     def average(self, kind: str, parts: Sequence[int]) -> float:
         """Return the mean error of the networks of these parts."""
         mean = _compute_mean(np.concatenate([self._errors[kind][number].ravel() for number in parts]))
@@ -198,8 +209,8 @@ def choose_kind(examples: Examples, seed: int, report: Progress) -> KindChoice:
 
 def _find_limit(comparison: _Comparison) -> str:
     """Return the reason for which no further kind can be better by a tenth; empty if one can be."""
-    errors = {kind: comparison.average(kind, comparison.parts) for kind in comparison.complete}
-    if not errors or not min(errors.values()) <= _CLOSE * comparison.floor:
+    errors = [comparison.average_repeated(kind) for kind in comparison.complete]
+    if not errors or not min(errors) <= _CLOSE * comparison.floor:
         return ""
     return "No dearer kind was tried: the error is within a tenth of the noise of the labels"
 
@@ -246,13 +257,12 @@ def _score(kind: str, examples: Examples, fold: Fold, seed: int, report: Progres
     return np.minimum(errors, _WRONG)
 
 
-def _estimate_floor(examples: Examples) -> float:
-    """Return the mean error of a perfect predictor, by the labels whose noise is known; NaN without such a label."""
-    original = np.array([not rule for rule in examples.rules], dtype=bool)
-    if examples.errors is None or not original.any():
-        return math.nan
-    errors = examples.errors[original]
-    return noise_floor(errors[np.isfinite(errors) & np.isfinite(examples.seconds[original])])
+def _find_repeated(examples: Examples) -> NDArray[np.bool_]:
+    """Return which labels of original networks have a known noise: of shape ``(graphs, runtimes)``."""
+    if examples.errors is None:
+        return np.zeros(examples.seconds.shape, dtype=bool)
+    original = np.array([not rule for rule in examples.rules], dtype=bool)[:, None]
+    return original & np.isfinite(examples.errors) & np.isfinite(examples.seconds)
 
 
 def _compute_mean(errors: Floats) -> float:

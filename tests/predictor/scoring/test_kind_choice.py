@@ -78,6 +78,10 @@ def test_no_dearer_kind_is_tried_at_the_noise_of_the_labels(
 
     assert ("linear", {"linear"}) == (choice.kind, set(calls))
     assert "within a tenth of the noise" in str(choice)
+    few = np.where(np.arange(len(examples))[:, None] < 10, 0.05, np.nan) * np.ones_like(examples.seconds)
+    assert {"linear", "boosting"} == kind_choice.choose_kind(
+        replace(examples, errors=few), 0, ignore_progress
+    ).errors.keys()
     assert {"linear", "boosting"} == kind_choice.choose_kind(examples, 0, ignore_progress).errors.keys()
 
 
