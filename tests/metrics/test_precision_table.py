@@ -34,7 +34,7 @@ def test_what_is_unknown_is_no_column() -> None:
 
 
 def test_a_note_names_the_operators_that_a_lower_precision_makes_slower() -> None:
-    """With profiles it names the piece that loses most; without, the command that tells."""
+    """Profiles tell the piece that loses most; the note has the command where there are none."""
     data = measured(network("net"), compilers=("identity", FUSED, LOW), batch_sizes=[1])
     slow = {FUSED: build_profile(FUSED, 1), LOW: build_profile(FUSED, 2, slow={6: 4e-3})}
     profiled = add_profiles(data, slow)
