@@ -86,7 +86,7 @@ class Quantiser:
         The command that installs them.
     quantise
         Writes the file of a `Quantisation`, and returns its settings as plain JSON, with the precision that it
-        ``computes`` in where this processor only stores the other. Raises
+        ``computes`` in where this processor only stores the other, and with ``notes`` of the contract. Raises
         `ngbkit.errors.UnsupportedError` for a network that it cannot quantise; any other exception is a failure.
     calibrates
         Whether it needs samples.

@@ -16,6 +16,7 @@ from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.hardware.conditions import describe_other_work
+from ngbkit.metrics.clamping import describe_clamped
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.losses import describe_losses
@@ -82,7 +83,8 @@ class Conclusions:
         At most four sentences: the fastest with its lead, what is not conclusive, which columns lose accuracy, and the
         next step.
     details
-        The sentences behind them: the groups that they only count, and what intervals allow for.
+        The sentences behind them: the groups that they only count, constants that f16 changed, and what intervals allow
+        for.
     """
 
     verdict: Sequence[str]
@@ -122,6 +124,7 @@ def conclude(data: Data) -> Conclusions:
     details = [
         *writer.describe_groups(contests),
         *writer.describe_unchecked(unchecked),
+        *describe_clamped(data),
         *_describe_allowance(data),
     ]
     return Conclusions(verdict=list(filter(None, verdict)), details=details)

@@ -46,7 +46,8 @@ def failures(dataset: xr.Dataset) -> pd.DataFrame:
 def why(dataset: xr.Dataset) -> pd.DataFrame:
     """The work of the compilers, one row per trial that was measured; `explain` compares two of them.
 
-    Columns are ``workload, <factors>, device, compiler, batch_size``; ``precision`` and ``threads``, from the contract;
+    Columns are ``workload, <factors>, device, compiler, batch_size``; ``precision, threads, notes`` of the contract,
+    such as that f16 is only stored and computed in f32;
     ``nodes_before, nodes_after, nodes_fused, fallbacks, graph_breaks``, NaN where the compiler does not report them;
     ``f32_layers``, the layers of a quantised network that are computed in f32, and ``f32_share``, of all that multiply;
     ``f32_reasons``, why, by kind of layer, empty where the runtime does not show it;
@@ -60,6 +61,7 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
         "status": dataset["status"],
         "precision": contracts.extract_field(timed, "precision", ""),
         "threads": contracts.extract_field(timed, "threads", np.nan).astype(float),
+        "notes": contracts.extract_field(timed, "notes", ""),
         **{name: dataset.get(name, blank) for name in _COUNTS},
         "unchecked": dataset.get("error", empty),
         "facts": dataset.get("facts", empty),

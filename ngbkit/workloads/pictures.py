@@ -21,7 +21,10 @@ _MEAN, _DEVIATION, _CROP = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.875
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A conversion of a picture to a sample: the shorter side resized, the centre cropped, each channel normalised."""
+    """A conversion of a picture to a sample: the shorter side resized, the centre cropped, each channel normalised.
+
+    Transparency is ignored, as by the loaders of timm and torchvision: what is below it is as it was saved.
+    """
 
     channels: int
     height: int
@@ -47,7 +50,7 @@ class Transform:
         """Convert a picture of Pillow to an array (channels, height, width) of float32."""
         from PIL import Image
 
-        converted = picture.convert("RGB" if self.channels == 3 else "L")
+        converted = _to_eight_bits(picture).convert("RGB" if self.channels == 3 else "L")
         ratio = max(self._scale(self.width) / converted.width, self._scale(self.height) / converted.height)
         size = (max(self.width, round(converted.width * ratio)), max(self.height, round(converted.height * ratio)))
         resized = converted.resize(size, getattr(Image.Resampling, self.interpolation.upper()))
@@ -58,6 +61,17 @@ class Transform:
             np.resize(np.asarray(each, np.float32), self.channels) for each in (self.mean, self.deviation)
         )
         return np.ascontiguousarray(((values - mean) / deviation).transpose(2, 0, 1))
+
+
+def _to_eight_bits(picture: Any) -> Any:
+    """Convert a picture whose levels are beyond 8 bits, which Pillow cuts off at 255, or whose palette has alpha."""
+    from PIL import Image
+
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"its levels of mode {picture.mode} have no range; save it with 8 or 16 bits")
+    return picture.convert("RGBA") if picture.mode == "P" and "transparency" in picture.info else picture
 
 
 def is_folder(path: Path) -> bool:

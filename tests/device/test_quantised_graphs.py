@@ -11,8 +11,11 @@ from attrs import evolve
 from plans import carry_out
 
 from ngbkit import Sweep
+from ngbkit.dataset.assembly import assemble
 from ngbkit.device import quantised_graphs
+from ngbkit.metrics.conclusions import conclude
 from ngbkit.sweep.records import Failure, Measurement
+from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import RANDOM, Workload
 
 STATIC = 'onnxruntime{"precision":"int8"}'
@@ -129,3 +132,41 @@ def test_nncf_quantises_for_openvino(mlp: Workload) -> None:
     assert isinstance(record, Measurement)
     assert "int8" in record.contract.precision
     assert ("nncf", 20) == (record.facts["quantised"]["quantiser"], record.facts["evaluated_samples"])
+
+
+@pytest.fixture
+def scaled(tmp_path: Path) -> Workload:
+    """A network that divides its values by a constant beyond f16, after a product with another one."""
+    values = {"large": np.float32(-3e5), "small": np.full((4,), 0.5, np.float32), "w": np.eye(16, 4, dtype=np.float32)}
+    nodes = [
+        onnx.helper.make_node("Mul", ["x", "large"], ["m"], name="scale"),
+        onnx.helper.make_node("Div", ["m", "large"], ["d"], name="unscale"),
+        onnx.helper.make_node("MatMul", ["d", "w"], ["p"], name="layer"),
+        onnx.helper.make_node("Add", ["p", "small"], ["y"], name="bias"),
+    ]
+    sizes = {"x": 16, "y": 4}
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, ["batch", size]) for name, size in sizes.items())
+    constants = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
+    graph = onnx.helper.make_graph(nodes, "scaled", [x], [y], constants)
+    path = tmp_path / "scaled.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), path)
+    return onnx_source.file(path)
+
+
+def test_constants_that_f16_clamps_have_names(scaled: Workload) -> None:
+    """A trial in f16 names the constant, its largest value and its operator, and says that a CPU computes in f32."""
+    label = 'onnxruntime{"precision":"f16"}'
+    sweep = Sweep(scaled, ["identity", label], [2], repeats=2, min_rounds=2, threads=1)
+    records, _ = carry_out(sweep)
+    record = records[label, 2]
+    clause = "constant large of Mul scale has -300000, which is clamped to ±65504, the largest f16"
+    data = assemble(sweep, list(records.values()))
+    row = data.ngb.why().set_index("compiler").loc[label]
+
+    assert isinstance(record, Measurement)
+    assert [clause] == record.facts["quantised"]["clamped"]
+    assert "f32" == record.contract.precision
+    assert "has no f16 kernels for this CPU and computes in f32 between casts" in record.contract.notes
+    assert row["notes"] == record.contract.notes
+    assert row["notes"].endswith(clause)
+    assert f"Changed by {label} on scaled: {clause}." in conclude(data).details

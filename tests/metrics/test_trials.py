@@ -79,7 +79,7 @@ def explained(measured) -> xr.Dataset:
     latency[:, :, 1, 1] = np.nan
     dataset = measured(LABELS, latency)
     dims = dataset["status"].dims
-    contract = json.dumps({"runtime": "r", "precision": "bf16", "threads": 2})
+    contract = json.dumps({"runtime": "r", "precision": "bf16", "threads": 2, "notes": "untuned"})
     dataset["contract"] = (dims, np.array([[[[contract] * 2, [contract, ""]]]], dtype=object))
     dataset["facts"] = (dims, np.array([[[["", ""], ['{"nodes_fused": 2, "passes": ["x"]}', ""]]]], dtype=object))
     for name, value in (("nodes_before", 10.0), ("nodes_after", 8.0), ("nodes_fused", 2.0), ("fallbacks", 0.0)):
@@ -92,7 +92,7 @@ def test_why(explained):
     table = explained.ngb.why()
 
     assert [
-        *("workload", "device", "compiler", "batch_size", "precision", "threads"),
+        *("workload", "device", "compiler", "batch_size", "precision", "threads", "notes"),
         *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "f32_layers", "f32_share"),
         *("unchecked", "f32_reasons", "facts"),
     ] == list(table.columns)
@@ -100,7 +100,7 @@ def test_why(explained):
         table[["compiler", "batch_size"]].itertuples(index=False, name=None)
     )
     last = table.iloc[-1]
-    assert ("bf16", 2, 10, 8, 2, 0) == tuple(last.iloc[4:10])
+    assert ("bf16", 2, "untuned", 10, 8, 2, 0) == tuple(last.iloc[4:11])
     assert np.isnan(last["graph_breaks"])
     assert {"nodes_fused": 2, "passes": ["x"]} == last["facts"]
     assert {} == table.iloc[0]["facts"]

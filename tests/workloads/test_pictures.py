@@ -49,6 +49,36 @@ def test_other_networks_get_the_usual_conversion() -> None:
     assert "as most networks of ImageNet" in str(transform)
 
 
+def make_pictures() -> dict[str, Image.Image]:
+    """Make a picture of the same grey in each mode that files have, of different sizes."""
+    grey = Image.new("L", (20, 30), 100)
+    palette = grey.convert("P")
+    palette.info["transparency"] = bytes([0] * 100)
+    deep = Image.fromarray(np.full((30, 24), 100 * 257, np.uint16))
+    modes = {name: grey.resize((16 + place, 40)).convert(name) for place, name in enumerate(("L", "LA", "RGB", "RGBA"))}
+    return {**modes, "P": palette, "I;16": deep, "CMYK": grey.convert("RGB").convert("CMYK")}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_mode_has_the_same_levels(channels: int, tmp_path: Path) -> None:
+    """Grey, alpha, palettes and 16 bits become the same sample as RGB, and Pillow warns of nothing."""
+    transform = pictures.Transform(channels=channels, height=8, width=8, mean=(0.0,), deviation=(1.0,))
+    for name, picture in make_pictures().items():
+        path = tmp_path / f"picture.{'tif' if name in ('CMYK', 'I;16') else 'png'}"
+        picture.save(path)
+        with Image.open(path) as opened:
+            np.testing.assert_allclose(transform.apply(opened), 100 / 255, atol=0.01, err_msg=name)
+
+
+def test_levels_without_a_range_are_refused(tmp_path: Path) -> None:
+    """Numbers of 32 bits have no white; the sentence names the file and the remedy."""
+    Image.fromarray(np.ones((9, 9), np.float32)).save(tmp_path / "float.tif")
+
+    with pytest.raises(NgbkitError, match=r"float.tif cannot be read .*its levels of mode F have no range"):
+        pictures.load(tmp_path, timm.model("resnet18", img_size=32))
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -17,11 +17,19 @@ from ngbkit.compilers.onnxruntime import PACKAGE, make_settings
 from ngbkit.compilers.onnxruntime_session import CPU, open_session, write_to
 from ngbkit.compilers.quantiser import Quantisation, Quantiser, is_arm, needs_reduced_range
 from ngbkit.errors import UnsupportedError
+from ngbkit.workloads.onnx_traversal import walk_graphs
 
 if TYPE_CHECKING:
     import numpy as np
 
 _INSTALL = "pip install 'ngbkit[onnxruntime]' sympy"
+_STORED = (
+    "ONNX Runtime has no f16 kernels for this CPU and computes in f32 between casts, "
+    "so that an overflow of f16 does not show here"
+)
+# Numbers from here on round to infinity in f16.
+_OVERFLOW = 65520.0
+_MOST_CLAMPED = 3
 
 
 class _Reader:
@@ -111,9 +119,43 @@ def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:
 
 def _convert_to_f16(quantisation: Quantisation) -> dict[str, Any]:
     """Write weights and tensors in f16, which a CPU may only store: ONNX Runtime then computes in f32."""
-    quantisation.target.write_bytes(nvidia.convert_to_f16(quantisation.require_source()))
-    is_stored = quantisation.accelerator == "cpu" and _inserts_casts(quantisation.target)
-    return {"computes": "f32" if is_stored else "f16"}
+    source, target = quantisation.require_source(), quantisation.target
+    target.write_bytes(nvidia.convert_to_f16(source))
+    is_stored = quantisation.accelerator == "cpu" and _inserts_casts(target)
+    clamped = _list_clamped(source, target)
+    notes = "; ".join([*([_STORED] if is_stored else []), *clamped])
+    return {"computes": "f32" if is_stored else "f16", "notes": notes, **({"clamped": clamped} if clamped else {})}
+
+
+def _list_clamped(source: Path, target: Path) -> list[str]:
+    """List the constants that the converter clamped to the largest f16, in a clause each with the first operator."""
+    import numpy as np
+    import onnx
+
+    halves = dict(_find_constants(onnx.load(target).graph))
+    model = onnx.load(source)
+    clauses = []
+    for name, tensor in _find_constants(model.graph):
+        if tensor.data_type != onnx.TensorProto.FLOAT or name not in halves:
+            continue
+        values = onnx.numpy_helper.to_array(tensor).ravel()
+        finite = values[np.isfinite(values)]
+        largest = finite[np.argmax(np.abs(finite))] if finite.size else 0.0
+        if halves[name].data_type == onnx.TensorProto.FLOAT16 and abs(largest) >= _OVERFLOW:
+            nodes = (node for graph in walk_graphs(model.graph) for node in graph.node if name in node.input)
+            reader = next((f" of {node.op_type} {node.name or node.output[0]}" for node in nodes), "")
+            clauses.append(f"constant {name}{reader} has {largest:g}, which is clamped to ±65504, the largest f16")
+    more = len(clauses) - _MOST_CLAMPED
+    return [*clauses[:_MOST_CLAMPED], *([f"{more} more constants are clamped"] if more > 0 else [])]
+
+
+def _find_constants(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the constant tensors of a graph and its subgraphs by name."""
+    for part in walk_graphs(graph):
+        yield from ((tensor.name, tensor) for tensor in part.initializer)
+        for node in part.node:
+            if node.op_type == "Constant":
+                yield from ((node.output[0], attribute.t) for attribute in node.attribute if attribute.HasField("t"))
 
 
 def _inserts_casts(file: Path) -> bool:
@@ -126,7 +168,9 @@ def _inserts_casts(file: Path) -> bool:
         settings.log_severity_level = 3  # it warns that such a graph only fits this machine
         open_session(file, settings, CPU)
         nodes = onnx.load(Path(folder, "optimised.onnx"), load_external_data=False).graph.node
-    return any(node.op_type == "Cast" and node.name.startswith("InsertedPrecisionFreeCast") for node in nodes)
+    # Other optimisations remove such casts, or fuse them: the names of the values between remain.
+    names = (name for node in nodes for name in (node.name, *node.input, *node.output))
+    return any(name.startswith("InsertedPrecisionFreeCast") for name in names)
 
 
 def _preprocess(source: Path, folder: Path) -> str:

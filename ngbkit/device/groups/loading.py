@@ -86,7 +86,8 @@ class Loader(Preparer):
                 graph = quantised_graphs.QuantisedGraph(**worker.quantise(message))
         facts = {**task["facts"], **graph.to_facts()}
         computed = str(graph.recipe.get("computes", quantiser.precision))
-        quantised = {"quantiser": quantiser.name, "path": graph.path, "computes": computed}
+        notes = str(graph.recipe.get("notes", ""))
+        quantised = {"quantiser": quantiser.name, "path": graph.path, "computes": computed, "notes": notes}
         return {"quantised": quantised, "facts": facts}
 
     def _find_limits(self, label: str, failure: Failure, limits: Importer) -> Importer:

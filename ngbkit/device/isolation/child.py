@@ -195,8 +195,9 @@ def _load(loaded: Loaded, message: Message) -> Message:
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
-    if message["quantised"]:  # of which the runtime reports the numbers between its operators
-        contract = replace(contract, precision=message["quantised"]["computes"])
+    if quantised := message["quantised"]:  # of which the runtime reports the numbers between its operators
+        notes = "; ".join(filter(None, [contract.notes, quantised["notes"]]))
+        contract = replace(contract, precision=quantised["computes"], notes=notes)
     return {
         "compile_time_s": compile_time_s,
         "reused_s": loaded.program.reused_s,
