@@ -59,13 +59,9 @@ class ChartedGrowth(ExplainedGrowth):
         frame = frame[frame.groupby("part")["share"].transform("max") >= _LEAST_SHARE]
         columns: dict[str, Any] = {}
         for level, rows in frame.groupby(self.over, sort=False):
-            columns[f"{self.over.replace('_', ' ')} {level}"] = {
-                row["part"]: Estimate(row["speedup"], row["speedup_low"], row["speedup_high"])
-                for row in rows.to_dict("records")
-            }
-        last = frame[frame[self.over] == self.levels[-1]].to_dict("records")
-        columns["BSR"] = {row["part"]: Estimate(row["bsr"], row["bsr_low"], row["bsr_high"]) for row in last}
-        table = pd.DataFrame(columns, dtype=object).rename_axis("part").reset_index()
+            columns[f"{self.over.replace('_', ' ')} {level}"] = _estimate_parts(rows, "speedup")
+        columns["BSR"] = _estimate_parts(frame[frame[self.over] == self.levels[-1]], "bsr")
+        table = pd.DataFrame(columns).rename_axis("part").reset_index()
         table.attrs = {
             "title": f"speed-up of {self.names[0]} over {self.names[1]} by part of {self.network}",
             "notes": [
@@ -85,6 +81,17 @@ class ChartedGrowth(ExplainedGrowth):
 
     def __repr__(self) -> str:
         return f"{self}\n\n{to_text(self.to_table())}"
+
+
+def _estimate_parts(rows: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """Build the ratio of each part with its interval; empty where a time is within its noise."""
+    import pandas as pd
+
+    values = [
+        Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"]) if row[f"{name}_low"] > 0 else ""
+        for row in rows.to_dict("records")
+    ]
+    return pd.Series(values, index=rows["part"], dtype=object)
 
 
 @wraps(explaining.explain)

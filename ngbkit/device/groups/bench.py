@@ -21,7 +21,7 @@ from ngbkit.sweep import records as record_format
 from ngbkit.sweep.records import Record
 from ngbkit.sweep.trials import Bundle, Group, Trial
 
-# The free memory, as a multiple of the largest worker, that allows another worker beside the others.
+# The free memory, as a multiple of the largest worker, that allows another worker, or a profiler, beside the others.
 _HEADROOM = 1.5
 
 
@@ -233,6 +233,7 @@ class Bench(Loader):
             workers,
             self.spec.sweep.seed,
             lambda done, total: self._report("round", text=text, done=done, total=total, trial_ids=names),
+            resources.read_available_memory_bytes() / _HEADROOM,
         )
 
     def _finish(self, records: Sequence[Record]) -> None:

@@ -21,6 +21,9 @@ _GUIDE = "#888888"
 # Blue and orange of Okabe and Ito's palette, light enough for dark pages; and the colour of what chance may explain.
 _FIRST, _SECOND, _NEITHER = "#2E8BC0", "#D55E00", "#8A8A8A"
 _CHANCE = "no more than chance"
+_MAGNITUDE = "format(abs(datum.value), '~g')"
+# Longer names of both columns take a line each below the axis.
+_MOST_LETTERS = 60
 
 
 def explanation(result: Explanation, depth: int | None = 1) -> alt.VConcatChart:
@@ -114,8 +117,9 @@ def _draw(result: Explanation, rows: pd.DataFrame) -> alt.LayerChart:
 
     first, second = result.names
     unit = "share of the gap (%)" if "share" in rows else "ms of a call"
-    title = [unit, f"right of the line {first} is faster"]
-    x = alt.X("value:Q", title=title, axis=alt.Axis(grid=False, tickCount=6))
+    title = [unit, *_name_sides(first, second)]
+    # Both sides have positive numbers: a direction is a column, not a sign.
+    x = alt.X("value:Q", title=title, axis=alt.Axis(grid=False, tickCount=6, labelExpr=_MAGNITUDE))
     names = rows["part"].tolist()
     y = alt.Y("part:N", title=None, sort=names, axis=marks.build_name_axis(names, _NAMES))
     domain = [first, second, _CHANCE]
@@ -139,3 +143,9 @@ def _draw(result: Explanation, rows: pd.DataFrame) -> alt.LayerChart:
     ]
     data = marks.inline(frame[[*columns, "first_ms", "second_ms"]])
     return alt.LayerChart(layer=layers, data=data, width=_WIDTH, height=alt.Step(_ROW))
+
+
+def _name_sides(first: str, second: str) -> list[str]:
+    """Name the column that is faster on each side of the line, in lines below an axis."""
+    left, right = f"← {second} is faster", f"{first} is faster →"
+    return [left, right] if len(left + right) > _MOST_LETTERS else [f"{left}   |   {right}"]

@@ -21,8 +21,8 @@ _GUIDE, _GAIN, _LOSS, _NEITHER = "#888888", "#2E8BC0", "#D55E00", "#8A8A8A"
 def growth(result: ExplainedGrowth, depth: int | None = 0) -> alt.LayerChart:
     """The speed-up of each part at the last level over that at the first, with its interval.
 
-    Where the first column gains, a point is blue; where it loses, it is orange; grey may be neither. Parts below 2 % of
-    a call are left out.
+    Where the first column gains, a point is blue; where it loses, it is orange; grey may be neither. Parts that are
+    never 2 % of a call are left out.
 
     Parameters
     ----------
@@ -34,7 +34,11 @@ def growth(result: ExplainedGrowth, depth: int | None = 0) -> alt.LayerChart:
     import altair as alt
 
     frame = result.to_frame(depth)
-    rows = frame[(frame[result.over] == result.levels[-1]) & (frame["share"] >= _LEAST_SHARE)].copy()
+    is_large = frame.groupby("part")["share"].transform("max") >= _LEAST_SHARE
+    rows = frame[(frame[result.over] == result.levels[-1]) & is_large].copy()
+    # A time of noise may be below zero, such as that between kernels: its ratio says nothing.
+    is_ratio = (rows[["bsr", "bsr_low", "bsr_high"]] > 0).all(axis=1)
+    rows, left_out = rows[is_ratio].copy(), rows.loc[~is_ratio, "part"].tolist()
     rows["side"] = np.select([rows["bsr_high"] < 1, rows["bsr_low"] > 1], ["loses", "gains"], "neither")
     rows = rows.sort_values("bsr", ascending=False) if depth == 0 else rows
     names = rows["part"].tolist()
@@ -55,6 +59,8 @@ def growth(result: ExplainedGrowth, depth: int | None = 0) -> alt.LayerChart:
     data = marks.inline(rows[["part", "bsr", "bsr_low", "bsr_high", "side", "share"]])
     chart = alt.LayerChart(layer=layers, data=data, width=_WIDTH, height=alt.Step(_ROW))
     remarks = [str(result), f"blue: gains; orange: loses; grey: may be neither; bars: {100 * LEVEL:g} % intervals"]
+    if left_out:
+        remarks.append(f"not drawn, since their times are within noise of zero: {', '.join(left_out)}")
     heading = alt.TitleParams(
         f"{first} over {second} as {result.over.replace('_', ' ')} grows: {result.network}",
         subtitle=[part for remark in remarks for part in captions.wrap(remark, _LETTERS)],

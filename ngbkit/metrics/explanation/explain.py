@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import numpy as np
 
 from ngbkit.dataset.assembly import nodes
@@ -23,10 +20,10 @@ from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
 from ngbkit.metrics.explanation.growth import ExplainedGrowth, build_growth
+from ngbkit.metrics.explanation.missing_profiles import ask_for_profiles
 from ngbkit.metrics.explanation.pieces import cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
-from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import Choice
 from ngbkit.user_text import format_network
@@ -160,7 +157,7 @@ def _list_cells(
         raise UnknownNameError("condition", over, {*dims} - {dim, "device", "workload", "compiler"})
     missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
     if missing:
-        raise MetricError(_ask_for_profiles(data, dim, columns, missing))
+        raise MetricError(ask_for_profiles(data, dim, columns, missing))
     if surplus := [name for name in labels if name in (dim, over)]:
         raise UsageError(f"invalid selection: got {surplus[0]}, along which trials are compared. Leave it out.")
     chosen = select_rows(frame, labels, dims)
@@ -171,7 +168,7 @@ def _list_cells(
             row = members.iloc[0]
             cells.append({name: row[name] for name in others if row[name] == row[name]})
     if not cells:
-        raise MetricError(_ask_for_profiles(data, dim, columns, []))
+        raise MetricError(ask_for_profiles(data, dim, columns, []))
     varying = [name for name in others if name != over and len({str(cell.get(name)) for cell in cells}) > 1]
     if varying:
         listed = [
@@ -184,26 +181,6 @@ def _list_cells(
             f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
         )
     return cells
-
-
-def _ask_for_profiles(data: Data, dim: str, columns: tuple[str, str], missing: list[str]) -> str:
-    """Ask for the profiles that a dataset lacks, with the command that measures them."""
-    lack = f"no profile of {' and '.join(missing)}" if missing else "no trial that both were profiled in"
-    command = _write_command(data, dim, columns)
-    ask = f"`{command}` measures it." if command else "Measure the sweep again with --profile."
-    return f"missing profile: this dataset has {lack}; expected one of each column. {ask}"
-
-
-def _write_command(data: Data, dim: str, columns: tuple[str, str]) -> str:
-    """Write the command that measures the columns of a dataset with their profiles; empty where it is unknown."""
-    try:
-        grid = Grid.from_json(json.loads(data.attrs["sweep"]))
-        compilers = columns if dim == "compiler" else grid.compilers
-        words = attrs.evolve(grid, compilers=list(compilers), precisions=()).to_words()
-    except Exception:  # noqa: BLE001  the sweep of another version, or of networks that are elsewhere
-        return ""
-    networks = list(dict.fromkeys(workload.name for workload in grid.workloads))
-    return shlex.join(["ngbkit", "run", *networks, *words, "--profile"])
 
 
 def _load_profiles(

@@ -74,10 +74,8 @@ def parse_profile(text: str) -> TrialProfile:
     try:
         data = json.loads(text)
         if not data["kernels"]:
-            reason = " ".join(data["notes"]) or "its runtime tells no kernels."
-            raise MetricError(
-                f"missing profile: a column was not profiled; {reason.rstrip('.')}. Choose another column."
-            )
+            reason = "; ".join(data["notes"]).rstrip(".") or "its runtime tells no kernels"
+            raise MetricError(f"missing profile: a column was not profiled: {reason}. Choose another column.")
         return _build(data)
     except MetricError:
         raise

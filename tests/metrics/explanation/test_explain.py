@@ -10,7 +10,7 @@ import xarray as xr
 from drawn import measured, network
 from profiled import FUSED, SPLIT, add_profiles, build_profile, make_explained
 
-from ngbkit.errors import MetricError, UnknownNameError, UsageError
+from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.explain import explain
 
@@ -72,12 +72,6 @@ def test_a_note_says_where_the_parts_and_the_samples_disagree() -> None:
     other = replace(explanation, timed_gap=Estimate(1.0, 0.9, 1.1))
 
     assert ["exclude each other" in each.list_notes()[0] for each in (explanation, other)] == [False, True]
-
-
-def test_a_dataset_without_profiles_says_how_to_measure_them() -> None:
-    """The error has the command, with the network and both compilers."""
-    with pytest.raises(MetricError, match=r"`ngbkit run net -c openvino,onnxruntime -b 1 .*--profile` measures it"):
-        explain(make_explained().drop_vars("profile"), FUSED, SPLIT)
 
 
 def test_the_trial_must_be_selected() -> None:
