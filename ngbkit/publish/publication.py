@@ -31,7 +31,7 @@ from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
 from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
-from ngbkit.publish.sources import copy_sources, describe_data, join_names
+from ngbkit.publish.sources import copy_sources, describe_data, describe_outside, join_names
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
@@ -166,7 +166,7 @@ def publish(
     copied = {
         file for source in sources for file in copy_sources(source, executor.list_reads(source), target / "notebooks")
     }
-    for line in describe_data(folder, copied):
+    for line in (*describe_data(folder, copied), *describe_outside(sources)):
         report(line)
     for path in metadata_files:
         shutil.copyfile(path, target / path.name)

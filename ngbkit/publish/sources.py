@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from ngbkit.publish.cells import find_modules, read_code
 # Files that define networks travel wherever they are; other files only if they are in `data`.
 _NETWORKS = frozenset({".py", ".onnx", ".data"})
 _MOST_NAMES = 3
+# A path with a folder, in the words of a line or in a text.
+_PATH = re.compile(r"[^\s\"'=,()\[\]]*/[^\s\"'=,()\[\]]+\.(?:onnx|py)\b")
 
 
 def copy_sources(notebook: Path, reads: Iterable[str], folder: Path) -> set[Path]:
@@ -33,6 +36,22 @@ def describe_data(folder: Path, copied: set[Path]) -> Iterator[str]:
     ):
         if names := sorted({file.relative_to(folder).as_posix() for file in files}):
             yield f"{sentence}: {join_names(names)}"
+
+
+def describe_outside(notebooks: Iterable[Path]) -> Iterator[str]:
+    """Yield a sentence on the networks that notebooks name and that are outside of their folder."""
+    names: set[str] = set()
+    for notebook in notebooks:
+        folder = notebook.parent.resolve()
+        for name in set(_PATH.findall(read_code(notebook))):
+            file = folder / Path(name).expanduser()
+            if file.is_file() and not file.resolve().is_relative_to(folder):
+                names.add(name)
+    if names:
+        yield (
+            f"not in the archive, since they are outside of the folder of the notebooks: {join_names(sorted(names))}. "
+            "Copy them beside the notebooks, or a reader cannot run these cells."
+        )
 
 
 def join_names(names: Sequence[str]) -> str:

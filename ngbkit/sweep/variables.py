@@ -94,19 +94,19 @@ FACTS = (
 COSTS = (
     _declare_fact(
         "agreement",
-        "share of samples with the first answer of the uncompiled network",
+        "share of samples with the first answer of the uncompiled network, or of its reference",
         "the largest number of the first output; NaN without samples",
     ),
     _declare_fact(
         "relative_error",
-        "error against the uncompiled network relative to its outputs, mean over samples",
+        "error against the uncompiled network, or its reference, relative to its outputs; mean over samples",
         "of the worst output; NaN without samples",
     ),
     _declare_fact("relative_error_sd", "standard deviation of relative_error over samples", "NaN without samples"),
     Variable(
         "sqnr",
         "1",
-        "signal to quantisation noise against the uncompiled network, mean over samples",
+        "signal to quantisation noise against the uncompiled network, or its reference; mean over samples",
         "decibels, of the worst output; NaN without samples",
         fills="sqnr",
         symbol="dB",

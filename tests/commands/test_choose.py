@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from drawn import measured, network
+from drawn import LOW, build_costed, measured, network
 
 from ngbkit import cli
 from ngbkit.dataset import storage
@@ -35,6 +35,34 @@ def test_json_has_every_configuration(file: str, capsys: pytest.CaptureFixture[s
     assert (1.0, 0.99) == (answer["deadline_s"], answer["quantile"])
     assert "openvino" == answer["choices"][0]["compiler"]
     assert 4 == len(answer["trials"])
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"), [("agreement>=0.4", LOW), ("agreement>=90%", "openvino"), ("accuracy>=0.95", "openvino")]
+)
+def test_columns_that_cost_too_much_are_excluded(
+    bound: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--accept` excludes a faster column whose cost is beyond the bound, with the reason."""
+    data = build_costed(agreement=0.5, accuracy=0.8)
+    data["accuracy"].loc[{"compiler": "openvino"}] = 0.96
+    file = str(storage.save(data, tmp_path / "costed.nc"))
+    command = ["choose", file, "--deadline", "1h", "--quantile", "0.5", "--accept", bound]
+    assert cli.OK == cli.main([*command, "--json"])
+    assert expected == json.loads(capsys.readouterr().out)["choices"][0]["compiler"]
+
+    assert cli.OK == cli.main(command)
+    assert (expected != LOW) == (f"accepted: {bound.replace('90%', '0.9')}" in capsys.readouterr().out)
+
+
+def test_a_bound_without_its_cost_is_an_error(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run without samples has no cost to bound, and a bound that does not parse has its example."""
+    command = ["choose", file, "--deadline", "1s", "--accept"]
+    assert cli.INVALID == cli.main([*command, "agreement=0.9"])
+    assert "expected a cost and its bound, such as agreement>=0.99" in capsys.readouterr().err
+
+    assert cli.OK != cli.main([*command, "agreement>=0.9"])
+    assert "needs agreement, which this dataset lacks. Measure with" in capsys.readouterr().err
 
 
 def test_the_figure_is_written(file: str, tmp_path: Path) -> None:

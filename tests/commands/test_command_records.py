@@ -184,3 +184,13 @@ def test_help_is_a_sentence() -> None:
     commands = {**load_commands(), **load_magics()}.values()
 
     assert [] == [command.name for command in commands if not (command.help[0].isupper() and command.help[-1] == ".")]
+
+
+def test_the_metrics_of_a_help_are_compared() -> None:
+    """Each metric that the help of `compare` proposes is one that it compares."""
+    from ngbkit.metrics.metric import load_frame_metrics
+
+    (declared,) = (each for each in load_commands()["compare"].arguments if "--metric" in each.flags)
+    text = declared.keywords["help"].partition("such as ")[2].partition(";")[0]
+
+    assert {"throughput", "rtr", "accuracy"} == set(text.replace(" or ", ", ").split(", ")) <= {*load_frame_metrics()}

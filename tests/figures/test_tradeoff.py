@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import pytest
 import xarray as xr
-from drawn import LOW, Spec, add_costs, measured, network, sweep
+from drawn import COSTED, LOW, Spec, add_costs, build_costed, measured, network, sweep
 
 from ngbkit import figures, metrics
 from ngbkit.dataset import assembly, synthetic
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.acceptance import accept
 from ngbkit.sweep.records import Failure
-
-COLUMNS = ("identity", "openvino", LOW)
-
-
-def build_costed(**costs: float) -> xr.Dataset:
-    """Build a dataset in which the column in bf16 has costs of its own, and is twice as fast as OpenVINO's f32."""
-    data = add_costs(measured(network("net"), compilers=COLUMNS, batch_sizes=[1]))
-    latency = data["latency"].copy()
-    latency.loc[{"compiler": LOW}] = data["latency"].sel(compiler="openvino") / 2
-    changed = data.assign(latency=latency)
-    is_low = data["compiler"] == LOW
-    return changed.assign({name: data[name].where(~is_low, value) for name, value in costs.items()})
 
 
 def select(spec: Spec, kind: str) -> dict[str, dict[str, object]]:
@@ -61,7 +49,7 @@ def test_what_is_refused_is_crossed_and_never_on_the_front() -> None:
 
 def test_what_was_refused_before_it_was_timed_is_on_the_edge() -> None:
     """A failed trial has its cost, and no time."""
-    grid = sweep(network("net"), compilers=COLUMNS, batch_sizes=(1,))
+    grid = sweep(network("net"), compilers=COSTED, batch_sizes=(1,))
     records = [
         Failure(trial_id=record.trial_id, status="not-equivalent", stage="check", error="agreement 0.98")
         if trial.compiler == LOW

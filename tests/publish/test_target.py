@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from ngbkit.errors import UsageError
 from ngbkit.publish import publish
 from ngbkit.publish.sanitise import list_requests
+from ngbkit.publish.sources import describe_outside
 from ngbkit.publish.target import check_target, replace_site
 
 
@@ -117,3 +118,18 @@ def test_a_site_has_only_the_files_of_its_build(notebooks: Path, tmp_path: Path)
     assert f"left in {site}, and not in the archive: notebooks/private.ipynb, secrets.json" in lines
     assert "in the archive: data/used.csv" in lines
     assert "not in the archive, since no notebook reads them: data/outside.csv, data/secrets.json" in lines
+
+
+def test_networks_outside_of_the_folder_are_listed(notebooks: Path) -> None:
+    """A file that a cell names above its notebook does not travel, and the sentence says so; one beside it does."""
+    write_files(notebooks.parent, "net.onnx", "net.py")
+    write_files(notebooks, "models/net.onnx")
+    cells = (
+        "%ngbench ../net.onnx models/net.onnx missing/net.onnx -c identity",
+        f'Sweep(["{notebooks.parent}/net.py"])',
+    )
+    path = notebooks / "study.ipynb"
+    nbformat.write(build_notebook(*map(new_code_cell, cells)), path)
+    (sentence,) = describe_outside([path])
+
+    assert f"outside of the folder of the notebooks: ../net.onnx, {notebooks.parent}/net.py. Copy them" in sentence

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
-from ngbkit import Sweep
+from ngbkit import Sweep, cli, options
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.low_precision import Bound, list_absent
@@ -114,6 +116,40 @@ def test_samples_that_calibrate_nothing_are_refused(mlp: Workload, tmp_path: Pat
 
     with pytest.raises(NgbkitError, match=message):
         Sweep(mlp, calibrate=tmp_path / "samples.npz")
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_shell_refuses_them_before_it_measures(
+    mlp_file: Path, tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ngbkit run` ends with the same sentence, and leaves no run."""
+    array, message = BAD[case]
+    np.savez(tmp_path / "samples.npz", x=array)
+    command = ["run", str(mlp_file), "-c", "onnxruntime", "--precisions", "int8", "--calibrate"]
+    assert cli.INVALID == cli.main([*command, str(tmp_path / "samples.npz")])
+
+    assert re.search(message, capsys.readouterr().err)
+    assert not [*options.get_state_dir().rglob("journal.sqlite")]
+
+
+def test_each_input_needs_its_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A network of two inputs names the one without samples, and inputs of different numbers of them."""
+    specs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 16]) for name in "xzy"]
+    nodes = [onnx.helper.make_node("Add", ["x", "z"], ["y"])]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "sum", specs[:2], specs[2:]),
+        opset_imports=[onnx.helper.make_opsetid("", 20)],
+        ir_version=10,
+    )
+    onnx.save(model, tmp_path / "sum.onnx")
+    command = ["run", str(tmp_path / "sum.onnx"), "-c", "onnxruntime", "--precisions", "int8", "--calibrate"]
+    np.savez(tmp_path / "half.npz", x=SAMPLES)
+    np.savez(tmp_path / "fewer.npz", x=SAMPLES, z=SAMPLES[:5])
+
+    assert cli.INVALID == cli.main([*command, str(tmp_path / "half.npz")])
+    assert "got no array for input z; expected one for each of x, z" in capsys.readouterr().err
+    assert cli.INVALID == cli.main([*command, str(tmp_path / "fewer.npz")])
+    assert "got 8 of x, 5 of z; expected as many samples of each input" in capsys.readouterr().err
 
 
 def test_samples_travel_with_their_network(mlp: Workload) -> None:
