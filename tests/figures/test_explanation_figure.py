@@ -78,8 +78,8 @@ def test_each_side_of_the_line_is_a_column(explanation: ChartedExplanation) -> N
 def test_growth_leaves_out_ratios_of_noise() -> None:
     """A part whose time is negative somewhere is not drawn, and has no ratio in the table; others have intervals."""
     growth = make_explained(batch_sizes=(1, 8)).ngb.explain(FUSED, SPLIT, over="batch_size")
-    whole = growth.to_frame(0)
-    part = str(whole["part"].iloc[0])
+    frame = growth.to_frame(0)
+    part = str(frame["part"].iloc[0])
     (place, *_) = (index for index, piece in enumerate(growth.pieces) if piece.family == part)
     noisy = replace(growth, draws=growth.draws.copy())
     noisy.draws[0, 1, ::2, place] -= 1
