@@ -24,10 +24,9 @@ def compile(task: Task) -> Program:
     enqueue = torch_runtime.disable_gradients(bound.module, bound.inputs)
     if bound.accelerator == "cuda":
         enqueue()  # loads the libraries, and searches for the fastest convolutions
-    program = torch_runtime.make_program(bound, enqueue, "torch eager")
-    if bound.accelerator == "cpu":
-        program.profile = lambda: torch_modules.open_profiler(bound.module, enqueue)
-    return program
+    return torch_runtime.make_program(
+        bound, enqueue, "torch eager", profile=lambda: torch_modules.open_profiler(bound.module, enqueue)
+    )
 
 
 def _open_onnx_program(task: Task) -> Program:

@@ -11,6 +11,10 @@ from typing import Any
 
 from ngbkit.compilers import inductor_runtime, torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.compilers.profiles import inductor as profiler
+from ngbkit.compilers.profiles import torch_graph
+from ngbkit.compilers.profiles.profile import Profile, Profiler
+from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.errors import UnsupportedError
 
 MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
@@ -18,6 +22,7 @@ MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotu
 _REASONS = 5
 # A CUDA graph is recorded by the second call, after one that allocates, and replayed from the third on.
 _CALLS_TO_RECORD = 3
+_BREAKS = "Dynamo broke the network into several graphs: what runs in Python between them is in no kernel"
 
 
 def compile(task: Task) -> Program:
@@ -56,6 +61,7 @@ def compile(task: Task) -> Program:
             "cache": "hit" if _is_hit(counts, new_binaries=new_binaries) else "miss",
         },
         explain=lambda: _explain(counts),
+        profile=lambda: _open_profiler(bound, mode, frozen=frozen),
     )
 
 
@@ -135,14 +141,36 @@ def _explain(counts: _Counts) -> dict[str, Any]:
 
 def _find_calls(source: str) -> Iterator[str]:
     """Yield the kernels that the code of a graph calls, in order, of Inductor and of torch's libraries."""
-    for function in ast.walk(ast.parse(source)):
-        if isinstance(function, ast.FunctionDef) and (function.name == "call" or function.name.startswith("partition")):
-            for node in ast.walk(function):
-                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-                if name.startswith("triton_") and name.endswith(".run"):
-                    yield name.removesuffix(".run")
-                elif name.startswith(("cpp_", "extern_kernels.", "torch.ops.", "aten.")):
-                    yield name
+    for function in inductor_runtime.list_bodies(ast.parse(source)):
+        for node in ast.walk(function):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if inductor_runtime.is_kernel_call(name):
+                yield name.removesuffix(".run")
+
+
+def _open_profiler(bound: BoundNetwork, mode: str, *, frozen: bool) -> Profiler:
+    """Compile the network once more, with Inductor's provenance and a clock around each call of a kernel.
+
+    Dynamo is not reset: that would discard the program that was timed.
+    """
+    import torch
+    from torch._functorch import config as autograd_config
+    from torch._inductor import list_mode_options
+
+    build = profiler.TimedBuild(options=list_mode_options(mode))
+    compiled = torch.compile(bound.module, backend=build.compile_graph, fullgraph=False, dynamic=False)
+    run = torch_runtime.disable_gradients(compiled, bound.inputs)
+    # A graph from the cache has no provenance; its kernels are cached elsewhere.
+    settings = {**profiler.SETTINGS, "freezing": frozen, "fx_graph_cache": False}
+    with inductor_runtime.apply_settings(settings), autograd_config.patch(enable_autograd_cache=False):
+        run()
+
+    def read() -> Profile:
+        notes = [_BREAKS] if build.graphs > 1 else []
+        source = torch_graph.build(build.operations, dict(bound.module.named_modules()))
+        return profiler.build_profile(build.calls, build.origins, source, build.seconds, notes)
+
+    return Profiler(run=run, read=read, prepare=build.begin_call)
 
 
 def probe_cpu() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -106,6 +107,19 @@ def find_cc() -> str | None:
 def _find_tool(variable: str, names: tuple[str, ...]) -> str | None:
     chosen = os.environ.get(variable)
     return next(filter(None, map(shutil.which, (chosen,) if chosen else names)), None)
+
+
+def list_bodies(tree: ast.Module) -> list[ast.FunctionDef]:
+    """List the functions of generated Python code that call the kernels of a graph, or of a part of it."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return [each for each in functions if each.name == "call" or each.name.startswith("partition")]
+
+
+def is_kernel_call(name: str) -> bool:
+    """Return whether generated Python code calls a kernel by that name, of Inductor or of torch's libraries."""
+    return name.startswith(("cpp_", "extern_kernels.", "torch.ops.", "aten.")) or (
+        name.startswith("triton_") and name.endswith(".run")
+    )
 
 
 def is_kernel(name: str) -> bool:

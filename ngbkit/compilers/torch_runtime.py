@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from ngbkit.compilers.profiles.profile import Profiler
+
 _PRECISIONS = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 #: The precisions to which the whole network is cast.
 CASTS = {"f16": "float16", "bf16": "bfloat16"}
@@ -157,10 +159,11 @@ def make_program(
     notes: str = "",
     facts: Mapping[str, Any] | None = None,
     explain: Callable[[], dict[str, Any]] | None = None,
+    profile: Callable[[], Profiler] | None = None,
 ) -> Program:
     """Build the program of a compiled network from `enqueue`, a call that has already run once.
 
-    On a GPU, `run` waits for the outputs, and `explain` adds the peak memory of the calls.
+    On a GPU, `run` waits for the outputs, `explain` adds the peak memory of the calls, and nothing is profiled.
     """
     import torch
 
@@ -173,8 +176,10 @@ def make_program(
         explain=explain_compile,
         within=torch.inference_mode,
         feed=partial(feed, bound.inputs),
+        profile=profile,
     )
     if bound.accelerator == "cuda":
+        program.profile = None
         stream = torch.cuda.current_stream()
         program.run = wait_after(enqueue, stream.synchronize)
         program.enqueue = enqueue

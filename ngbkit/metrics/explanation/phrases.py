@@ -13,7 +13,7 @@ _NOUNS: Mapping[str, str] = {
     ),
     "Conv depthwise": "depthwise convolutions",
     "Conv grouped": "grouped convolutions",
-    **dict.fromkeys(("ConvTranspose", "ConvTranspose2d"), "transposed convolutions"),
+    **dict.fromkeys(("ConvTranspose", "ConvTranspose2d", "transposed convolution"), "transposed convolutions"),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "MultiheadAttention"), "attention"),
     **dict.fromkeys(("scaled_dot_product_attention", "ScaledDotProductAttention"), "attention"),
     **dict.fromkeys(("MatMul", "Gemm", "Linear", "linear", "matmul", "bmm", "addmm", "Einsum"), "matrix products"),
@@ -49,12 +49,18 @@ _WRITTEN_OUT: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 _REST: Mapping[str, str] = {
     **dict.fromkeys(("Add", "add", "add_", "iadd"), "sums"),
-    **dict.fromkeys(("Mul", "Div", "mul"), "products"),
+    **dict.fromkeys(("Mul", "Div", "mul", "div"), "products"),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), "conversions of precision"),
     **dict.fromkeys(("Transpose", "permute", "Reshape", "Concat", "Slice", "Gather", "Split", "Roll"), "rearrangement"),
     **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze", "Expand", "Pad", "reshape", "transpose"), "rearrangement"),
+    **dict.fromkeys(("flatten", "view", "cat", "roll", "chunk", "split", "unbind", "contiguous"), "rearrangement"),
 }
 _MATRIX_PRODUCTS = "matrix products"
+
+
+def classify_operator(operator: str) -> str:
+    """Return what an operator computes, in a word that those of ONNX and of torch have in common; or its own name."""
+    return next((words[operator] for words in (_NOUNS, _ACTIVATIONS, _REST) if operator in words), operator.lower())
 
 
 def describe_operators(operators: Sequence[str], *, is_depthwise: bool = False) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ngbkit.compilers.profiles.profile import Kernel, SourceNode
 from ngbkit.errors import MetricError
-from ngbkit.metrics.explanation.phrases import HEAVY, describe_operators
+from ngbkit.metrics.explanation.phrases import HEAVY, classify_operator, describe_operators
 from ngbkit.metrics.explanation.trial_profile import COPY, TrialProfile, is_mapped
 
 COPIES, REST, BETWEEN = "copies and layout changes", "kernels of unknown origin", "between kernels"
@@ -57,8 +57,7 @@ def cut(profiles: Sequence[TrialProfile]) -> list[Piece]:
 
     MetricError: two profiles have no node in common.
     """
-    identify = _choose_identity(profiles)
-    keys = [[identify(node) for node in profile.nodes] for profile in profiles]
+    keys = _identify(profiles)
     for others in keys[1:]:
         if not set(keys[0]) & set(others):
             raise MetricError(
@@ -101,11 +100,31 @@ def list_kinds(profile: TrialProfile, kernels: Sequence[Sequence[int]]) -> list[
     return [profile.kernels[index].kind for indices in kernels for index in indices]
 
 
-def _choose_identity(profiles: Sequence[TrialProfile]) -> Callable[[SourceNode], str]:
-    """Choose the identity of nodes: their names, or their modules where one source is torch and another is ONNX."""
-    if len({profile.form for profile in profiles}) == 1:
-        return lambda node: node.name
-    return lambda node: node.module or node.name
+def _identify(profiles: Sequence[TrialProfile]) -> list[list[str]]:
+    """Identify the nodes of each profile by keys that others have as well.
+
+    These are names, if all nodes are of ONNX files or have the same names. Else an operator has that key which its
+    module calls as often in all sources, by its order there; other nodes have their module in common.
+    """
+    names = [[node.name for node in profile.nodes] for profile in profiles]
+    if all(profile.form == "onnx" for profile in profiles) or all(set(each) == set(names[0]) for each in names):
+        return names
+    calls = [[(node.module, classify_operator(_name_operator(node))) for node in profile.nodes] for profile in profiles]
+    counts = [Counter(each) for each in calls]
+    keys: list[list[str]] = []
+    for profile, called in zip(profiles, calls, strict=True):
+        numbers: Counter[tuple[str, str]] = Counter()
+        keys.append([])
+        for node, call in zip(profile.nodes, called, strict=True):
+            numbers[call] += 1
+            is_common = len({each[call] for each in counts}) == 1
+            module, operator = call
+            keys[-1].append(f"{module}:{operator}:{numbers[call]}" if is_common else module or node.name)
+    return keys
+
+
+def _name_operator(node: SourceNode) -> str:
+    return node.operator.removeprefix(_ATEN)
 
 
 def _merge_orders(keys: Sequence[Sequence[str]]) -> dict[str, int]:
@@ -142,7 +161,7 @@ def _gather(places: Sequence[Mapping[str, tuple[int, ...]]], root: str) -> tuple
 def _build_piece(
     nodes: Sequence[SourceNode], kernels: tuple[tuple[int, ...], ...], profiles: Sequence[TrialProfile]
 ) -> Piece:
-    operators = tuple(node.operator.removeprefix(_ATEN) for node in nodes)
+    operators = tuple(map(_name_operator, nodes))
     ranks = [HEAVY.index(operator) if operator in HEAVY else len(HEAVY) for operator in operators]
     heaviest = nodes[ranks.index(min(ranks))]
     module = heaviest.module or next((node.module for node in nodes if node.module), "")

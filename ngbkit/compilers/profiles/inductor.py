@@ -1,0 +1,277 @@
+"""The profilers of Inductor: a second build, whose calls of kernels are timed, with Inductor's own provenance.
+
+Just in time, the code of a graph is Python: a clock is put around each call of a kernel in it, and the kernels are the
+machine code that was timed. Ahead of time it is C++: Inductor then compiles torch's profiler into it, so that this is
+another program.
+
+Inductor lists the nodes of the captured graph that each kernel computes, without those that a pattern has merged: these
+follow by data flow.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ngbkit.compilers import inductor_runtime
+from ngbkit.compilers.profiles import provenance, torch_graph
+from ngbkit.compilers.profiles.profile import Profile
+from ngbkit.compilers.profiles.provenance import Executed
+from ngbkit.compilers.profiles.source_graph import SourceGraph
+from ngbkit.compilers.profiles.torch_graph import Operation
+from ngbkit.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+
+SETTINGS: Mapping[str, Any] = {"trace.provenance_tracking_level": 1}
+"""Inductor's settings under which it lists the nodes of each kernel."""
+
+# The name of the clock in generated code.
+_CLOCK = "_ngbkit_time"
+# A comment before each call of a kernel: its name, with a number.
+_HANDLE = re.compile(r"(?:#|//) \[Provenance debug handles\] (\S+:\d+)")
+_NODES = "pre_grad_nodes"
+# A value that a kernel computes, rather than loads.
+_COMPUTED = re.compile(r"tmp_acc|welford|auto tmp\d+ = (?!.*(_ptr\d+|tmp\d+\[|\(tmp\d+\);))")
+# The release that lists nodes of kernels first.
+_LEAST = "torch 2.10"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCall:
+    """A call of a kernel in generated code, with the names under which Inductor lists its nodes."""
+
+    name: str
+    handles: tuple[str, ...] = ()
+    moves: bool = False
+
+
+@dataclass(slots=True)
+class TimedBuild:
+    """A build of a network by ``torch.compile`` with a clock around each call of a kernel: `compile_graph` builds it.
+
+    `options` are Inductor's own; `operations` are those of the captured graphs, `origins` the nodes of each kernel by
+    handle, and `seconds` those of each kernel in each call of the network.
+    """
+
+    options: Mapping[str, Any]
+    operations: list[Operation] = field(default_factory=list)
+    origins: dict[str, list[str]] = field(default_factory=dict)
+    calls: list[KernelCall] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
+    graphs: int = 0
+
+    def compile_graph(self, captured: torch.fx.GraphModule, inputs: Any) -> Any:
+        """Compile a graph that Dynamo captured, as the backend of ``torch.compile``."""
+        from torch._inductor import compile_fx
+        from torch._inductor.codecache import PyCodeCache
+
+        prefix = f"graph {self.graphs}: "
+        self.graphs += 1
+        self.operations += torch_graph.list_captured(captured.graph, prefix)
+
+        def compile_captured(graph: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
+            first = len(PyCodeCache.modules)
+            compiled = compile_fx.compile_fx_inner(graph, inputs, **settings)
+            self.origins |= find_origins(_read_kernels(), prefix)
+            for module in PyCodeCache.modules[first:]:
+                if hasattr(module, "call"):
+                    self._instrument(module, prefix)
+            return compiled
+
+        return compile_fx.compile_fx(captured, inputs, compile_captured, dict(self.options))
+
+    def _instrument(self, module: ModuleType, prefix: str) -> None:
+        """Put a clock around each call of a kernel in the generated code of a graph."""
+        text = Path(str(module.__file__)).read_text()
+        tree = ast.parse(text)
+        handles = [
+            (number, match[1]) for number, line in enumerate(text.splitlines(), 1) for match in _find_handles(line)
+        ]
+        copies = set(_list_copies(tree))
+        for definition in inductor_runtime.list_bodies(tree):
+            timer = _CallTimer(len(self.calls))
+            timer.visit(definition)
+            start = definition.lineno
+            for name, line in timer.calls:
+                listed = tuple(f"{prefix}{handle}" for number, handle in handles if start <= number < line)
+                self.calls.append(KernelCall(name=name, handles=listed, moves=name in copies))
+                start = line
+        setattr(module, _CLOCK, self._time)
+        code = compile(ast.fix_missing_locations(tree), str(module.__file__), "exec")
+        for definition in inductor_runtime.list_bodies(tree):
+            function = _find_function(module, definition.name)
+            place = function.__code__.co_name, function.__code__.co_firstlineno
+            function.__code__ = next(
+                each for each in _iterate_code(code) if (each.co_name, each.co_firstlineno) == place
+            )
+
+    def begin_call(self) -> None:
+        """Begin a call of the network."""
+        self.seconds.append([0.0] * len(self.calls))
+
+    def _time(self, place: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a kernel, and add its seconds."""
+        start = time.perf_counter()
+        result = function(*args, **kwargs)
+        if self.seconds:
+            self.seconds[-1][place] += time.perf_counter() - start
+        return result
+
+
+def _read_kernels() -> Mapping[str, Mapping[str, Any]]:
+    """Read Inductor's record of the kernels of a graph, while its own compile is not yet over."""
+    from torch._inductor import debug
+
+    read = getattr(debug, "create_kernel_information_json", None)
+    if read is None:
+        raise UnsupportedError(f"this release of torch lists no nodes of its kernels; profile with {_LEAST} or newer.")
+    kernels: Mapping[str, Mapping[str, Any]] = read()
+    return kernels
+
+
+def find_origins(kernels: Mapping[str, Mapping[str, Any]], prefix: str = "") -> dict[str, list[str]]:
+    """Find the nodes of each kernel, by handle, in Inductor's record of kernels."""
+    return {f"{prefix}{handle}": [f"{prefix}{name}" for name in entry[_NODES]] for handle, entry in kernels.items()}
+
+
+def list_executed(
+    calls: Sequence[KernelCall], origins: Mapping[str, Sequence[str]], source: SourceGraph
+) -> list[Executed]:
+    """List the kernels that are called, with the nodes that Inductor says they compute.
+
+    Inductor's origins of a value include those of the values before it. So a library's kernel computes nothing that an
+    earlier kernel did, and a kernel that continues a node computes nothing before that. A kernel reads those whose
+    nodes are the nearest before its own.
+    """
+    claims: list[tuple[int, ...]] = []
+    owners: dict[int, list[int]] = {}
+    for place, call in enumerate(calls):
+        names = [name for handle in call.handles for name in origins.get(handle, ()) if name in source.names]
+        nodes = {source.names[name] for name in names}
+        earlier = nodes & owners.keys()
+        if not inductor_runtime.is_kernel(call.name) and nodes - earlier:
+            nodes -= earlier
+        elif earlier:
+            nodes -= earlier & _find_ancestors(earlier, source)
+        # A copy for a convolution is no part of it.
+        claims.append(tuple(node for node in sorted(nodes) if source.nodes[node].moves or not call.moves))
+        for node in claims[-1]:
+            owners.setdefault(node, []).append(place)
+    return [
+        Executed(
+            name=call.handles[0] if call.handles else f"{call.name}:call {place}",
+            kind=re.sub(r"_\d+$", "", call.name),
+            inputs=tuple(sorted(_find_inputs(place, claims[place], owners, source))),
+            claims=claims[place],
+            moves=call.moves,
+        )
+        for place, call in enumerate(calls)
+    ]
+
+
+def _find_ancestors(nodes: Iterable[int], source: SourceGraph) -> set[int]:
+    """Find the nodes before some others."""
+    ancestors: set[int] = set()
+    queue = list(nodes)
+    while queue:
+        new = set(source.nodes[queue.pop()].inputs) - ancestors
+        ancestors |= new
+        queue += new
+    return ancestors
+
+
+def _find_inputs(
+    place: int, claims: Sequence[int], owners: Mapping[int, Sequence[int]], source: SourceGraph
+) -> set[int]:
+    inputs: set[int] = set()
+    visited = set(claims)
+    queue = list(claims)
+    while queue:
+        node = queue.pop()
+        before = [owner for owner in owners.get(node, ()) if owner < place]
+        if before:
+            inputs.update(before)
+        elif place in owners.get(node, ()) or node not in owners:
+            queue += [each for each in source.nodes[node].inputs if each not in visited]
+            visited.update(source.nodes[node].inputs)
+    return inputs
+
+
+def build_profile(
+    calls: Sequence[KernelCall],
+    origins: Mapping[str, Sequence[str]],
+    source: SourceGraph,
+    seconds: Sequence[Sequence[float]],
+    notes: Sequence[str],
+) -> Profile:
+    """Build the profile of calls of a network, from the seconds of the kernels in each."""
+    import numpy as np
+
+    executed = list_executed(calls, origins, source)
+    return Profile(
+        nodes=source.nodes,
+        kernels=provenance.map_kernels(source.nodes, executed),
+        seconds=np.array(seconds, dtype=np.float64).reshape(len(seconds), len(calls)),
+        form="module",
+        notes=tuple(notes),
+    )
+
+
+def _find_handles(line: str) -> Iterator[re.Match[str]]:
+    match = _HANDLE.search(line)
+    if match:
+        yield match
+
+
+class _CallTimer(ast.NodeTransformer):
+    """Replaces calls of kernels by timed ones, numbered from `first` on; `calls` has their names and lines."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.calls: list[tuple[str, int]] = []
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """Time a call of a kernel."""
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        if not inductor_runtime.is_kernel_call(name):
+            return node
+        place = ast.Constant(self.first + len(self.calls))
+        self.calls.append((name.removesuffix(".run"), node.lineno))
+        timed = ast.Call(ast.Name(_CLOCK, ast.Load()), [place, node.func, *node.args], node.keywords)
+        return ast.copy_location(timed, node)
+
+
+def _find_function(module: ModuleType, name: str) -> Any:
+    """Find the function that runs a graph, or a part of it, in the module that was generated for it."""
+    runner = getattr(module, "Runner", None)
+    return vars(runner)[name] if runner is not None and name in vars(runner) else getattr(module, name)
+
+
+def _iterate_code(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _iterate_code(constant)
+
+
+def _list_copies(tree: ast.Module) -> Iterator[str]:
+    """List the kernels of a generated module that only load and store values."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
+            texts = [each.value for each in node.value.args if isinstance(each, ast.Constant)]
+            if texts and isinstance(texts[-1], str) and is_copy(texts[-1]):
+                yield node.targets[0].id
+
+
+def is_copy(source: str) -> bool:
+    """Return whether a kernel in C++ only loads and stores values."""
+    return "_ptr0" in source and not _COMPUTED.search(source)

@@ -1,0 +1,210 @@
+"""TorchScript, Inductor and AOTInductor report their kernels, and the modules that these compute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ngbkit import registry
+from ngbkit.compilers.base import Compiler, Task, Tuning
+from ngbkit.compilers.profiles import aotinductor, inductor, torch_graph
+from ngbkit.compilers.profiles.inductor import KernelCall
+from ngbkit.compilers.profiles.profile import Profile
+from ngbkit.compilers.profiles.torch_graph import Operation
+from ngbkit.device.isolation.profiling import ProfiledTurns
+from ngbkit.workloads.base import BATCH, TensorSpec
+
+IMAGE = (3, 16, 16)
+RUNTIMES = ["torchscript", "inductor", "aotinductor"]
+
+
+class Residual(torch.nn.Module):
+    """Two convolutions with a skip connection and normalisations, a depthwise one, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 16, 3, padding=1)
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.BatchNorm2d(16))
+        self.depth = torch.nn.Conv2d(16, 16, 3, groups=16)
+        self.head = torch.nn.Linear(16, 8)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        values = torch.relu(self.stem(values))
+        values = self.depth(torch.relu(values + self.body(values)))
+        head: torch.Tensor = self.head(values.mean((2, 3)))
+        return head
+
+
+@pytest.fixture(scope="module")
+def profile_network(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Profile]:
+    profiles: dict[tuple[str, str], Profile] = {}
+
+    def profile(name: str, module: torch.nn.Module, shape: tuple[int, ...]) -> Profile:
+        key = name, type(module).__name__
+        if key not in profiles:
+            profiles[key] = _profile(name, module, shape, tmp_path_factory.mktemp("profile"))
+        return profiles[key]
+
+    return profile
+
+
+def _profile(name: str, module: torch.nn.Module, shape: tuple[int, ...], folder: Path) -> Profile:
+    compiler: Compiler = registry.load(registry.COMPILERS, name)
+    torch.manual_seed(0)
+    program = compiler.compile(
+        Task(
+            form="module",
+            module=module.eval(),
+            onnx=None,
+            inputs=(TensorSpec(name="input", shape=(BATCH, *shape), dtype="float32"),),
+            arrays=[np.zeros((1, *shape), np.float32)],
+            batch_size=1,
+            options=compiler.settle({}),
+            threads=1,
+            cache=folder,
+            tuning=Tuning(folder=folder / "tuning"),
+        )
+    )
+    assert program.profile is not None
+    before = [array.copy() for array in program.fetch(program.run())]
+    turns = ProfiledTurns(program, program.profile())
+    for _ in range(2):
+        turns.time_turn(2, 1)
+    assert all(map(np.array_equal, before, program.fetch(program.run())))
+    profile = turns.profiler.read()
+    assert (6, len(profile.kernels)) == profile.seconds.shape
+    assert np.isfinite(profile.seconds).all()
+    return profile
+
+
+def list_kernels(profile: Profile) -> list[set[str]]:
+    return [{profile.nodes[node].name for node in kernel.nodes} for kernel in profile.kernels if kernel.nodes]
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_node_of_a_residual_block_is_in_a_kernel(name: str, profile_network: Callable[..., Profile]) -> None:
+    """All operators are in a kernel, and no kernel is unmapped; profiling leaves the outputs as they are."""
+    profile = profile_network(name, Residual(), IMAGE)
+
+    assert {node.name for node in profile.nodes} == set().union(*list_kernels(profile))
+    assert {kernel.role for kernel in profile.kernels} <= {"compute", "copy"}
+    assert "module" == profile.form
+    assert {"stem", "body.0", "body.1", "depth", "head"} <= {node.module for node in profile.nodes}
+    assert ["Conv depthwise"] == [node.operator for node in profile.nodes if node.module == "depth"]
+
+
+def test_runtimes_of_torch_name_the_same_nodes(profile_network: Callable[..., Profile]) -> None:
+    """Two columns of torch are cut at the same operators."""
+    names = [{node.name for node in profile_network(name, Residual(), IMAGE).nodes} for name in RUNTIMES]
+
+    assert names[0] == names[1] == names[2]
+
+
+@pytest.mark.parametrize("name", ["inductor", "aotinductor"])
+def test_inductor_has_sums_and_activations_in_convolutions(name: str, profile_network: Callable[..., Profile]) -> None:
+    """A kernel of oneDNN computes the normalisation that was folded into its weights, the sum and the activation."""
+    kernels = list_kernels(profile_network(name, Residual(), IMAGE))
+
+    assert {"stem:convolution", "network:relu"} in kernels
+    assert {"body.0:convolution", "body.1:batch_norm", "network:add", "network:relu_2"} in kernels
+
+
+def test_torchscript_has_normalisations_in_convolutions(profile_network: Callable[..., Profile]) -> None:
+    """A convolution with folded weights computes the normalisation; the sum and the activation are kernels."""
+    kernels = list_kernels(profile_network("torchscript", Residual(), IMAGE))
+
+    assert {"body.0:convolution", "body.1:batch_norm"} in kernels
+    assert {"network:add"} in kernels
+
+
+@pytest.mark.parametrize("name", ["torchscript", "inductor"])
+def test_a_layer_without_a_name_is_the_network(name: str, profile_network: Callable[..., Profile]) -> None:
+    """A network that is one layer has an operator without a module."""
+    profile = profile_network(name, torch.nn.Linear(16, 8), (16,))
+
+    assert ["network:linear"] == [node.name for node in profile.nodes]
+    assert any(kernel.nodes == (0,) for kernel in profile.kernels)
+
+
+def test_a_kernel_of_unknown_origin_is_unmapped() -> None:
+    """A kernel whose nodes Inductor does not list, and that data flow does not place, counts as unmapped."""
+    source = torch_graph.build([Operation(key="relu", operator="aten::relu")], {})
+    calls = [KernelCall(name="cpp_fused_relu_0", handles=("a:1",)), KernelCall(name="cpp_fused_1", handles=("b:2",))]
+    profile = inductor.build_profile(calls, {"a:1": ["relu"], "b:2": ["gone"]}, source, [[1.0, 3.0]], [])
+
+    assert ["compute", "unmapped"] == [kernel.role for kernel in profile.kernels]
+    assert 0.75 == profile.compute_shares()["unmapped"]
+
+
+def test_a_library_computes_nothing_that_is_computed_already() -> None:
+    """Inductor's origins of a value include those before it, which an earlier kernel has computed."""
+    operations = [
+        Operation(key="gelu", operator="gelu"),
+        Operation(key="linear", operator="linear", module="head", inputs=("gelu",)),
+    ]
+    calls = [
+        KernelCall(name=name, handles=(name,)) for name in ("cpp_fused_gelu_0", "extern_kernels.mm", "cpp_fused_1")
+    ]
+    origins = {"cpp_fused_gelu_0": ["gelu"], "extern_kernels.mm": ["gelu", "linear"], "cpp_fused_1": ["gelu", "linear"]}
+    executed = inductor.list_executed(calls, origins, torch_graph.build(operations, {"head": torch.nn.Linear(1, 1)}))
+
+    assert [(0,), (1,), (1,)] == [kernel.claims for kernel in executed]
+    assert [(), (0,), (1,)] == [kernel.inputs for kernel in executed]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_copy"),
+    [
+        ("auto tmp0 = in_ptr0[x0]; out_ptr0[x0] = tmp0;", True),
+        ("auto tmp0 = in_ptr0[x0];\nauto tmp1 = tmp0 * tmp0;\nout_ptr0[x0] = tmp1;", False),
+        ("auto tmp0 = in_ptr0[x0];\ntmp_acc0 = tmp_acc0 + tmp0;\nout_ptr0[0] = tmp_acc0;", False),
+    ],
+    ids=["copy", "product", "sum"],
+)
+def test_kernels_that_load_and_store_are_copies(body: str, is_copy: bool) -> None:
+    """A kernel that changes a layout is told by its code; a declaration has none."""
+    text = f'extern "C" void cpp_fused_0(float* in_ptr0);\nextern "C" void cpp_fused_0(float* in_ptr0) {{\n{body}\n}}'
+
+    assert is_copy == inductor.is_copy(body)
+    assert ({"cpp_fused_0"} if is_copy else set()) == aotinductor.find_copies(text)
+
+
+def test_calls_of_a_package_have_the_handles_before_them() -> None:
+    """Kernels of a library are recorded in the code that calls them, those of Inductor in themselves."""
+    text = """void AOTInductorModel::run_impl(
+    // [Provenance debug handles] cpp_fused_relu_0:1
+    cpp_fused_relu_0((const float*)(a.data_ptr()));
+    // [Provenance debug handles] aoti_torch_cpu_mm_out:2
+    { RAIIAtenRecordFunctionHandle record_aoti_torch_cpu_mm_out_("aoti_torch_cpu_mm_out", nullptr); }
+} // AOTInductorModel::run_impl"""
+
+    assert [
+        KernelCall(name="cpp_fused_relu_0", handles=("cpp_fused_relu_0:1",), moves=True),
+        KernelCall(name="aoti_torch_cpu_mm_out", handles=("aoti_torch_cpu_mm_out:2",)),
+    ] == [*aotinductor.list_calls(text, {"cpp_fused_relu_0"})]
+
+
+def test_names_of_operators_are_plain() -> None:
+    """Ranks, variants in place and Python's own operators have one name; a second one of a module has a number."""
+    names = [torch_graph.simplify(name) for name in ("aten::_convolution", "aten::relu_", "iadd", "conv2d", "__and__")]
+    counts: Counter[str] = Counter()
+
+    assert ["convolution", "relu", "add", "convolution", "__and__"] == names
+    assert ["a:add", "a:add_2", "network:add"] == [
+        torch_graph.name_node(path, "add", counts) for path in ("a", "a", "")
+    ]
+
+
+def test_dynamo_and_export_name_the_same_modules() -> None:
+    """Dynamo writes paths as Python's, and a wrapper puts its own name before them."""
+    modules: dict[str, Any] = {"": None, "layers.0": None, "layers.0.head": None}
+    paths = ["L['self'].layers[0].head", "L['self']._modules['layers'].0.head", "module.layers.0.head", "L['self']"]
+    graphs = [torch_graph.build([Operation(key="x", operator="add", module=path)], modules) for path in paths]
+
+    assert ["layers.0.head"] * 3 + [""] == [graph.nodes[0].module for graph in graphs]
