@@ -158,6 +158,22 @@ def test_a_library_computes_nothing_that_is_computed_already() -> None:
     assert [(), (0,), (1,)] == [kernel.inputs for kernel in executed]
 
 
+def test_a_value_that_is_written_over_has_its_own_origin() -> None:
+    """Inductor lists the last node of a value that a later kernel writes over; without its sources it is unknown."""
+    operations = [
+        Operation(key="conv", operator="conv2d", module="conv"),
+        Operation(key="act", operator="relu", module="act", inputs=("conv",)),
+    ]
+    calls = [
+        KernelCall(name="torch.ops.mkldnn.a", handles=("a",), sources=("conv",)),
+        KernelCall(name="torch.ops.mkldnn.b", handles=("b",)),
+        KernelCall(name="torch.ops.mkldnn.c", handles=("c",)),
+    ]
+    executed = inductor.list_executed(calls, {key: ["act"] for key in "abc"}, torch_graph.build(operations, {}))
+
+    assert [(0,), (), (1,)] == [kernel.claims for kernel in executed]
+
+
 @pytest.mark.parametrize(
     ("body", "is_copy"),
     [
@@ -180,13 +196,14 @@ def test_calls_of_a_package_have_the_handles_before_them() -> None:
     text = """void AOTInductorModel::run_impl(
     // [Provenance debug handles] cpp_fused_relu_0:1
     cpp_fused_relu_0((const float*)(a.data_ptr()));
+    // Topologically Sorted Source Nodes: [gelu, linear], Original ATen: [aten.addmm]
     // [Provenance debug handles] aoti_torch_cpu_mm_out:2
     { RAIIAtenRecordFunctionHandle record_aoti_torch_cpu_mm_out_("aoti_torch_cpu_mm_out", nullptr); }
 } // AOTInductorModel::run_impl"""
 
     assert [
         KernelCall(name="cpp_fused_relu_0", handles=("cpp_fused_relu_0:1",), moves=True),
-        KernelCall(name="aoti_torch_cpu_mm_out", handles=("aoti_torch_cpu_mm_out:2",)),
+        KernelCall(name="aoti_torch_cpu_mm_out", handles=("aoti_torch_cpu_mm_out:2",), sources=("gelu", "linear")),
     ] == [*aotinductor.list_calls(text, {"cpp_fused_relu_0"})]
 
 

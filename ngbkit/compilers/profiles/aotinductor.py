@@ -22,10 +22,10 @@ SETTINGS: Mapping[str, Any] = {**inductor.SETTINGS, "cpp.enable_kernel_profile":
 
 _NOTE = "the profile is of a second package, into which torch's profiler is compiled; the timed one is without"
 _KERNELS = "kernel_information.json"
-# In the code of a package: the handle of a kernel, then one of a library that is recorded, or one of Inductor, which
+# In the code of a package: comments on a kernel, then one of a library that is recorded, or one of Inductor, which
 # records itself.
 _STEP = re.compile(
-    r"// \[Provenance debug handles\] (?P<handle>\S+:\d+)"
+    rf"{inductor.COMMENTS}"
     r"|RAIIAtenRecordFunctionHandle record_\w+\(\"(?P<library>[^\"]+)\""
     r"|^\s*(?P<kernel>cpp_\w+)\(",
     re.MULTILINE,
@@ -53,14 +53,14 @@ def open_profiler(package: Path, source: SourceGraph, run: Callable[[], Any]) ->
 
 def list_calls(text: str, copies: set[str]) -> Iterator[KernelCall]:
     """List the calls of kernels in the C++ code of a package, in order."""
-    handles: list[str] = []
+    comments: list[re.Match[str]] = []
     for step in _STEP.finditer(find_body(text)):
-        if step["handle"]:
-            handles.append(step["handle"])
+        name = step["library"] or step["kernel"]
+        if name:
+            yield inductor.build_call(name, comments, moves=name in copies)
+            comments = []
         else:
-            name = step["library"] or step["kernel"]
-            yield KernelCall(name=name, handles=tuple(handles), moves=name in copies)
-            handles = []
+            comments.append(step)
 
 
 def find_body(text: str) -> str:

@@ -35,8 +35,13 @@ SETTINGS: Mapping[str, Any] = {"trace.provenance_tracking_level": 1}
 
 # The name of the clock in generated code.
 _CLOCK = "_ngbkit_time"
-# A comment before each call of a kernel: its name, with a number.
-_HANDLE = re.compile(r"(?:#|//) \[Provenance debug handles\] (\S+:\d+)")
+COMMENTS = (
+    r"(?:#|//) (?:\[Provenance debug handles\] (?P<handle>\S+:\d+)"
+    r"|Topologically Sorted Source Nodes: \[(?P<sources>[^\]]*)\])"
+)
+"""Comments before a call of a kernel: its name with a number, and the nodes that its value comes from."""
+
+_COMMENTS = re.compile(COMMENTS)
 _NODES = "pre_grad_nodes"
 # A value that a kernel computes, rather than loads.
 _COMPUTED = re.compile(r"tmp_acc|welford|auto tmp\d+ = (?!.*(_ptr\d+|tmp\d+\[|\(tmp\d+\);))")
@@ -46,10 +51,14 @@ _LEAST = "torch 2.10"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCall:
-    """A call of a kernel in generated code, with the names under which Inductor lists its nodes."""
+    """A call of a kernel in generated code, with the names under which Inductor lists its nodes.
+
+    `sources`: the nodes that its value comes from, those excepted that a pattern has merged.
+    """
 
     name: str
     handles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     moves: bool = False
 
 
@@ -92,17 +101,15 @@ class TimedBuild:
         """Put a clock around each call of a kernel in the generated code of a graph."""
         text = Path(str(module.__file__)).read_text()
         tree = ast.parse(text)
-        handles = [
-            (number, match[1]) for number, line in enumerate(text.splitlines(), 1) for match in _find_handles(line)
-        ]
+        comments = list(enumerate(map(_COMMENTS.search, text.splitlines()), 1))
         copies = set(_list_copies(tree))
         for definition in inductor_runtime.list_bodies(tree):
             timer = _CallTimer(len(self.calls))
             timer.visit(definition)
             start = definition.lineno
             for name, line in timer.calls:
-                listed = tuple(f"{prefix}{handle}" for number, handle in handles if start <= number < line)
-                self.calls.append(KernelCall(name=name, handles=listed, moves=name in copies))
+                before = [match for number, match in comments if match and start <= number < line]
+                self.calls.append(build_call(name, before, prefix, moves=name in copies))
                 start = line
         setattr(module, _CLOCK, self._time)
         code = compile(ast.fix_missing_locations(tree), str(module.__file__), "exec")
@@ -153,8 +160,8 @@ def list_executed(
     """
     claims: list[tuple[int, ...]] = []
     owners: dict[int, list[int]] = {}
-    for place, call in enumerate(calls):
-        names = [name for handle in call.handles for name in origins.get(handle, ()) if name in source.names]
+    for place, names in enumerate(_list_names(calls, origins, source)):
+        call = calls[place]
         nodes = {source.names[name] for name in names}
         earlier = nodes & owners.keys()
         if not inductor_runtime.is_kernel(call.name) and nodes - earlier:
@@ -175,6 +182,26 @@ def list_executed(
         )
         for place, call in enumerate(calls)
     ]
+
+
+def _list_names(
+    calls: Sequence[KernelCall], origins: Mapping[str, Sequence[str]], source: SourceGraph
+) -> list[list[str]]:
+    """List the nodes that each kernel computes, by their names in the captured graph.
+
+    Where a later kernel writes over the value of a library's kernel, Inductor lists the node of the later one for both:
+    the nodes that the value comes from are right, and without these the earlier one has an unknown origin.
+    """
+    listed = [
+        [name for handle in call.handles for name in origins.get(handle, ()) if name in source.names] for call in calls
+    ]
+    libraries = [place for place, call in enumerate(calls) if not inductor_runtime.is_kernel(call.name)]
+    writers = {tuple(listed[place]): place for place in libraries}
+    for place in libraries:
+        sources = [name for name in calls[place].sources if name in source.names]
+        if sources or writers[tuple(listed[place])] != place:
+            listed[place] = sources
+    return listed
 
 
 def _find_ancestors(nodes: Iterable[int], source: SourceGraph) -> set[int]:
@@ -225,10 +252,15 @@ def build_profile(
     )
 
 
-def _find_handles(line: str) -> Iterator[re.Match[str]]:
-    match = _HANDLE.search(line)
-    if match:
-        yield match
+def build_call(name: str, comments: Sequence[re.Match[str]], prefix: str = "", *, moves: bool = False) -> KernelCall:
+    """Build the call of a kernel from the comments before it; `prefix` is that of the names of its graph."""
+    sources = [each for match in comments for each in (match["sources"] or "").split(", ") if each]
+    return KernelCall(
+        name=name,
+        handles=tuple(f"{prefix}{match['handle']}" for match in comments if match["handle"]),
+        sources=tuple(f"{prefix}{each}" for each in sources),
+        moves=moves,
+    )
 
 
 class _CallTimer(ast.NodeTransformer):

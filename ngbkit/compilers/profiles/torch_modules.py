@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.compilers.profiles import torch_graph
 from ngbkit.compilers.profiles.profile import Kernel, Profile, Profiler, SourceNode
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class _OperatorRecorder:
 
         keys = list(dict.fromkeys(key for call in self._calls for key in call))
         rows = [[call.get(key, np.nan) for key in keys] for call in self._calls]
-        names = [f"{path or 'network'}:{operator.partition('::')[2]}" for path, operator, _ in keys]
+        counts: Counter[str] = Counter()
+        names = [torch_graph.name_node(path, torch_graph.simplify(operator), counts) for path, operator, _ in keys]
         return Profile(
             nodes=[
                 SourceNode(name=name, operator=operator, module=path)
