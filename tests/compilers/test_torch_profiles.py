@@ -158,6 +158,21 @@ def test_a_library_computes_nothing_that_is_computed_already() -> None:
     assert [(), (0,), (1,)] == [kernel.inputs for kernel in executed]
 
 
+def test_a_folded_normalisation_is_in_its_convolution() -> None:
+    """A normalisation that no kernel computes is in the weights of the convolution before it, not in a sum after it."""
+    operations = [
+        Operation(key="conv", operator="conv2d", module="conv"),
+        Operation(key="norm", operator="batch_norm", module="norm", inputs=("conv",)),
+        Operation(key="add", operator="add", inputs=("norm",)),
+    ]
+    calls = [KernelCall(name=name, handles=(name,)) for name in ("torch.ops.mkldnn.a", "cpp_fused_add_0")]
+    origins = {"torch.ops.mkldnn.a": ["conv"], "cpp_fused_add_0": ["add"]}
+    executed = inductor.list_executed(calls, origins, torch_graph.build(operations, {}))
+
+    assert [(0, 1), (2,)] == [kernel.claims for kernel in executed]
+    assert [(), (0,)] == [kernel.inputs for kernel in executed]
+
+
 def test_a_value_that_is_written_over_has_its_own_origin() -> None:
     """Inductor lists the last node of a value that a later kernel writes over; without its sources it is unknown."""
     operations = [

@@ -172,6 +172,7 @@ def list_executed(
         claims.append(tuple(node for node in sorted(nodes) if source.nodes[node].moves or not call.moves))
         for node in claims[-1]:
             owners.setdefault(node, []).append(place)
+    _place_folded(claims, owners, source)
     return [
         Executed(
             name=call.handles[0] if call.handles else f"{call.name}:call {place}",
@@ -182,6 +183,14 @@ def list_executed(
         )
         for place, call in enumerate(calls)
     ]
+
+
+def _place_folded(claims: list[tuple[int, ...]], owners: Mapping[int, Sequence[int]], source: SourceGraph) -> None:
+    """Place normalisations that no kernel computes in the kernel of their convolution, whose weights have them."""
+    for index, node in enumerate(source.nodes):
+        if node.operator == "batch_norm" and index not in owners:
+            for place in owners.get(node.inputs[0], ()) if node.inputs else ():
+                claims[place] = (*claims[place], index)
 
 
 def _list_names(
