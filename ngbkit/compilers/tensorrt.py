@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import nvidia, onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
+from ngbkit.compilers.profiles import tensorrt as profiler
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.accelerators import cuda, cuda_graphs
@@ -63,6 +64,9 @@ def compile(task: Task) -> Program:
         enqueue=enqueue,
         stream=driver.stream.value or 0,
         feed=lambda arrays: _upload(driver, task, addresses, arrays),
+        profile=lambda: profiler.open_profiler(
+            trt, driver, _get_file(task), engine, addresses, graph=bool(task.options["cuda_graph"])
+        ),
     )
 
 
@@ -162,6 +166,7 @@ def _build(trt: Any, log: Any, task: Task, timings: Path) -> _Plan:
     network = builder.create_network(_build_network_flags(trt) if quantised else 0)
     config = builder.create_builder_config()
     config.builder_optimization_level = task.options["level"]
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the engine lists the nodes of each layer
     facts = _set_precision(trt, config, str(task.options["precision"]))
     _parse(trt, log, network, task, converted=bool(facts.get("converted_to_f16")))
     _use_timings(config, timings)

@@ -16,7 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Form, Task, Tuning
+from ngbkit.compilers.base import Compiler, Form, Program, Task, Tuning
+from ngbkit.device.isolation.profiling import ProfiledTurns, build_refusal
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
 from ngbkit.testing.networks import NETWORKS, run_reference
@@ -26,6 +27,7 @@ from ngbkit.workloads.export import export_for
 
 BATCH_SIZES = (1, 3)
 THREADS = 2
+PROFILED_ROUNDS, PROFILED_CALLS = 2, 2
 UNKNOWN_OPERATOR = "unknown_operator"
 RESULTS, RECOMPILED, SOURCES = "results.json", "recompiled.json", "sources.json"
 
@@ -156,7 +158,22 @@ def _attempt(
         "contract": contract,
         **_collect_json("facts", lambda: program.facts),
         **_collect_json("explained", program.explain),
+        **_collect_json("profile", lambda: _profile(program)),
     }
+
+
+def _profile(program: Program) -> dict[str, Any]:
+    """Profile a few calls of a program; a profiler that is unsupported here has no kernels, and a note."""
+    if program.profile is None:
+        return {}
+    with program.within():
+        try:
+            turns = ProfiledTurns(program, program.profile())
+        except UnsupportedError as error:
+            return build_refusal(str(error))
+        for _ in range(PROFILED_ROUNDS):
+            turns.time_turn(PROFILED_CALLS, settle=1)
+        return turns.to_json()
 
 
 def _collect_json(name: str, collect: Callable[[], Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device.reference import judge
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.testing.alterations import find_accepted, load_reference, run_other_inputs
-from ngbkit.testing.child import THREADS, UNKNOWN_OPERATOR, resolve
+from ngbkit.testing.child import PROFILED_CALLS, PROFILED_ROUNDS, THREADS, UNKNOWN_OPERATOR, resolve
 from ngbkit.testing.networks import NETWORKS
 from ngbkit.testing.observation import Attempt, observe
 
@@ -191,6 +191,21 @@ class CompilerConformance:
             if "nodes_after" in counts:
                 assert counts.get("nodes_fused", 0) <= counts["nodes_after"], message
                 assert counts.get("fallbacks", 0) <= counts["nodes_after"], message
+
+    def test_compiled_program_reports_its_kernels(self) -> None:
+        """A profile has the seconds of each kernel in each call, and nodes that the network has; or it says why not."""
+        problems = {str(attempt): attempt.profile_problem for attempt in self.attempts if attempt.profile_problem}
+
+        assert not problems, problems
+        for attempt in filter(lambda attempt: attempt.profile, self.attempts):
+            nodes, kernels = attempt.profile["nodes"], attempt.profile["kernels"]
+
+            assert kernels or attempt.profile["notes"], attempt
+            for kernel in kernels:
+                message = f"{attempt}: {kernel}"
+                assert bool(kernel["nodes"]) == (kernel["role"] == "compute"), message
+                assert all(0 <= node < len(nodes) for node in kernel["nodes"]), message
+                assert [*map(len, kernel["seconds"])] == [PROFILED_CALLS] * PROFILED_ROUNDS, message
 
     def test_compiled_again_gives_the_same(self) -> None:
         """Another process that compiles with the first one's cache gets the same outputs, and reports a hit."""

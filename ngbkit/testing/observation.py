@@ -53,6 +53,8 @@ class Attempt:
         Of the program; `facts_problem` is why its facts are not plain JSON.
     explained, explained_problem
         What the program's `explain` returned, or why that is not plain JSON.
+    profile, profile_problem
+        The record of its profile, empty without a profiler, or why there is none.
     again, again_facts, again_error
         Outputs of the first call, facts and error of a second compile, in a new process with the first one's cache;
         only for the first case of a compiler that caches.
@@ -77,6 +79,8 @@ class Attempt:
     facts_problem: str = ""
     explained: Mapping[str, Any] = field(default_factory=dict)
     explained_problem: str = ""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    profile_problem: str = ""
     again: Sequence[np.ndarray] = ()
     again_facts: Mapping[str, Any] = field(default_factory=dict)
     again_error: str = ""

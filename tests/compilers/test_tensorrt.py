@@ -16,6 +16,9 @@ from hardware.accelerators.faking import FakeGpu, install_tensorrt, show_driver
 
 from ngbkit.compilers import tensorrt
 from ngbkit.compilers.base import Program, Task, Tuning
+from ngbkit.compilers.profiles import tensorrt as profiler
+from ngbkit.compilers.profiles.profile import SourceNode
+from ngbkit.compilers.profiles.source_graph import SourceGraph
 from ngbkit.compilers.quantiser import Quantisation
 from ngbkit.compilers.quantisers.onnxruntime import STATIC_TENSORRT
 from ngbkit.errors import UnsupportedError
@@ -330,6 +333,68 @@ def test_a_call_that_cannot_be_enqueued_fails(compile_it: Compile, monkeypatch: 
 def test_fused_layers_are_told_by_their_names(layer: str, fused: bool) -> None:
     """A layer is fused if its name joins several, or has the first and the last."""
     assert tensorrt._is_fused(layer) is fused
+
+
+@pytest.mark.parametrize("options", [{}, {"cuda_graph": True}], ids=["streamed", "graph"])
+def test_layers_are_profiled(options: dict[str, Any], compile_it: Compile) -> None:
+    """Each layer has its seconds in each call, and the nodes that the engine's metadata lists for it."""
+    program = compile_it(**options)
+    assert program.profile is not None
+    opened = program.profile()
+    for _ in range(2):
+        opened.run()
+        opened.finish()
+    profile = opened.read()
+
+    assert (2, len(profile.kernels)) == profile.seconds.shape
+    assert pytest.approx(2.5e-4) == profile.seconds.max() == profile.seconds.min()
+    assert (0, 1) == profile.kernels[0].nodes
+    assert {*range(len(profile.nodes))} == {node for kernel in profile.kernels for node in kernel.nodes}
+    assert bool(options) is bool(profile.notes)
+
+
+SOURCE = SourceGraph(
+    nodes=tuple(
+        SourceNode(name=name, operator=operator, inputs=(index - 1,) if index else ())
+        for index, (name, operator) in enumerate(
+            [("conv[1]", "Conv"), ("relu", "Relu"), ("sig", "Sigmoid"), ("mul", "Mul"), ("fc", "Gemm"), ("add", "Add")]
+        )
+    ),
+    names={name: index for index, name in enumerate(["conv[1]", "relu", "sig", "mul", "fc", "add"])} | {"sum": 5},
+)
+
+
+@pytest.mark.parametrize(
+    ("layer", "nodes"),
+    [
+        ("conv[1] + relu", (0, 1)),
+        ("PWN(PWN(sig), mul)", (2, 3)),
+        ("{ForeignNode[fc...add]}", (4, 5)),
+        ("node_of_sum", (5,)),
+        ("Reformatting CopyNode for Input Tensor 0 to conv[1] + relu", ()),
+        (
+            {"Name": "__myl_Fc", "Metadata": "[ONNX Layer: conv[1]]\x1f[ONNX Layer: relu]\x1e[ONNX Layer: fc]"},
+            (0, 1, 4),
+        ),
+        ({"Name": "copy", "LayerType": "Reformat", "Metadata": ""}, ()),
+    ],
+)
+def test_layers_have_the_nodes_of_their_metadata_or_names(layer: Any, nodes: tuple[int, ...]) -> None:
+    """A layer has the nodes in its metadata, or else those that its name joins; a copy has none."""
+    (executed,) = profiler.list_executed([layer], SOURCE)
+
+    assert nodes == executed.claims
+    assert executed.moves is not bool(nodes)
+
+
+def test_reported_layers_that_the_engine_does_not_list_are_counted() -> None:
+    """A layer that only the profiler reports is a kernel; one of several calls that lacks it has no seconds of it."""
+    calls = [profiler.number_layers([("fc", 1.0), ("fc", 2.0), ("extra", 4.0)]), profiler.number_layers([("fc", 1.0)])]
+    profile = profiler.build_profile(SOURCE, ["fc", "fc"], calls, graph=False)
+
+    assert ["fc", "fc", "extra"] == [kernel.name for kernel in profile.kernels]
+    assert "unmapped" == profile.kernels[2].role
+    np.testing.assert_allclose([[1e-3, 2e-3, 4e-3], [1e-3, np.nan, np.nan]], profile.seconds)
 
 
 @pytest.fixture

@@ -25,11 +25,17 @@ class Lowered:
 
 def fuse_default(module: Any, target: Any) -> Any:
     """Fuse a network into functions with TVM's default schedules for the target, untuned."""
-    from ngbkit.compilers.tvm_runtime import relax, tvm
+    from ngbkit.compilers.tvm_runtime import tvm
 
-    passes = [*relax.pipeline.library_dispatch_passes(target), *relax.pipeline.legalize_passes(target)]
     with target:
-        return tvm.transform.Sequential(passes)(module)
+        return tvm.transform.Sequential(list_default_passes(target))(module)
+
+
+def list_default_passes(target: Any) -> list[Any]:
+    """List the passes that fuse a network with TVM's default schedules."""
+    from ngbkit.compilers.tvm_runtime import relax
+
+    return [*relax.pipeline.library_dispatch_passes(target), *relax.pipeline.legalize_passes(target)]
 
 
 def fuse_for_tuning(module: Any, target: Any) -> Any:
@@ -37,11 +43,23 @@ def fuse_for_tuning(module: Any, target: Any) -> Any:
 
     On a CPU, weights may be laid out as each function likes best.
     """
+    with target:
+        for step in list_tuning_passes(target):
+            module = step(module)
+    return module
+
+
+def list_tuning_passes(target: Any) -> list[Any]:
+    """List the passes that fuse a network for tuning."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
     transform = relax.transform
     cpu = target.kind.name == "llvm"
-    fused = [
+    channels_last = tvm.transform.module_pass(lambda module, _: _set_channels_last(module), opt_level=0, name="Layout")
+    return [
+        transform.DecomposeOpsForInference(),
+        transform.CanonicalizeBindings(),
+        *((channels_last,) if cpu else ()),
         *relax.pipeline.library_dispatch_passes(target),
         transform.LegalizeOps(),
         transform.AnnotateTIROpPattern(),
@@ -50,10 +68,6 @@ def fuse_for_tuning(module: Any, target: Any) -> Any:
         transform.FuseTIR(),
         *((transform.AttachAttrLayoutFreeBuffers(),) if cpu else ()),
     ]
-    with target:
-        for step in (transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()):
-            module = step(module)
-        return tvm.transform.Sequential(fused)(_set_channels_last(module) if cpu else module)
 
 
 def _set_channels_last(module: Any) -> Any:
