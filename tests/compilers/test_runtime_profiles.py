@@ -235,7 +235,7 @@ def test_turns_are_recorded_as_plain_json(network_file: Path, build_task: Callab
         turns.time_turn(2, 1)
     record = json.loads(json.dumps(turns.to_json(), allow_nan=False))
 
-    assert {"calls", "kernels", "nodes", "notes", "source"} == {*record}
+    assert {"calls", "delays", "kernels", "nodes", "notes", "source"} == {*record}
     assert [2, 2, 2] == [*map(len, record["calls"]["plain"])] == [*map(len, record["calls"]["profiled"])]
     assert all([2, 2, 2] == [*map(len, kernel["seconds"])] for kernel in record["kernels"])
     assert "onnx" == record["source"]["form"]

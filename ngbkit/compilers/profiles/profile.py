@@ -73,6 +73,8 @@ class Profile:
         The form of the source network, ``"onnx"`` or ``"module"``.
     notes
         Sentences on what the runtime does not report.
+    delays
+        Whether the cost of the profiler is in the seconds of kernels, rather than between them.
     """
 
     nodes: Sequence[SourceNode]
@@ -80,6 +82,7 @@ class Profile:
     seconds: np.ndarray
     form: Literal["onnx", "module"] = "onnx"
     notes: tuple[str, ...] = ()
+    delays: bool = True
 
     def compute_shares(self) -> dict[str, float]:
         """Compute the share of the kernels' time by role: in each kernel, the median of its calls counts."""

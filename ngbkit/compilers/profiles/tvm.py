@@ -29,7 +29,7 @@ _RESHAPE = "vm.builtin.reshape"
 _MOVES = frozenset(
     {
         *("broadcast_to", "cast", "concatenate", "expand_dims", "flatten", "layout_transform", "pad", "permute_dims"),
-        *("reshape", "split", "squeeze", "strided_slice", "dynamic_strided_slice", "take", "tile", "transpose"),
+        *("reshape", "split", "squeeze", "strided_slice", "dynamic_strided_slice", "tile", "transpose"),
     }
 )
 _CHANGED = (
@@ -55,6 +55,7 @@ def open_profiler(
             kernels=provenance.map_kernels(source.nodes, executed),
             seconds=build_table(library.calls, recorder.calls),
             notes=notes,
+            delays=False,
         )
 
     return Profiler(run=library.bind(inputs, machine), read=read, prepare=recorder.open_call)

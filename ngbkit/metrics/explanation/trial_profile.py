@@ -99,7 +99,8 @@ def _build(data: Mapping[str, Any]) -> TrialProfile:
     plain, profiled = plain[:rounds][is_whole], profiled[:rounds][is_whole]
     if len(plain) < 2:
         raise ValueError(f"it has {len(plain)} rounds")
-    seconds = subtract_cost(np.nan_to_num(measured[:, :rounds][:, is_whole]), plain, profiled)
+    delayed = profiled if data.get("delays", True) else None
+    seconds = subtract_cost(np.nan_to_num(measured[:, :rounds][:, is_whole]), plain, delayed)
     # A session that profiles may be slower as a whole: its kernels then take no longer than a call without it.
     sums = seconds.sum(axis=0)
     slowness = float(np.median(sums / plain)) if len(kernels) else 0.0
