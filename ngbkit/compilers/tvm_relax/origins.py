@@ -149,8 +149,8 @@ def _label_functions(module: Any) -> Any:
     labels: dict[int, str] = {}
     readers: dict[str, str] = {}
     for binding in reversed(list(_iterate_bindings(module["main"]))):
-        named = _VARIABLE.match(binding.var.name)
-        label = named[1] if named else readers.get(binding.var.name)
+        prefix = _VARIABLE.match(binding.var.name)
+        label = prefix[1] if prefix else readers.get(binding.var.name)
         if label is None:
             continue
         labels[binding.value.__chandle__()] = label
