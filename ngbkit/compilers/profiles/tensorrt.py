@@ -81,7 +81,7 @@ def open_profiler(
 def _make_recorder(trt: Any) -> Any:
     """Build a profiler that lists the layers of a call, and the milliseconds of each."""
 
-    class Recorder(trt.IProfiler):  # type: ignore[misc]  # TensorRT has no types
+    class LayerRecorder(trt.IProfiler):  # type: ignore[misc]  # TensorRT has no types
         def __init__(self) -> None:
             trt.IProfiler.__init__(self)
             self.layers: list[tuple[str, float]] = []
@@ -89,7 +89,7 @@ def _make_recorder(trt: Any) -> Any:
         def report_layer_time(self, layer_name: str, ms: float) -> None:
             self.layers.append((layer_name, ms))
 
-    return Recorder()
+    return LayerRecorder()
 
 
 def number_layers(layers: Sequence[tuple[str, float]]) -> dict[_Key, float]:

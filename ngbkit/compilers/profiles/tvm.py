@@ -41,7 +41,7 @@ def open_profiler(
     onnx: Path, library: Library, inputs: Sequence[Any], trace: Callable[[Path], Sequence[FunctionCall]]
 ) -> Profiler:
     """Open a second machine of a library on the same tensors; `trace` lists the calls of the network in a file."""
-    recorder = _Recorder(functions=frozenset(library.calls))
+    recorder = _FunctionRecorder(functions=frozenset(library.calls))
     machine = library.open_machine()
     machine.set_instrument(recorder.record)
 
@@ -62,7 +62,7 @@ def open_profiler(
 
 
 @dataclass(slots=True)
-class _Recorder:
+class _FunctionRecorder:
     """The functions of each call in order, and the seconds of each."""
 
     functions: frozenset[str]
