@@ -158,6 +158,23 @@ def test_a_library_computes_nothing_that_is_computed_already() -> None:
     assert [(), (0,), (1,)] == [kernel.inputs for kernel in executed]
 
 
+def test_a_merged_convolution_is_beside_its_activation() -> None:
+    """The sources of a kernel lack a convolution that was merged with its activation, and have what it reads."""
+    operations = [
+        Operation(key="mean", operator="mean"),
+        Operation(key="conv", operator="conv2d", module="conv", inputs=("mean",)),
+        Operation(key="act", operator="silu", module="act", inputs=("conv",)),
+    ]
+    calls = [
+        KernelCall(name="cpp_fused_mean_0", handles=("a",)),
+        KernelCall(name="torch.ops.mkldnn.b", handles=("b",), sources=("mean",)),
+    ]
+    source = torch_graph.build(operations, {})
+    profile = inductor.build_profile(calls, {"a": ["mean"], "b": ["act"]}, source, [[1.0, 1.0]], [])
+
+    assert [(0,), (1, 2)] == [kernel.nodes for kernel in profile.kernels]
+
+
 def test_a_folded_normalisation_is_in_its_convolution() -> None:
     """A normalisation that no kernel computes is in the weights of the convolution before it, not in a sum after it."""
     operations = [

@@ -208,8 +208,8 @@ def _list_names(
     writers = {tuple(listed[place]): place for place in libraries}
     for place in libraries:
         sources = [name for name in calls[place].sources if name in source.names]
-        if sources or writers[tuple(listed[place])] != place:
-            listed[place] = sources
+        is_written_over = writers[tuple(listed[place])] != place
+        listed[place] = sources if is_written_over else [*listed[place], *sources]
     return listed
 
 
