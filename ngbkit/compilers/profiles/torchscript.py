@@ -51,7 +51,7 @@ def open_profiler(
     run()
     graph = torch._C._last_executed_optimized_graph().copy()
     source = torch_graph.build(torch_graph.list_traced(traced), modules)
-    executed = list_executed(graph, source)
+    executed = list_executed(graph, source, modules)
     function = _build_function(graph)
     recorder = _RangeRecorder(len(executed), lambda: function(*inputs))
 
@@ -78,23 +78,25 @@ def list_operators(block: Any) -> Iterator[Any]:
             yield node
 
 
-def list_executed(graph: Any, source: SourceGraph) -> list[Executed]:
+def list_executed(graph: Any, source: SourceGraph, modules: Mapping[str, torch.nn.Module]) -> list[Executed]:
     """List the nodes that run in a graph of the executor, with the operators of the network that they claim."""
-    finder = _OperatorFinder(source)
+    finder = _OperatorFinder(source, _WeightFinder(modules))
     owners: dict[str, tuple[int, ...]] = {}
     executed: list[Executed] = []
     for node, is_kernel in _iterate(graph):
         reads = tuple(dict.fromkeys(owner for value in node.inputs() for owner in owners.get(value.debugName(), ())))
         outputs = [value.debugName() for value in node.outputs()]
         if is_kernel:
-            claims = (claim for part in _list_parts(node) for claim in finder.find(part))
+            claims = tuple(dict.fromkeys(claim for part in _list_parts(node) for claim in finder.find(part)))
+            if not claims and node.kind() == "aten::add" and len(reads) == 1:  # the bias of a linear layer
+                claims = tuple(each for each in executed[reads[0]].claims if source.nodes[each].operator == "linear")
             name = node.kind().partition("::")[2]
             executed.append(
                 Executed(
                     name=f"{name}:{outputs[0] if outputs else len(executed)}",
                     kind=name,
                     inputs=reads,
-                    claims=tuple(dict.fromkeys(claims)),
+                    claims=claims,
                     moves=name in _COPIES,
                 )
             )
@@ -106,8 +108,9 @@ def list_executed(graph: Any, source: SourceGraph) -> list[Executed]:
 class _OperatorFinder:
     """Finds operators of the network by their module, their name, and their order in that module."""
 
-    def __init__(self, source: SourceGraph) -> None:
+    def __init__(self, source: SourceGraph, weights: _WeightFinder) -> None:
         self._nodes = source.nodes
+        self._weights = weights
         self._names = {node.name: index for index, node in enumerate(source.nodes)}
         self._modules: dict[str, list[int]] = {}
         self._readers: dict[int, list[int]] = {}
@@ -119,7 +122,7 @@ class _OperatorFinder:
 
     def find(self, part: Any) -> list[int]:
         """Find the operators of the network that a node of the executor's graph is, or is a part of."""
-        module = find_module(part)
+        module = torch_graph.find_scope(part) or self._weights.find(part)
         place = self._names.get(torch_graph.name_node(module, simplify(part.kind()), self._counts))
         members = self._modules.get(module, [])
         # A linear layer is two operators; one without a module is of the network itself, or of an unknown module.
@@ -163,13 +166,41 @@ def simplify(kind: str) -> str:
     return torch_graph.simplify(kind.replace("prim::mkldnn_", "aten::").replace("prim::MKLDNN", "aten::"))
 
 
-def find_module(node: Any) -> str:
-    """Find the path of the module that a node was traced in: its scope, or else that of a weight that it reads."""
-    path = torch_graph.find_scope(node)
-    if path:
-        return path
-    weights = (_WEIGHT.match(value.debugName()) for value in node.inputs())
-    return next((match[1] for match in weights if match), "")
+class _WeightFinder:
+    """Finds the module of a node that has no scope by a weight that this node alone reads, by its name or its values.
+
+    Constants of the same values are one: a bias of zeros is that of several modules.
+    """
+
+    def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
+        self._weights: dict[tuple[int, ...], list[tuple[str, torch.Tensor]]] = {}
+        for path, module in modules.items():
+            for weight in module.parameters(recurse=False):
+                self._weights.setdefault(tuple(weight.shape), []).append((path, weight.detach()))
+
+    def find(self, node: Any) -> str:
+        """Find the path of the module of a node; empty if it is unknown."""
+        for value in node.inputs():
+            if len(value.uses()) != 1 or value.node().kind() not in {"prim::Constant", "prim::ConstantMKLDNNTensor"}:
+                continue
+            match = _WEIGHT.match(value.debugName())
+            path = match[1] if match else self._find_equal(value.node())
+            if path:
+                return path
+        return ""
+
+    def _find_equal(self, constant: Any) -> str:
+        """Find the only module with a weight of the values of a constant, or of those transposed."""
+        import torch
+
+        if not constant.hasAttribute("value") or constant.kindOf("value") != "t":
+            return ""
+        values = constant.t("value")
+        if values.is_mkldnn or values.dim() != 2:
+            return ""
+        candidates = self._weights.get(tuple(reversed(values.shape)), [])
+        paths = [path for path, weight in candidates if torch.equal(weight.t(), values)]
+        return paths[0] if len(paths) == 1 else ""
 
 
 def _build_function(graph: Any) -> Callable[..., Any]:
