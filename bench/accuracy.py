@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def judge_choice(examples_: predictor.Examples, seed: int, folder: Path) -> str:
         errors[kind] = total["sum"] / total["graphs"]
     weights = total["graphs"]
     frame = pd.DataFrame(errors)
-    logs = np.log(frame).mul(weights, axis=0).sum() / weights.sum()
+    logs = frame.map(math.log).mul(weights, axis=0).sum() / weights.sum()
     best = logs[list(CHOICES)].idxmin()
     ratio = float(np.exp(logs["chosen"] - logs[best]))
     text = frame.map("{:.1%}".format).assign(ratio=(frame["chosen"] / frame[best]).map("{:.2f}".format), graphs=weights)
