@@ -38,6 +38,7 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
     "untuned": {"no": False, "yes": True},
 }
 _NAMES = {"by": "panels by", "cache": "caches", "ci": "interval", "untuned": "with untuned"}
+_EXAMPLES = {"cost": "accuracy", "accept": "agreement>=0.99"}
 _LOWER = ("precision_gain", "accuracy_change")
 _VARIED = ("depth", "heatmap")
 # The figures that cannot be drawn without an option.
@@ -131,7 +132,7 @@ class FigureChoice:
                     input(
                         type="text",
                         value=text,
-                        placeholder="such as 50ms",
+                        placeholder=f"such as {_EXAMPLES.get(name, '50ms')}",
                         data_change=action,
                         aria_invalid="true" if self._lacks(name) else None,
                     ),

@@ -52,8 +52,10 @@ def to_text(trial: Mapping[str, Any]) -> str:
 def match_row(row: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> Iterator[int]:
     """Find the indices of the trials that a row of `ngbkit.figures.rows` may show: those with all of its labels.
 
-    Without an axis of its own a factor, and perhaps the batch size, is a part of the name of the network.
+    Without an axis of its own a factor, and perhaps the batch size, is a part of the name of the network. A figure that
+    colours by runtime has the label of the compiler as the column.
     """
+    row = {**row, "compiler": row["column"]} if row.get("column") and "compiler" in row else row
     for index, trial in enumerate(trials):
         factors = [key for key in trial if key not in (*DIMS, *row)]
         names = [rows.name_network(trial, factors, with_names) for with_names in (False, True)]
