@@ -127,11 +127,10 @@ def test_the_shell_shows_and_compares_it(data: xr.Dataset, tmp_path: Path, capsy
         assert "milliseconds" in list(LISTERS[kind](cursor))
 
 
-@pytest.mark.parametrize(("name", "flag"), [("show", "--figure"), ("compare", "--metric")])
-def test_the_help_of_a_command_names_it(name: str, flag: str) -> None:
+def test_the_help_of_show_names_it() -> None:
     """The help of the flag lists the entry points."""
-    command = importlib.reload(importlib.import_module(f"ngbkit.commands.{name}")).COMMAND
-    (declared,) = [declared for declared in command.arguments if flag in declared.flags]
+    command = importlib.reload(importlib.import_module("ngbkit.commands.show")).COMMAND
+    (declared,) = [declared for declared in command.arguments if "--figure" in declared.flags]
 
     assert ", milliseconds" in declared.help
 

@@ -6,6 +6,7 @@ The code of a package lists its calls of kernels in the order in which torch's p
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ SETTINGS: Mapping[str, Any] = {**inductor.SETTINGS, "cpp.enable_kernel_profile":
 """Inductor's settings under which torch's profiler is compiled into each kernel, and the nodes of each are listed."""
 
 _NOTE = "the profile is of a second package, into which torch's profiler is compiled; the timed one is without"
+_UNREPORTED = "a kernel of a template, as max_autotune chooses them, reports no time: it counts as time between kernels"
 _KERNELS = "kernel_information.json"
 # In the code of a package: comments on a kernel, then one of a library that is recorded, or one of Inductor, which
 # records itself.
@@ -46,7 +48,8 @@ def open_profiler(package: Path, source: SourceGraph, run: Callable[[], Any]) ->
     recorder = _EventRecorder(calls, run)
 
     def read() -> Profile:
-        return inductor.build_profile(calls, origins, source, recorder.seconds, [_NOTE])
+        notes = [_NOTE, _UNREPORTED] if any(map(math.isnan, recorder.seconds[-1])) else [_NOTE]
+        return inductor.build_profile(calls, origins, source, recorder.seconds, notes)
 
     return Profiler(run=run, read=read, prepare=recorder.start, finish=recorder.stop)
 
@@ -101,9 +104,13 @@ class _EventRecorder:
             for event in sorted(self._profiler.function_events, key=lambda event: event.time_range.start)
         ]
         events = [event for event in events if event[0] in names]
-        if [name for name, _ in events] != 2 * self._names:
+        # A kernel of a template, such as a matrix product of max_autotune, reports no time.
+        reported = {name for name, _ in events}
+        expected = [name for name in self._names if name in reported]
+        if not expected or [name for name, _ in events] != 2 * expected:
             raise UnsupportedError(
                 f"torch's profiler reports {len(events)} kernels in two calls of a package with {len(self._names)}, or "
                 "in another order: they cannot be told apart."
             )
-        self.seconds.append([seconds for _, seconds in events[len(self._names) :]])
+        second = (seconds for _, seconds in events[len(expected) :])
+        self.seconds.append([next(second) if name in reported else math.nan for name in self._names])
