@@ -48,7 +48,8 @@ def open_profiler(package: Path, source: SourceGraph, run: Callable[[], Any]) ->
     recorder = _EventRecorder(calls, run)
 
     def read() -> Profile:
-        notes = [_NOTE, _UNREPORTED] if any(map(math.isnan, recorder.seconds[-1])) else [_NOTE]
+        is_unreported = any(math.isnan(seconds) for row in recorder.seconds for seconds in row)
+        notes = [_NOTE, _UNREPORTED] if is_unreported else [_NOTE]
         return inductor.build_profile(calls, origins, source, recorder.seconds, notes)
 
     return Profiler(run=run, read=read, prepare=recorder.start, finish=recorder.stop)
