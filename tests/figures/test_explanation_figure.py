@@ -41,6 +41,15 @@ def test_blocks_are_bars_from_input_to_output(explanation: ChartedExplanation) -
     assert "opened" in str(chart.to_dict()["params"])
 
 
+def test_a_click_between_bars_changes_nothing(explanation: ChartedExplanation) -> None:
+    """It would open all blocks at once; and the figure grows with the pieces that a click opens."""
+    fields = explanation.plot().to_dict()
+    (click,) = [param["select"]["on"] for param in fields["params"] if param["name"] == "opened"]
+
+    assert "event.item.datum.block" in click
+    assert fields["autosize"]["resize"]
+
+
 def test_the_largest_block_is_open(explanation: ChartedExplanation) -> None:
     """A picture shows the pieces of the block with the largest gap, and no other's."""
     texts = Spec(explanation.plot()).texts()

@@ -21,6 +21,8 @@ _GUIDE = "#888888"
 # Blue and orange of Okabe and Ito's palette, light enough for dark pages; and the colour of what chance may explain.
 _FIRST, _SECOND, _NEITHER = "#2E8BC0", "#D55E00", "#8A8A8A"
 _CHANCE = "no more than chance"
+# A click between the bars would open all blocks.
+_ON_BAR = "click[event.item && event.item.datum && event.item.datum.block]"
 _MAGNITUDE = "format(abs(datum.value), '~g')"
 # Longer names of both columns take a line each below the axis.
 _MOST_LETTERS = 60
@@ -49,14 +51,15 @@ def explanation(result: Explanation, depth: int | None = 1) -> alt.VConcatChart:
     if len(pieces):
         largest = pieces["block"].iloc[int(np.argmax(pieces["block"].map(blocks.set_index("part")["gap_s"]).abs()))]
         click = alt.selection_point(
-            name="opened", fields=["block"], value=[{"block": str(largest)}], on="click", clear=False, toggle=False
+            name="opened", fields=["block"], value=[{"block": str(largest)}], on=_ON_BAR, clear=False, toggle=False
         )
         opened = _draw(result, pieces.groupby("block", sort=False, group_keys=False)[[*pieces]].apply(_keep_largest))
         panels = [
             _draw(result, blocks.assign(block=blocks["part"])).add_params(click),
             opened.transform_filter(click),
         ]
-    chart = alt.vconcat(*panels, spacing=14)
+    # Another block has another number of pieces.
+    chart = alt.vconcat(*panels, spacing=14, autosize=alt.AutoSizeParams(type="pad", resize=True))
     first, second = result.names
     remarks = [
         str(result),
