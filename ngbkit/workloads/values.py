@@ -5,6 +5,7 @@ The artifact is an ``.npz`` file of arrays by input name, or by their place, ``"
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
 import zipfile
@@ -73,8 +74,13 @@ def store(arrays: Arrays) -> Path:
 
 def write(path: Path, arrays: Arrays) -> None:
     """Write arrays as an artifact: the same bytes for the same arrays."""
-    with path.open("wb") as stream:
-        np.savez(stream, **dict(_to_plain(name, array) for name, array in arrays.items()))  # type: ignore[arg-type]
+    # numpy.savez leaves sizes to be known later, which versions of Python write in different ways.
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            key, plain = _to_plain(name, array)
+            content = io.BytesIO()
+            np.lib.format.write_array(content, np.asanyarray(plain), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{key}.npy"), content.getbuffer())
 
 
 def attach(workload: Workload, path: Path) -> Workload:
