@@ -20,9 +20,6 @@ from ngbkit.compilers.profiles.torch_graph import Operation
 from ngbkit.device.isolation.profiling import ProfiledTurns
 from ngbkit.workloads.base import BATCH, TensorSpec
 
-# Inductor imports it in this process, where warnings are errors.
-pytestmark = pytest.mark.filterwarnings("ignore:The distutils package is deprecated:DeprecationWarning")
-
 IMAGE = (3, 16, 16)
 RUNTIMES = ["torchscript", "inductor", "aotinductor"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -11,6 +10,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ def _download(
     report: Callable[[str], None],
 ) -> Path:
     """Download what requirements need on a machine, from pip's `source`, into a folder with these names."""
-    if importlib.util.find_spec("pip") is None:
+    # Asked by `importlib.util.find_spec`, setuptools' hook takes it for an import of pip, and breaks `import setuptools`.
+    if PathFinder.find_spec("pip") is None:
         raise UsageError(f"{sys.executable} has no pip to download wheels: {_REMEDY}.")
     platforms = _list_platforms(machine)
     markers = machine["markers"]

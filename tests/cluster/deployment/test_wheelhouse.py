@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,20 @@ def test_a_folder_without_wheels_is_refused(tmp_path: Path) -> None:
     """The error has a remedy."""
     with pytest.raises(UsageError, match=r"no wheels in .*missing: fill it"):
         wheelhouse.select_missing(tmp_path / "missing", [])
+
+
+def test_setuptools_can_be_imported_after_a_download(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No import hook is asked for pip: the hook of setuptools leaves distutils as it is from then on."""
+    names: list[str] = []
+
+    class Hook:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            names.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Hook(), *sys.meta_path])
+    make_wheel(shelf, "more")
+    wheelhouse.download(ORIN, make_wheel(tmp_path, "mine", needs=("more",)), (), print)
+
+    assert "pip" not in names
