@@ -62,7 +62,7 @@ def _download(
     report: Callable[[str], None],
 ) -> Path:
     """Download what requirements need on a machine, from pip's `source`, into a folder with these names."""
-    # Asked by `importlib.util.find_spec`, setuptools' hook takes it for an import of pip, and breaks `import setuptools`.
+    # The hook of setuptools takes `importlib.util.find_spec` for an import of pip, and breaks `import setuptools`.
     if PathFinder.find_spec("pip") is None:
         raise UsageError(f"{sys.executable} has no pip to download wheels: {_REMEDY}.")
     platforms = _list_platforms(machine)

@@ -13,7 +13,7 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import SEED
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.explanation.attribution import PROCESS_SD, Floats, draw_means, sum_kernels
+from ngbkit.metrics.explanation.attribution import KERNEL_SD, PROCESS_SD, Floats, draw_means, sum_kernels
 from ngbkit.metrics.explanation.blocks import fold, group_families
 from ngbkit.metrics.explanation.pieces import Piece, cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile
@@ -159,7 +159,10 @@ def build_growth(
         means = times.mean(axis=1)
         replicates = draw_means(times, generator)
         seconds.append(means)
-        draws.append(replicates + generator.standard_normal(replicates.shape) * PROCESS_SD * np.abs(means))
+        counts = np.array([len(piece.kernels[place]) for piece in pieces])
+        # Of the difference between two processes, each has half of the variance.
+        deviations = np.hypot(PROCESS_SD * means, KERNEL_SD * counts) / 2**0.5
+        draws.append(replicates + generator.standard_normal(replicates.shape) * deviations)
     shape = (len(profiles), 2, len(pieces))
     return ExplainedGrowth(
         levels=tuple(levels),

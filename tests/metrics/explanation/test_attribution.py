@@ -10,7 +10,7 @@ import pytest
 from profiled import FUSED, NODES, SPLIT, build_profile
 
 from ngbkit.errors import MetricError
-from ngbkit.metrics.explanation.attribution import Attribution, attribute
+from ngbkit.metrics.explanation.attribution import Attribution, attribute, estimate_process_sd
 from ngbkit.metrics.explanation.pieces import BETWEEN, COPIES, Piece, cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 
@@ -71,12 +71,30 @@ def test_no_piece_of_a_copy_is_guilty() -> None:
 
 
 def test_versions_show_how_far_processes_differ() -> None:
-    """Two processes of one program that differ by a tenth in each kernel have no guilty piece where that is known."""
-    profiles = [parse(SPLIT, seed, process=0.1) for seed in (0, 1)]
+    """Two processes of one program that differ by a third in each kernel have no guilty piece where that is known."""
+    profiles = [parse(SPLIT, seed, process=0.3) for seed in (0, 1)]
     pieces = cut(profiles)
     guilty = [attribute(profiles, pieces, are_versions=known_same).is_guilty.any() for known_same in (False, True)]
 
     assert [True, False] == guilty
+
+
+def test_long_and_short_pieces_differ_in_their_own_ways() -> None:
+    """Long pieces differ by a share, short ones by seconds; fewer than five tell nothing, nor does the last of all."""
+    signs = np.array([1, -1, 1, -1, 1])
+    long, short = np.full(5, 1e-3), np.full(5, 1e-6)
+    means = np.stack([[*long, *short, 0.0], [*(long * (1 + 0.1 * signs)), *(short + 3e-7 * signs), 1e-4]])
+    share, seconds = estimate_process_sd(means)
+
+    assert (0.148, 4.45e-7) == pytest.approx((share, seconds), rel=0.06)
+    assert np.isnan(estimate_process_sd(means[:, 1:-2])).all()
+
+
+def test_short_kernels_of_a_copy_may_wake_late() -> None:
+    """A program whose short kernels all take 8 µs longer in another process has no guilty piece; 30 µs are guilty."""
+    late = [parse(SPLIT, 1, scale=0.01, slow=dict.fromkeys(range(len(NODES)), seconds)) for seconds in (8e-6, 3e-5)]
+
+    assert [False, True] == [compare(parse(SPLIT, scale=0.01), each)[1].is_guilty.any() for each in late]
 
 
 def test_an_interval_covers_the_gap() -> None:
