@@ -68,7 +68,7 @@ def fit(
     Notes
     -----
     Without a kind, a fifth of the families is left out in turn (of the networks, where there are no families), and the
-    cheapest kind is kept whose error on these is that of the best: at most 3 % larger, or 10 % if the difference may be
+    cheapest kind is kept whose error on these is that of the best: at most 3 % larger, or 5 % if the difference may be
     noise, being below two standard errors over families. No dearer kind is tried if an error is within a tenth of the
     noise of the labels, where that of most is known. The graph network, which takes minutes, is tried from 100 networks
     on, and left after one part if it is no better there. `Predictor.choice` has the figures.

@@ -35,8 +35,11 @@ AUTO = "auto"
 _CHEAP, _DEAR = ("linear", "boosting"), "gnn"
 # The fewest networks from which minutes of training may be worth their time.
 _FEWEST = 100
-# A kind is as good as the best up to this ratio of their errors; up to the second, if their difference may be noise.
-_EQUAL, _CLOSE = 1.03, 1.1
+# A kind is as good as the best up to this ratio of their errors; up to the second, if their difference may be noise:
+# with all labels, of which the comparison leaves out a fifth, the lead of a dearer kind is larger.
+_EQUAL, _CLOSE = 1.03, 1.05
+# An error is that of the labels up to this ratio to their noise.
+_NOISY = 1.1
 # Standard errors of a difference that is no noise.
 _ERRORS = 2.0
 # The largest error of a network: beyond it, all are wrong.
@@ -210,7 +213,7 @@ def choose_kind(examples: Examples, seed: int, report: Progress) -> KindChoice:
 def _find_limit(comparison: _Comparison) -> str:
     """Return the reason for which no further kind can be better by a tenth; empty if one can be."""
     errors = [comparison.average_repeated(kind) for kind in comparison.complete]
-    if not errors or not min(errors) <= _CLOSE * comparison.floor:
+    if not errors or not min(errors) <= _NOISY * comparison.floor:
         return ""
     return "No dearer kind was tried: the error is within a tenth of the noise of the labels"
 
