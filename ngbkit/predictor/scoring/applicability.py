@@ -24,10 +24,14 @@ Floats = NDArray[np.float64]
 _WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 # A proxy of the cost of an operator, in bytes: multiply-accumulates that take as long as a byte, and a call.
 _MACS_A_BYTE, _CALL = 5.0, 2e4
-# The distance of an operator of an unseen class; sizes up to this factor beyond the labels count as seen.
-_UNSEEN, _TOLERANCE = math.log(4), math.log(1.5)
-# The share of the cost below which an unknown operator is negligible.
-_NEGLIGIBLE = 0.05
+UNSEEN = math.log(4)
+"""The distance of an operator of an unseen class."""
+
+NEGLIGIBLE = 0.05
+"""The share of the cost below which an unknown or unseen operator is negligible."""
+
+# Sizes up to this factor beyond the labels count as seen.
+_TOLERANCE = math.log(1.5)
 # The share of the distance from which a part of it is a reason, and the most reasons of a text.
 _RELEVANT, _LISTED = 0.3, 3
 _TOTALS = ("operators", "MACs", "bytes")
@@ -62,11 +66,15 @@ class Composition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distance:
-    """The distance of a network from the labels, its reasons, and whether the labels tell no price of its operators."""
+    """The distance of a network from the labels, its reasons, and whether the labels tell no price of its operators.
+
+    `unseen` is the share of its work in operators that no network of the labels has.
+    """
 
     value: float
     reasons: tuple[str, ...]
     unpriced: bool
+    unseen: float = 0.0
 
 
 WITHIN = Distance(value=0.0, reasons=(), unpriced=False)
@@ -129,16 +137,19 @@ class Domain:
         for name, share in content.shares.items():
             weight = share.cost / content.cost
             if name not in place:
-                unseen[f"no label has {name} ({_format_share(weight)} of its work)"] = weight * _UNSEEN
+                unseen[f"no label has {name} ({_format_share(weight)} of its work)"] = weight * UNSEEN
                 is_new = name.partition(" ")[0] not in kinds
                 if share.unknown or (is_new and (share.heavy or not share.priced)):
                     unpriced += 1.0 if share.unknown else weight
                 continue
+            most = self.costs[place[name], 1]
+            if not most:
+                # Operators that were measured alone tell prices, which are others inside a network.
+                unseen[f"no network of the labels has {name} ({_format_share(weight)} of its work)"] = weight * UNSEEN
             low, high = self.sizes[place[name]]
             size = max(share.high - high, low - share.low)
             if size > _TOLERANCE:
                 sizes[f"{name} is {_format_factor(size)} times beyond the sizes of the labels"] = weight * size
-            most = self.costs[place[name], 1]
             if most and share.cost > most:
                 amount = math.log(share.cost / most)
                 amounts[f"{_format_factor(amount)} times as much {name} as in any label"] = weight * amount
@@ -149,13 +160,14 @@ class Domain:
                 totals[f"1/{_format_factor(low - value)} of the {name} of the smallest label"] = float(low - value)
         mix = {"no label has a similar mix of operators": self._measure_mix(content)}
         value = max(sum(unseen.values()), sum(sizes.values()), sum(amounts.values()), *totals.values(), *mix.values())
-        if unpriced > _NEGLIGIBLE:  # nothing else matters then
+        unseen_share = sum(unseen.values()) / UNSEEN
+        if unpriced > NEGLIGIBLE:  # nothing else matters then
             largest = sorted(unseen, key=lambda text: -unseen[text])
-            return Distance(value=value, reasons=tuple(largest[:_LISTED]), unpriced=True)
+            return Distance(value=value, reasons=tuple(largest[:_LISTED]), unpriced=True, unseen=unseen_share)
         parts = sorted({**unseen, **sizes, **amounts, **totals, **mix}.items(), key=lambda part: -part[1])
         # A reason that is far smaller than the largest one explains nothing.
         reasons = tuple(text for text, part in parts if part > _RELEVANT * value)[:_LISTED]
-        return Distance(value=value, reasons=reasons, unpriced=False)
+        return Distance(value=value, reasons=reasons, unpriced=False, unseen=unseen_share)
 
     def _measure_mix(self, content: Composition) -> float:
         """Return the share of the cost that another mix of operators has than the most similar label."""

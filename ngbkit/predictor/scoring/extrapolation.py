@@ -19,7 +19,15 @@ from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Floats, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.scoring.applicability import WITHIN, Composition, Distance, Domain, read_composition
+from ngbkit.predictor.scoring.applicability import (
+    NEGLIGIBLE,
+    UNSEEN,
+    WITHIN,
+    Composition,
+    Distance,
+    Domain,
+    read_composition,
+)
 from ngbkit.predictor.scoring.splits import FOLDS, Indices, split_folds
 
 # The share of networks drawn like those of the fit that are within the range, and near to labels of their family.
@@ -115,10 +123,11 @@ class Extrapolation:
         shape = (len(distances), len(self.domains))
         values = np.array([[distance.value for distance in row] for row in distances]).reshape(shape)
         unpriced = np.array([[distance.unpriced for distance in row] for row in distances], dtype=bool).reshape(shape)
+        unseen = _list_unseen(distances, shape) > NEGLIGIBLE
         with np.errstate(invalid="ignore"):
             farthest = np.fmax(self.limits, np.nanmax(self.distances, axis=0, initial=0.0))
         refused = unpriced | (values > np.maximum(_FARTHEST * farthest, _FAR))
-        return refused | (values > self.limits), refused
+        return refused | unseen | (values > self.limits), refused
 
     def widen(self, graphs: Sequence[Graph], seconds: Floats, low: Floats, high: Floats, ci: float) -> Beyond:
         """Widen the intervals of networks beyond the range, in place; a refused network has no prediction.
@@ -130,7 +139,9 @@ class Extrapolation:
         values = np.array([[distance.value for distance in row] for row in distances])
         wide = beyond | (values > self.near)
         if wide.any():
-            prices, errors = self.model.predict(graphs), self.compute_errors(values, ci)
+            # What no network of the labels has may cost as many times more or less as its distance says.
+            errors = np.maximum(self.compute_errors(values, ci), UNSEEN * _list_unseen(distances, values.shape))
+            prices = self.model.predict(graphs)
             low[wide] = np.minimum(low, prices / np.exp(errors))[wide]
             high[wide] = np.maximum(high, prices * np.exp(errors))[wide]
             refused |= beyond & np.isfinite(errors) & (errors > _SENSELESS)
@@ -266,6 +277,11 @@ def _measure(domains: Sequence[Domain | None], contents: Sequence[Composition], 
                     measured[id(domain)] = domain.measure(contents[int(index)]).value
                 values[place, runtime] = measured[id(domain)]
     return values
+
+
+def _list_unseen(distances: Sequence[Sequence[Distance]], shape: tuple[int, ...]) -> Floats:
+    """Return the share of the work of each network that no network of the labels of each runtime has."""
+    return np.array([[distance.unseen for distance in row] for row in distances]).reshape(shape)
 
 
 def _fit(examples: Examples) -> Linear:

@@ -114,6 +114,23 @@ def test_a_window_that_was_left_out_is_beyond_the_labels(examples: Examples) -> 
     assert fitted.find_beyond([examples.graphs[index] for index in narrow]).mean() < 0.1
 
 
+def test_an_operator_that_was_only_measured_alone_is_beyond_the_labels(tmp_path: Path) -> None:
+    """It has a price, but no network of the labels tells how it differs inside one: its share widens the interval."""
+    labels = build_examples(tmp_path, alone=True)
+    is_wide = np.array([each.operators[0].attributes.get("kernel_shape", (0,))[0] == 3 for each in labels.graphs])
+    wide = np.flatnonzero(is_wide & ~labels.isolated)
+    fitted = predictor.fit(labels.take(np.setdiff1d(np.arange(len(labels)), wide)), "linear", folds=3)
+    network = labels.graphs[wide[-1]]
+    with pytest.warns(
+        NgbkitWarning, match=r"beyond the labels.*no network of the labels has Conv 3x3 \(\d+ % of its work"
+    ):
+        seconds, low, high = fitted.seconds([network], ci=0.9)
+
+    assert fitted.find_beyond([labels.graphs[index] for index in wide]).all()
+    assert np.isfinite(seconds).all()
+    assert (high / low > 4).all()
+
+
 def test_errors_beyond_the_labels_follow_from_what_is_left_out(examples: Examples) -> None:
     """Families, operators and sizes are left out in turn; without folds, there are no such errors."""
     measured = Extrapolation.build(examples)
