@@ -180,7 +180,8 @@ def _concat_points(frame: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 
     kinds = np.where(frame["ms"].notna(), "trial", "untimed")
     names = ["network", "column", "compiler", "precision", "batch_size", "value", "low", "high", "ms", "ms_low"]
-    points = frame[[*names, "ms_high", "conclusive", "samples", "error"]].assign(kind=kinds)
+    errors = frame["error"].fillna("").replace("", "none")
+    points = frame[[*names, "ms_high", "conclusive", "samples"]].assign(error=errors, kind=kinds)
     points["refused"] = (frame["status"] == acceptance.REFUSED).astype(int)
     sign = -1 if metric.name == "relative_error" else 1
     chosen = frame[(frame["status"] == "ok") & frame["ms"].notna()]

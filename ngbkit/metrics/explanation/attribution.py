@@ -152,8 +152,7 @@ def attribute(profiles: Sequence[TrialProfile], pieces: Sequence[Piece], *, are_
     means = times.mean(axis=-1)
     share, seconds = PROCESS_SD, KERNEL_SD
     if are_versions:
-        here = estimate_process_sd(means)
-        share, seconds = float(np.fmax(share, here[0])), float(np.fmax(seconds, here[1]))
+        share, seconds = np.fmax((share, seconds), estimate_process_sd(means)).tolist()
     counts = np.array([max(map(len, piece.kernels)) for piece in pieces])
     allowances = np.hypot(share * _compute_rms(means), seconds * counts)
     allowances[-1] = max(share * _compute_rms(means[:, -1]), CALL_SD * _compute_rms(means.sum(axis=1)))
