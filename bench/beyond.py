@@ -114,6 +114,8 @@ def score_part(examples: Examples, test: np.ndarray, kind: str) -> np.ndarray:
 
 def describe(part: np.ndarray, by_part: float = float("nan")) -> str:
     answered = part[part[:, 0] == 0]
+    if not len(part):
+        return "none is large enough"
     if not len(answered):
         return "100 % refused"
     factor, flagged = np.exp(np.median(answered[:, 3])), answered[:, 2].mean()
