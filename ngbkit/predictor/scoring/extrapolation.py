@@ -20,6 +20,7 @@ from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Floats, ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.scoring.applicability import (
+    FEWEST,
     NEGLIGIBLE,
     UNSEEN,
     WITHIN,
@@ -28,6 +29,7 @@ from ngbkit.predictor.scoring.applicability import (
     Domain,
     read_composition,
 )
+from ngbkit.predictor.scoring.intervals import compute_tail
 from ngbkit.predictor.scoring.splits import FOLDS, Indices, split_folds
 
 # The share of networks drawn like those of the fit that are within the range, and near to labels of their family.
@@ -132,7 +134,7 @@ class Extrapolation:
     def widen(self, graphs: Sequence[Graph], seconds: Floats, low: Floats, high: Floats, ci: float) -> Beyond:
         """Widen the intervals of networks beyond the range, in place; a refused network has no prediction.
 
-        Such an interval encloses that of the model, and that of the prices.
+        Such an interval encloses that of the model, and the errors of prices around either prediction.
         """
         distances = self.measure(graphs)
         beyond, refused = self.find_beyond(distances)
@@ -141,9 +143,9 @@ class Extrapolation:
         if wide.any():
             # What no network of the labels has may cost as many times more or less as its distance says.
             errors = np.maximum(self.compute_errors(values, ci), UNSEEN * _list_unseen(distances, values.shape))
-            prices = self.model.predict(graphs)
-            low[wide] = np.minimum(low, prices / np.exp(errors))[wide]
-            high[wide] = np.maximum(high, prices * np.exp(errors))[wide]
+            for center in (seconds, self.model.predict(graphs)):
+                low[wide] = np.minimum(low, center / np.exp(errors))[wide]
+                high[wide] = np.maximum(high, center * np.exp(errors))[wide]
             refused |= beyond & np.isfinite(errors) & (errors > _SENSELESS)
             seconds[refused] = np.nan
         reasons = [
@@ -193,9 +195,10 @@ class Extrapolation:
             scales = _LEAST + np.maximum(tested, least)
             # The share that each part keeps; that all parts but a few keep it makes the rest of `ci`.
             quantiles = [np.quantile(errors[part] / scales[part], ci**2, method="higher") for part in rows]
-            # The conformal quantile of one part more; of few parts, the largest.
+            # The conformal quantile of one part more; of few parts, the largest, with the tail of normal errors.
             rank = min(int(np.ceil((len(rows) + 1) * ci - 1e-9)), len(rows))
-            limits[:, runtime] = np.sort(quantiles)[rank - 1] * (_LEAST + np.maximum(distances[:, runtime], least))
+            limit = np.sort(quantiles)[rank - 1] * max(1.0, compute_tail(len(rows), ci))
+            limits[:, runtime] = limit * (_LEAST + np.maximum(distances[:, runtime], least))
         return limits
 
 
@@ -296,6 +299,7 @@ def dump(extrapolation: Extrapolation) -> tuple[dict[str, Any], dict[str, NDArra
     numbers = {id(domain): number for number, domain in enumerate(distinct)}
     settings = {
         "classes": [list(domain.classes) for domain in distinct],
+        "networks": [domain.networks for domain in distinct],
         "domains": [numbers.get(id(domain), -1) for domain in extrapolation.domains],
     }
     arrays = {name: getattr(extrapolation, name) for name in _ARRAYS} | extrapolation.model.dump_arrays()
@@ -306,9 +310,12 @@ def dump(extrapolation: Extrapolation) -> tuple[dict[str, Any], dict[str, NDArra
 
 def restore(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], runtimes: int) -> Extrapolation:
     """Build what `dump` returned; any exception about something else."""
+    # Files of earlier releases do not tell how many networks there are: enough.
+    counts = settings.get("networks", [FEWEST] * len(settings["classes"]))
     domains = [
         Domain.restore(
             classes,
+            int(counts[number]),
             {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")},
         )
         for number, classes in enumerate(settings["classes"])

@@ -100,11 +100,20 @@ def _compute_normal_limit(errors: Floats, weights: Floats, ci: float) -> float:
     if count < FEWEST:
         return float("inf")
     deviation = np.sqrt(errors**2 @ weights / weights.sum())
-    quantile = t.ppf((1 + ci) / 2, count)
-    # One of ten errors may be far larger than a normal one. Of any distribution, `count` of `count + 1` networks keep
-    # the largest of `count`; only beyond this share is the tail that of normal errors.
-    tail = quantile / t.ppf((1 + count / (count + 1)) / 2, count)
-    return float(max(quantile * deviation * np.sqrt(1 + 1 / count), tail * errors.max()))
+    # One of ten errors may be far larger than a normal one.
+    normal = t.ppf((1 + ci) / 2, count) * deviation * np.sqrt(1 + 1 / count)
+    return float(max(normal, compute_tail(count, ci) * errors.max()))
+
+
+def compute_tail(count: int, ci: float) -> float:
+    """Return the error that a share `ci` keeps, over the largest of `count` errors.
+
+    Of any distribution, `count` of `count + 1` errors keep the largest of `count`; only beyond this share is the tail
+    that of normal errors.
+    """
+    from scipy.stats import t
+
+    return float(t.ppf((1 + ci) / 2, count) / t.ppf((1 + count / (count + 1)) / 2, count))
 
 
 def compute_quantiles(values: Floats, weights: Floats, ci: float) -> Floats:

@@ -131,6 +131,30 @@ def test_an_operator_that_was_only_measured_alone_is_beyond_the_labels(tmp_path:
     assert (high / low > 4).all()
 
 
+def test_few_networks_tell_no_price_inside_a_network(tmp_path: Path) -> None:
+    """Below twenty networks, an operator that none of them has is refused, and their number is a reason."""
+    labels = build_examples(tmp_path, alone=True)
+    labels = replace(labels, parents=labels.names, rules=("",) * len(labels))
+    is_wide = np.array([each.operators[0].attributes.get("kernel_shape", (0,))[0] == 3 for each in labels.graphs])
+    narrow = np.flatnonzero(~is_wide & ~labels.isolated)[:12]
+    fitted = predictor.fit(labels.take([*narrow, *np.flatnonzero(labels.isolated)]), "linear", folds=3)
+    network = labels.graphs[np.flatnonzero(is_wide & ~labels.isolated)[0]]
+    with pytest.warns(NgbkitWarning, match=r"no prediction of.*Conv 3x3.*; 12 networks are too few to tell its price"):
+        seconds, _, _ = fitted.seconds([network], ci=0.9)
+
+    assert np.isnan(seconds).all()
+
+
+def test_the_largest_error_of_few_parts_is_enlarged(fitted: Predictor) -> None:
+    """Three of four networks keep the largest error of three parts; 95 of 100 keep a larger one, as normal errors do."""
+    assert fitted.extrapolation is not None
+    distances = np.ones((3, len(RUNTIMES)))
+    few = replace(fitted.extrapolation, errors=0.1 * distances, distances=distances, parts=np.arange(3.0))
+
+    np.testing.assert_allclose(few.compute_errors(distances, 0.75), 0.1)
+    assert (few.compute_errors(distances, 0.95) > 0.2).all()
+
+
 def test_errors_beyond_the_labels_follow_from_what_is_left_out(examples: Examples) -> None:
     """Families, operators and sizes are left out in turn; without folds, there are no such errors."""
     measured = Extrapolation.build(examples)
