@@ -8,6 +8,12 @@ The number of trials chosen at once and the factor of the intervals were tuned o
 for it. Nothing was tuned on the sweep of the paper's networks and blocks:
 
     python bench/budget.py notebooks/data/paper.nc --together
+
+With labels, a predictor that is fitted to them guides the run too: as it is, and as that of another device. With parts,
+random parts of each sweep are replayed, without a network, a batch size and a value of each factor; and the means over
+all of them are printed, with the standard error of their difference to the run without a predictor over the sweeps:
+
+    python bench/budget.py notebooks/data/{blocks,gpu}.nc --labels notebooks/data/labels.nc --parts 10
 """
 
 from __future__ import annotations
@@ -15,16 +21,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ngbkit import predictor
 from ngbkit.api import Sweep
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import factor_dims, facts_key, nodes
+from ngbkit.predictor import Predictor
 from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.imputation import Key, build_key
+from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
@@ -41,13 +52,31 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, default=list(STORED), metavar="FILE")
     parser.add_argument("--share", type=float, default=0.1, help="share of the trials that are measured (default: 0.1)")
     parser.add_argument("--seeds", type=int, default=3, help="number of random selections (default: 3)")
+    parser.add_argument("--labels", type=Path, help="labels of a predictor that guides the run (default: none)")
     parser.add_argument("--together", action="store_true", help="replay the sweeps of a file as one sweep")
+    parser.add_argument("--parts", type=int, default=0, help="replay random parts of each sweep (default: all of it)")
+    parser.add_argument("--least", type=int, default=1, help="skip sweeps of fewer trials (default: 1)")
     args = parser.parse_args()
+    predictors: dict[str, Predictor | None] = {"most informative": None}
+    if args.labels:
+        fitted = predictor.fit(args.labels, "linear", report=ignore_progress)
+        runtimes = tuple(("another device", compiler) for _, compiler in fitted.runtimes)
+        predictors |= {"predictor": fitted, "another device's": replace(fitted, runtimes=runtimes)}
+        remember_graphs()
     print("sweep          trials measured chosen by               right within 2 %  regret covered")
+    regrets: list[dict[str, float]] = []
     for file in args.files:
         sweeps = load_sweeps(file)
-        for sweep, facts, records in [merge_sweeps(sweeps)] if args.together else sweeps:
-            replay(file.stem, sweep, facts, records, args.share, args.seeds)
+        for stored in [merge_sweeps(sweeps)] if args.together else sweeps:
+            if len(stored[2]) >= args.least:
+                parts = [draw_part(stored, seed) for seed in range(args.parts)] or [stored]
+                scores = [replay(file.stem, *part, args.share, args.seeds, predictors) for part in parts]
+                regrets.append({method: float(np.mean([each[method] for each in scores])) for method in predictors})
+    for method in predictors:
+        mean = np.mean([each[method] for each in regrets])
+        gains = [each[method] - each["most informative"] for each in regrets]
+        error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
+        print(f"mean regret, {method}: {mean:.1%}, difference {np.mean(gains):+.1%} ± {error:.1%}")
 
 
 def load_sweeps(file: Path) -> list[Stored]:
@@ -69,17 +98,48 @@ def load_sweeps(file: Path) -> list[Stored]:
     return sweeps
 
 
+def remember_graphs() -> None:
+    """Build the graph of each network once, not for each part."""
+    build, graphs = predictor.graph, {}
+
+    def build_once(workload: Any, batch_size: int, factors: dict[str, Any], **settings: Any) -> Any:
+        key = (workload.id, batch_size, *sorted(factors.items()), *sorted(settings.items()))
+        if key not in graphs:
+            graphs[key] = build(workload, batch_size, factors, **settings)
+        return graphs[key]
+
+    predictor.graph = build_once
+
+
+def draw_part(stored: Stored, seed: int) -> Stored:
+    """Draw a part of a sweep: without a random network, batch size and value of each factor, if three are there."""
+    sweep, facts, records = stored
+    generator = np.random.default_rng(seed)
+
+    def drop(values: Iterable[Any]) -> list[Any]:
+        rest = list(values)
+        if len(rest) > 2:
+            del rest[generator.integers(len(rest))]
+        return rest
+
+    factors = {name: drop(values) for name, values in sweep.factors.items()}
+    part = Sweep(drop(sweep.workloads), sweep.compilers, drop(sweep.batch_sizes), factors=factors)
+    stored_ids = {build_key(trial): trial.id for trial in sweep.trials()}
+    ids = {trial.id: stored_ids[build_key(trial)] for trial in part.trials()}
+    return part, facts, {new: replace(records[old], trial_id=new) for new, old in ids.items() if old in records}
+
+
 def merge_sweeps(sweeps: list[Stored]) -> Stored:
-    """Merge sweeps into one; trials of the merged grid without a record do not count."""
+    """Merge sweeps into one; trials without a record do not count, nor do other networks of the same name."""
     sizes = sorted({size for sweep, _, _ in sweeps for size in sweep.batch_sizes})
     compilers = list(dict.fromkeys(compiler for sweep, _, _ in sweeps for compiler in sweep.compilers))
-    workloads = [workload for sweep, _, _ in sweeps for workload in sweep.workloads]
+    workloads = {workload.name: workload for sweep, _, _ in reversed(sweeps) for workload in sweep.workloads}
     facts: dict[str, Any] = {}
     records: dict[str, Record] = {}
     for _, sweep_facts, sweep_records in sweeps:
         facts |= sweep_facts
         records |= sweep_records
-    return Sweep(workloads, compilers, sizes), facts, records
+    return Sweep(list(workloads.values()), compilers, sizes), facts, records
 
 
 def read_node(node: Any) -> dict[Key, tuple[np.ndarray, str]]:
@@ -116,8 +176,15 @@ def build_record(trial_id: str, samples: np.ndarray, status: str) -> Record:
 
 
 def replay(
-    name: str, sweep: Sweep, facts: dict[str, Any], records: dict[str, Record], share: float, seeds: int
-) -> None:
+    name: str,
+    sweep: Sweep,
+    facts: dict[str, Any],
+    records: dict[str, Record],
+    share: float,
+    seeds: int,
+    predictors: dict[str, Predictor | None],
+) -> dict[str, float]:
+    """Print the scores of each way to choose the trials, and return the mean regret of each guide."""
     medians = {
         trial_id: float(np.median(record.latency_s))
         for trial_id, record in records.items()
@@ -141,11 +208,12 @@ def replay(
         choice = min((trial_id for trial_id in members if trial_id in estimates), key=estimates.__getitem__, default="")
         return medians.get(choice, np.inf) / min(medians[trial_id] for trial_id in members if trial_id in medians) - 1
 
-    def print_scores(method: str, estimates: dict[str, float], coverage: float) -> None:
+    def print_scores(method: str, estimates: dict[str, float], coverage: float) -> float:
         regrets = np.array([compute_regret(members, estimates) for members in groups.values()])
         regret = float(np.mean(np.minimum(regrets, 10.0)))
         shares = f"{np.mean(regrets == 0):>6.1%} {np.mean(regrets <= TOLERANCE):>10.1%} {regret:>7.1%} {coverage:>7.1%}"
         print(f"{row} {method:<22} {shares}", flush=True)
+        return regret
 
     def estimate_latencies(guide: Guide, recorded: dict[str, Record]) -> tuple[dict[str, float], float]:
         predicted = guide.predictions(list(recorded.values()))
@@ -159,11 +227,13 @@ def replay(
                     covered.append(low <= medians[trial_id] <= high)
         return estimates, float(np.mean(covered)) if covered else float("nan")
 
-    guide = Guide(sweep, trials=count, facts_of=facts_of)
-    recorded: dict[str, Record] = {}
-    while chosen := [trial_id for trial_id in guide.next(list(recorded.values())) if trial_id in records]:
-        recorded |= {trial_id: records[trial_id] for trial_id in chosen}
-    print_scores("most informative", *estimate_latencies(guide, recorded))
+    scores = {}
+    for method, fitted in predictors.items():
+        guide = Guide(sweep, trials=count, facts_of=facts_of, predictor=fitted)
+        recorded: dict[str, Record] = {}
+        while chosen := [trial_id for trial_id in guide.next(list(recorded.values())) if trial_id in records]:
+            recorded |= {trial_id: records[trial_id] for trial_id in chosen}
+        scores[method] = print_scores(method, *estimate_latencies(guide, recorded))
     for seed in range(seeds):
         sampled = np.random.default_rng(seed).permutation(sorted(trials))[:count]
         print_scores(
@@ -180,6 +250,7 @@ def replay(
         {trial_id: 0.0 if trial.compiler == favourite else 1.0 for trial_id, trial in trials.items()},
         float("nan"),
     )
+    return scores
 
 
 if __name__ == "__main__":

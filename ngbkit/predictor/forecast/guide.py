@@ -92,7 +92,9 @@ class Guide:
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._graphs = {} if predictor is None else _build_graphs(predictor, sweep, self._table)
         self._predictor = predictor
-        self._prior = None if predictor is None else _compute_prior(predictor, self._graphs, self._table)
+        self._prior, self._elsewhere = None, False
+        if predictor is not None:
+            self._prior, self._elsewhere = _compute_prior(predictor, self._graphs, self._table)
 
     @property
     def key(self) -> str:
@@ -150,7 +152,9 @@ class Guide:
     @property
     def _predicted_indices(self) -> list[int]:
         """The trials that the predictor predicts."""
-        return [] if self._prior is None else np.flatnonzero(np.isfinite(self._prior)).tolist()
+        if self._prior is None or self._elsewhere:
+            return []
+        return np.flatnonzero(np.isfinite(self._prior)).tolist()
 
     def _find_column(self, index: int) -> tuple[int, int]:
         return int(self._table.device[index]), int(self._table.compiler[index])
@@ -169,7 +173,7 @@ class Guide:
             for index, seconds, quiet in measured
             if quiet or self._find_column(index) not in conclusive
         ]
-        return surrogate.build_surrogate(self._table, chosen, self._prior)
+        return surrogate.build_surrogate(self._table, chosen, self._prior, elsewhere=self._elsewhere)
 
     def _estimate_success(self, records: Sequence[Record]) -> Floats:
         """Estimate the probability that each trial gives a result, from the trials of its compiler on its device."""
@@ -299,19 +303,29 @@ def _build_graphs(predictor: Predictor, sweep: Grid, table: TrialTable) -> dict[
     return {key: exported for key, exported in graphs.items() if exported is not None}
 
 
-def _compute_prior(predictor: Predictor, graphs: Mapping[tuple[object, ...], Graph], table: TrialTable) -> Floats:
-    """Return the logarithm of the prediction of every trial.
+def _compute_prior(
+    predictor: Predictor, graphs: Mapping[tuple[object, ...], Graph], table: TrialTable
+) -> tuple[Floats | None, bool]:
+    """Return the logarithm of the prediction of every trial, and whether all are of other devices.
 
-    NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels.
+    NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels. Of
+    devices that it does not know at all, what it predicts for the same compiler elsewhere shows how latencies compare.
     """
     exported_graphs = list(graphs.values())
     logs = np.log(predictor.model.predict(exported_graphs))
     logs[predictor.find_beyond(exported_graphs)] = np.nan
     rows = dict(zip(graphs, logs, strict=True))
-    runtimes = {runtime: column for column, runtime in enumerate(predictor.runtimes)}
-    prior = np.full(len(table), np.nan)
-    for index, trial in enumerate(table.trials):
-        column, key = runtimes.get((trial.device, trial.compiler)), _build_graph_key(trial)
-        if column is not None and key in rows:
-            prior[index] = rows[key][column]
-    return prior
+    for elsewhere in (False, True):
+        prior = np.full(len(table), np.nan)
+        for index, trial in enumerate(table.trials):
+            columns = [
+                column
+                for column, (device, compiler) in enumerate(predictor.runtimes)
+                if compiler == trial.compiler and (elsewhere or device == trial.device)
+            ]
+            key = _build_graph_key(trial)
+            if columns and key in rows:
+                prior[index] = np.mean(rows[key][columns])
+        if np.isfinite(prior).any():
+            return prior, elsewhere
+    return None, False

@@ -39,13 +39,15 @@ class Surrogate:
     """Latencies of all trials of a table, conditioned on the measured ones.
 
     `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `prior` is the
-    logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model.
+    logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model; that
+    of `elsewhere` is of other devices, so that only measurements tell its level.
     """
 
     table: TrialTable
     indices: Indices
     logs: Floats
     prior: Floats | None = None
+    elsewhere: bool = False
 
     @cached_property
     def _expected(self) -> Floats:
@@ -68,7 +70,7 @@ class Surrogate:
 
     @property
     def _common(self) -> float:
-        return _COMMON**2 if self.prior is None else _COMMON_LESS**2
+        return _COMMON**2 if self.prior is None or self.elsewhere else _COMMON_LESS**2
 
     @cached_property
     def _scales(self) -> Floats:
@@ -194,8 +196,12 @@ def _compute_noise(scales: Floats) -> float:
 
 
 def build_surrogate(
-    table: TrialTable, measurements: Sequence[tuple[int, float]], prior: Floats | None = None
+    table: TrialTable,
+    measurements: Sequence[tuple[int, float]],
+    prior: Floats | None = None,
+    *,
+    elsewhere: bool = False,
 ) -> Surrogate:
     """Build a surrogate from pairs of a row of the table and its measured seconds."""
     indices = np.array([index for index, _ in measurements], dtype=np.intp)
-    return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), prior)
+    return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), prior, elsewhere)

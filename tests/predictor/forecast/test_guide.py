@@ -242,13 +242,53 @@ def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
 def test_a_budget_on_a_new_device_begins_with_the_suggested_networks(tmp_path: Path) -> None:
     """A predictor of another device says which networks tell most; all compilers are measured on these."""
     fitted = fit(build_examples(tmp_path), "linear", folds=0)
-    files = [str(residual(tmp_path, width, blocks)) for width in (8, 16, 32) for blocks in (1, 2, 4)]
-    sweep = Sweep(files, ["openvino", "onnxruntime"], devices=["board"], repeats=10, threads=1)
+    sweep = build_board_sweep(tmp_path)
     trials = {trial.id: trial.workload for trial in sweep.trials()}
     first = [trials[trial_id] for trial_id in Guide(sweep, trials=12, predictor=fitted, facts_of=count_blocks).next([])]
 
     assert 4 == len(first)
     assert set(fitted.suggest(sweep, 2)["workload"]) == set(first)
+
+
+def test_a_predictor_of_another_device_shows_how_latencies_compare(tmp_path: Path) -> None:
+    """Nothing is predicted of a new device before a measurement; from a single network, the others follow."""
+    fitted = fit(build_examples(tmp_path), "linear", folds=0)
+    sweep = build_board_sweep(tmp_path)
+    guide = Guide(sweep, trials=12, predictor=fitted, facts_of=count_blocks)
+    columns = {compiler: column for column, (_, compiler) in enumerate(fitted.runtimes)}
+    seconds = {
+        (workload.name, compiler): 50 * float(fitted.model.predict([graph(workload, 1)])[0, column])
+        for workload in sweep.workloads
+        for compiler, column in columns.items()
+    }
+    trials = {trial.id: trial for trial in sweep.trials()}
+    records = [
+        replace(record, latency_s=(seconds[trials[record.trial_id].workload, trials[record.trial_id].compiler],) * 10)
+        for record in synthetic.make_records(sweep)
+        if trials[record.trial_id].workload == sweep.workloads[4].name
+    ]
+    predicted = guide.predictions(records)
+
+    assert {} == guide.predictions()
+    assert len(trials) - len(records) == len(predicted)
+    for (name, _, _, compiler, _), (latency, _, _) in predicted.items():
+        assert seconds[name, compiler] == pytest.approx(latency, rel=0.1)
+
+
+def test_a_predictor_of_other_compilers_changes_no_prediction(tmp_path: Path) -> None:
+    """Its predictions say nothing about the compilers of the sweep."""
+    other = replace(fit(build_examples(tmp_path), "linear", folds=0), runtimes=(("cpu", "tvm"), ("cpu", "iree")))
+    sweep = build_board_sweep(tmp_path)
+    records = synthetic.make_records(sweep)[:4]
+    alone, guided = (Guide(sweep, trials=9, predictor=each, facts_of=count_blocks) for each in (None, other))
+
+    assert alone.predictions(records) == guided.predictions(records)
+
+
+def build_board_sweep(folder: Path) -> Sweep:
+    """Build the sweep of nine networks and two compilers on a new device."""
+    files = [str(residual(folder, width, blocks)) for width in (8, 16, 32) for blocks in (1, 2, 4)]
+    return Sweep(files, ["openvino", "onnxruntime"], devices=["board"], repeats=10, threads=1)
 
 
 def count_blocks(trial: Trial) -> dict[str, float]:

@@ -104,6 +104,17 @@ def test_another_model_is_the_prior(table: TrialTable, truth: np.ndarray) -> Non
     assert np.isclose(prior[[0, 1, 2]].mean(), before.predict(np.array([3]))[0][0])
 
 
+def test_measurements_tell_the_level_of_a_device_that_another_model_predicts_elsewhere(
+    table: TrialTable, truth: np.ndarray
+) -> None:
+    """A device a hundred times as fast as the predicted one is known to a tenth from three trials."""
+    measured = [(index, truth[index]) for index in (0, 41, 82)]
+    model = surrogate.build_surrogate(table, measured, np.log(100 * truth), elsewhere=True)
+    every = np.arange(len(table))
+
+    assert np.allclose(np.log(truth), model.predict(every)[0], atol=0.1)
+
+
 def test_a_trial_is_worth_what_it_may_decide() -> None:
     """The chosen trial is one of two close compilers, never a measured or worthless one."""
     model = _Independent(mean=[0.0, 0.02, 2.0], deviation=[0.1, 0.1, 0.1])
