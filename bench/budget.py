@@ -122,8 +122,11 @@ def draw_part(stored: Stored, seed: int) -> Stored:
             del rest[generator.integers(len(rest))]
         return rest
 
-    factors = {name: drop(values) for name, values in sweep.factors.items()}
-    part = Sweep(drop(sweep.workloads), sweep.compilers, drop(sweep.batch_sizes), factors=factors)
+    workloads = [
+        replace(workload, factors={name: tuple(drop(values)) for name, values in workload.factors.items()})
+        for workload in drop(sweep.workloads)
+    ]
+    part = Sweep(workloads, sweep.compilers, drop(sweep.batch_sizes), devices=sweep.devices)
     stored_ids = {build_key(trial): trial.id for trial in sweep.trials()}
     ids = {trial.id: stored_ids[build_key(trial)] for trial in part.trials()}
     return part, facts, {new: replace(records[old], trial_id=new) for new, old in ids.items() if old in records}

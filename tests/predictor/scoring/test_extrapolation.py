@@ -146,7 +146,7 @@ def test_few_networks_tell_no_price_inside_a_network(tmp_path: Path) -> None:
 
 
 def test_the_largest_error_of_few_parts_is_enlarged(fitted: Predictor) -> None:
-    """Three of four networks keep the largest error of three parts; 95 of 100 keep a larger one, as normal errors do."""
+    """Three of four networks keep the largest error of three parts; 95 of 100 keep only a larger one."""
     assert fitted.extrapolation is not None
     distances = np.ones((3, len(RUNTIMES)))
     few = replace(fitted.extrapolation, errors=0.1 * distances, distances=distances, parts=np.arange(3.0))
