@@ -72,7 +72,7 @@ def main() -> None:
                 parts = [draw_part(stored, seed) for seed in range(args.parts)] or [stored]
                 scores = [replay(file.stem, *part, args.share, args.seeds, predictors) for part in parts]
                 regrets.append({method: float(np.mean([each[method] for each in scores])) for method in predictors})
-    for method in predictors:
+    for method in predictors if len(predictors) > 1 else ():
         mean = np.mean([each[method] for each in regrets])
         gains = [each[method] - each["most informative"] for each in regrets]
         error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan

@@ -40,7 +40,7 @@ class Surrogate:
 
     `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `prior` is the
     logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model; that
-    of `elsewhere` is of other devices, so that only measurements tell its level.
+    of `elsewhere` is of other devices: it shows how latencies compare, and measurements tell all else.
     """
 
     table: TrialTable
@@ -66,7 +66,7 @@ class Surrogate:
 
     @property
     def _usual_scales(self) -> Floats:
-        return np.asarray(_USUAL + (0.0 if self.prior is None else _LESS))
+        return np.asarray(_USUAL + (0.0 if self.prior is None or self.elsewhere else _LESS))
 
     @property
     def _common(self) -> float:
