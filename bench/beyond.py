@@ -2,9 +2,10 @@
 
     python bench/beyond.py notebooks/data/labels.nc results/foreign/cells.nc results/foreign/timm.nc
 
-Each part that is left out has four networks or more, and leaves ten or more. A row per set, runtime and kind of part:
-the parts; the share of the networks that are refused; the share of the others whose latency is inside the interval, by
-network and by part; the median factor between an interval's end and the prediction; and the share that is flagged.
+Each part that is left out has `--least` networks or more, and leaves ten or more. A row per set, runtime and kind of
+part: the parts; the share of the networks that are refused; the share of the others whose latency is inside the
+interval, by network and by part; the median factor between an interval's end and the prediction; and the share that is
+flagged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.predictor.labels.loading import load_labels
 from ngbkit.predictor.scoring.applicability import read_composition
 
-LEAST, REST = 4, 10
+REST = 10
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("labels", nargs="+", type=Path)
     parser.add_argument("--kind", default="linear", help="the kind that is fitted (default: linear)")
     parser.add_argument("--most", type=int, default=12, help="the most parts of each sort (default: 12)")
+    parser.add_argument("--least", type=int, default=4, help="the fewest networks of a part (default: 4)")
     parser.add_argument("--parts", action="store_true", help="print each part")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -41,7 +43,7 @@ def main() -> None:
         for examples in split_runtimes(load_labels(path)):
             started_s = time.monotonic()
             scores: dict[str, list[tuple[str, np.ndarray]]] = {}
-            for sort, title, test in list_parts(examples, args.most):
+            for sort, title, test in list_parts(examples, args.most, args.least):
                 scores.setdefault(sort, []).append((title, score_part(examples, test, args.kind)))
             for sort, parts in scores.items():
                 runtime = "{1} on {0}".format(*examples.runtimes[0])
@@ -72,17 +74,17 @@ def split_runtimes(examples: Examples) -> Iterator[Examples]:
             )
 
 
-def list_parts(examples: Examples, most: int) -> Iterator[tuple[str, str, np.ndarray]]:
+def list_parts(examples: Examples, most: int, least: int) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield a sort, a title, and the indices of the networks to leave out."""
     networks = np.flatnonzero(~examples.isolated)
     families = np.array(examples.families)
     contents = {int(index): read_composition(examples.graphs[index]) for index in networks}
     names, counts = np.unique(families[networks], return_counts=True)
-    for name in names[np.argsort(-counts, kind="stable")][:most]:
+    for name in names[np.argsort(-counts, kind="stable")][: min(most, (counts >= least).sum())]:
         yield "family", str(name), networks[families[networks] == name]
     classes = sorted({name for content in contents.values() for name in content.shares})
     members = {name: np.array([i for i in networks if name in contents[int(i)].shares]) for name in classes}
-    chosen = [name for name in classes if LEAST <= len(members[name]) <= len(networks) - REST]
+    chosen = [name for name in classes if least <= len(members[name]) <= len(networks) - REST]
     generator = np.random.default_rng(0)
     for name in generator.permutation(chosen)[:most]:
         yield "operator", str(name), members[name]
@@ -95,7 +97,7 @@ def list_parts(examples: Examples, most: int) -> Iterator[tuple[str, str, np.nda
 def score_part(examples: Examples, test: np.ndarray, kind: str) -> np.ndarray:
     """Return a row per network: refused, covered, flagged, the logarithm of the factor, and that of the error."""
     rest = np.setdiff1d(np.arange(len(examples)), test)
-    if len(test) < LEAST or (~examples.take(rest).isolated).sum() < REST:
+    if (~examples.take(rest).isolated).sum() < REST:
         return np.empty((0, 5))
     fitted = predictor.fit(examples.take(rest), kind, report=ignore_progress)
     graphs = [examples.graphs[index] for index in test]

@@ -309,7 +309,7 @@ def _compute_prior(
     """Return the logarithm of the prediction of every trial, and whether all are of other devices.
 
     NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels. Of
-    devices that it does not know at all, what it predicts for the same compiler elsewhere shows how latencies compare.
+    devices that it does not know at all, its predictions for the same compiler elsewhere give the ratios.
     """
     exported_graphs = list(graphs.values())
     logs = np.log(predictor.model.predict(exported_graphs))

@@ -39,8 +39,8 @@ class Surrogate:
     """Latencies of all trials of a table, conditioned on the measured ones.
 
     `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `prior` is the
-    logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model; that
-    of `elsewhere` is of other devices: it shows how latencies compare, and measurements tell all else.
+    logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model. With
+    `elsewhere`, it predicts other devices: it gives the ratios of latencies, and measurements determine the level.
     """
 
     table: TrialTable

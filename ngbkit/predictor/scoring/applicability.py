@@ -31,9 +31,9 @@ NEGLIGIBLE = 0.05
 """The share of the cost below which an unknown or unseen operator is negligible."""
 
 FEWEST = 20
-"""The fewest networks that tell what an operator costs that none of them has.
+"""The fewest networks that price an operator that none of them has.
 
-With 11, two thirds of the 95 % intervals covered; and fewer have no error that one network of twenty has.
+With 11 networks, two thirds of the 95 % intervals covered; a set below 20 rarely has an error of one network in twenty.
 """
 
 # Sizes up to this factor beyond the labels count as seen.
@@ -175,7 +175,7 @@ class Domain:
         if unpriced > NEGLIGIBLE or is_few:  # nothing else matters then
             reasons = tuple(sorted(unseen, key=lambda text: -unseen[text])[:_LISTED])
             if is_few:
-                reasons += (f"{self.networks} networks are too few to tell its price",)
+                reasons += (f"{self.networks} networks are too few to price it",)
             return Distance(value=value, reasons=reasons, unpriced=True, unseen=unseen_share)
         parts = sorted({**unseen, **sizes, **amounts, **totals, **mix}.items(), key=lambda part: -part[1])
         # A reason that is far smaller than the largest one explains nothing.

@@ -131,7 +131,7 @@ def test_an_operator_that_was_only_measured_alone_is_beyond_the_labels(tmp_path:
     assert (high / low > 4).all()
 
 
-def test_few_networks_tell_no_price_inside_a_network(tmp_path: Path) -> None:
+def test_few_networks_price_no_operator_that_none_of_them_has(tmp_path: Path) -> None:
     """Below twenty networks, an operator that none of them has is refused, and their number is a reason."""
     labels = build_examples(tmp_path, alone=True)
     labels = replace(labels, parents=labels.names, rules=("",) * len(labels))
@@ -139,7 +139,7 @@ def test_few_networks_tell_no_price_inside_a_network(tmp_path: Path) -> None:
     narrow = np.flatnonzero(~is_wide & ~labels.isolated)[:12]
     fitted = predictor.fit(labels.take([*narrow, *np.flatnonzero(labels.isolated)]), "linear", folds=3)
     network = labels.graphs[np.flatnonzero(is_wide & ~labels.isolated)[0]]
-    with pytest.warns(NgbkitWarning, match=r"no prediction of.*Conv 3x3.*; 12 networks are too few to tell its price"):
+    with pytest.warns(NgbkitWarning, match=r"no prediction of.*Conv 3x3.*; 12 networks are too few to price it"):
         seconds, _, _ = fitted.seconds([network], ci=0.9)
 
     assert np.isnan(seconds).all()
