@@ -175,7 +175,7 @@ class Domain:
         if unpriced > NEGLIGIBLE or is_few:  # nothing else matters then
             reasons = tuple(sorted(unseen, key=lambda text: -unseen[text])[:_LISTED])
             if is_few:
-                reasons += (f"{self.networks} networks are too few to price it",)
+                reasons += (f"too few networks to price it: {self.networks}",)
             return Distance(value=value, reasons=reasons, unpriced=True, unseen=unseen_share)
         parts = sorted({**unseen, **sizes, **amounts, **totals, **mix}.items(), key=lambda part: -part[1])
         # A reason that is far smaller than the largest one explains nothing.
