@@ -136,10 +136,11 @@ def merge_sweeps(sweeps: list[Stored]) -> Stored:
     """Merge sweeps into one; trials without a record do not count, nor do other networks of the same name."""
     sizes = sorted({size for sweep, _, _ in sweeps for size in sweep.batch_sizes})
     compilers = list(dict.fromkeys(compiler for sweep, _, _ in sweeps for compiler in sweep.compilers))
-    workloads = {workload.name: workload for sweep, _, _ in reversed(sweeps) for workload in sweep.workloads}
+    workloads: dict[str, Any] = {}
     facts: dict[str, Any] = {}
     records: dict[str, Record] = {}
-    for _, sweep_facts, sweep_records in sweeps:
+    for sweep, sweep_facts, sweep_records in reversed(sweeps):
+        workloads |= {workload.name: workload for workload in sweep.workloads}
         facts |= sweep_facts
         records |= sweep_records
     return Sweep(list(workloads.values()), compilers, sizes), facts, records
