@@ -171,11 +171,10 @@ class Domain:
         mix = {"no label has a similar mix of operators": self._measure_mix(content)}
         value = max(sum(unseen.values()), sum(sizes.values()), sum(amounts.values()), *totals.values(), *mix.values())
         unseen_share = sum(unseen.values()) / UNSEEN
-        is_few = self.networks < FEWEST and unseen_share > NEGLIGIBLE
-        if unpriced > NEGLIGIBLE or is_few:  # nothing else matters then
+        if unpriced > NEGLIGIBLE or (unseen_share > NEGLIGIBLE and self.networks < FEWEST):  # nothing else matters then
             reasons = tuple(sorted(unseen, key=lambda text: -unseen[text])[:_LISTED])
-            if is_few:
-                reasons += (f"too few networks to price it: {self.networks}",)
+            if unpriced <= NEGLIGIBLE:
+                reasons += (f"too few networks for new operators: {self.networks}",)
             return Distance(value=value, reasons=reasons, unpriced=True, unseen=unseen_share)
         parts = sorted({**unseen, **sizes, **amounts, **totals, **mix}.items(), key=lambda part: -part[1])
         # A reason that is far smaller than the largest one explains nothing.

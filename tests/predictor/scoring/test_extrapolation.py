@@ -139,7 +139,7 @@ def test_few_networks_price_no_operator_that_none_of_them_has(tmp_path: Path) ->
     narrow = np.flatnonzero(~is_wide & ~labels.isolated)[:12]
     fitted = predictor.fit(labels.take([*narrow, *np.flatnonzero(labels.isolated)]), "linear", folds=3)
     network = labels.graphs[np.flatnonzero(is_wide & ~labels.isolated)[0]]
-    with pytest.warns(NgbkitWarning, match=r"no prediction of.*Conv 3x3.*; too few networks to price it: 12"):
+    with pytest.warns(NgbkitWarning, match=r"no prediction of.*Conv 3x3.*; too few networks for new operators: 12"):
         seconds, _, _ = fitted.seconds([network], ci=0.9)
 
     assert np.isnan(seconds).all()
