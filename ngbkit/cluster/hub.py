@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 HEARTBEAT_MS = 250
 MAX_MISSED_HEARTBEATS = 1200
 _POLL_S = 0.02
+_LOG = "controller.log"
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +54,7 @@ class Hub:
         command += ["--IPController.db_class=ipyparallel.controller.dictdb.NoDB", "--log-level=WARN"]
         if address is not None:
             command += [f"--ip={address}", f"--location={address}", "--IPController.enable_curve=True"]
-        log = folder / "controller.log"
-        with open(log, "wb") as output:
+        with open(folder / _LOG, "wb") as output:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -76,7 +77,7 @@ class Hub:
             client = GuardedClient(json.loads(clients.read_text()), timeout=START_S)
         except Exception as error:
             _kill(process)
-            text = log.read_text(errors="replace")[-2000:]
+            text = _read_log(folder)
             shutil.rmtree(folder, ignore_errors=True)
             raise DeviceError(f"the controller did not start: {error}\n{text}") from error
         return cls(folder, process, client, connection)
@@ -97,6 +98,12 @@ class Hub:
     @property
     def is_alive(self) -> bool:
         return self.process.poll() is None and not self.client._closed
+
+    def explain_absence(self) -> str:
+        """Return why an engine that was waited for has not registered."""
+        if self.is_alive:
+            return f"it did not register in {START_S:g} s"
+        return f"its controller ended; its log says:\n{_read_log(self.folder) or '(nothing)'}"
 
     def stop(self) -> None:
         """End the controller, and remove its files."""
@@ -119,6 +126,13 @@ def _wait_for_files(process: subprocess.Popen[bytes], *files: Path) -> None:
                 if time.monotonic() > deadline:
                     raise DeviceError(f"it wrote no connection file in {START_S:g} s") from None
             time.sleep(_POLL_S)
+
+
+def _read_log(folder: Path) -> str:
+    """Read the end of a controller's log."""
+    with suppress(OSError):
+        return (folder / _LOG).read_text(errors="replace")[-2000:].strip()
+    return ""
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -77,12 +77,8 @@ def _start(device: Device, identity: str, hub: Hub, state_dir: Path) -> tuple[La
     launched = _launch(device, settings)
     view = hub.wait_for_engine(identity, START_S, lambda: launch.is_running(launched.folder))
     if view is None:
-        if not hub.is_alive:
-            reason = "its controller ended"
-        elif not launch.is_running(launched.folder):
-            reason = "it ended"
-        else:
-            reason = f"it did not register in {START_S:g} s"
+        is_missing = hub.is_alive and not launch.is_running(launched.folder)
+        reason = "it ended" if is_missing else hub.explain_absence()
         launch.stop(launched.folder)
         raise DeviceError(reason)
     return launched, view

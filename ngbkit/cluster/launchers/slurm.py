@@ -82,6 +82,8 @@ def _wait(job: _Job, hub: Hub, identity: str, starter: Starter) -> Any:
         view = hub.wait_for_engine(identity, _POLL_S, pause_s=_PAUSE_S)
         if view is not None:
             return view
+        if not hub.is_alive:
+            raise DeviceError(hub.explain_absence())
         if starter.stopped():
             raise InterruptedError("stopped while waiting for the job")
         state = job.queue.read(job.number)

@@ -56,7 +56,7 @@ def _start(device: Device) -> Engine:
             answer = _launch(device, process, _build_settings(device, identity, hub, tunnel))
             view = hub.wait_for_engine(identity, START_S)
             if view is None:
-                raise DeviceError(f"it did not register in {START_S:g} s")
+                raise DeviceError(hub.explain_absence())
         except (DeviceError, OSError) as error:
             raise DeviceError(f"the engine of device {device.label} did not start: {error}") from error
         undo.pop_all()
