@@ -14,6 +14,11 @@ random parts of each sweep are replayed, without a network, a batch size and a v
 all of them are printed, with the standard error of their difference to the run without a predictor over the sweeps:
 
     python bench/budget.py notebooks/data/{blocks,gpu}.nc --labels notebooks/data/labels.nc --parts 10
+
+These predictors predict few networks of those sweeps. With a number of held-out networks, sweeps of so many random
+networks of the labels are replayed instead, guided by a predictor that is fitted to all others:
+
+    python bench/budget.py --labels notebooks/data/labels.nc --held-out 40 --parts 10
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +42,7 @@ from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.imputation import Key, build_key
 from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
+from ngbkit.workloads.base import Workload
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 STORED = (DATA / "blocks.nc",)
@@ -45,6 +51,8 @@ TOLERANCE = 0.02
 
 Group = tuple[Any, ...]
 Stored = tuple[Sweep, dict[str, Any], dict[str, Record]]
+#: The mean regret of each method, and the median error of its predictions.
+Scores = dict[str, tuple[float, float]]
 
 
 def main() -> None:
@@ -56,27 +64,82 @@ def main() -> None:
     parser.add_argument("--together", action="store_true", help="replay the sweeps of a file as one sweep")
     parser.add_argument("--parts", type=int, default=0, help="replay random parts of each sweep (default: all of it)")
     parser.add_argument("--least", type=int, default=1, help="skip sweeps of fewer trials (default: 1)")
+    parser.add_argument("--held-out", type=int, default=0, help="replay sweeps of so many networks of the labels")
     args = parser.parse_args()
-    predictors: dict[str, Predictor | None] = {"most informative": None}
-    if args.labels:
-        fitted = predictor.fit(args.labels, "linear", report=ignore_progress)
-        runtimes = tuple(("another device", compiler) for _, compiler in fitted.runtimes)
-        predictors |= {"predictor": fitted, "another device's": replace(fitted, runtimes=runtimes)}
+    if args.held_out and not (args.labels and args.parts):
+        parser.error("--held-out needs --labels, and the number of sweeps by --parts")
+    print("sweep          trials measured chosen by               right within 2 %  regret covered  error")
+    scores: list[Scores] = []
+    if args.held_out:
+        for seed in range(args.parts):
+            stored, rest = hold_out(predictor.load_examples(args.labels), args.held_out, seed)
+            scores.append(replay("held out", *stored, args.share, args.seeds, guide_by(rest)))
+    else:
+        predictors = guide_by(args.labels)
         remember_graphs()
-    print("sweep          trials measured chosen by               right within 2 %  regret covered")
-    regrets: list[dict[str, float]] = []
-    for file in args.files:
-        sweeps = load_sweeps(file)
-        for stored in [merge_sweeps(sweeps)] if args.together else sweeps:
-            if len(stored[2]) >= args.least:
-                parts = [draw_part(stored, seed) for seed in range(args.parts)] or [stored]
-                scores = [replay(file.stem, *part, args.share, args.seeds, predictors) for part in parts]
-                regrets.append({method: float(np.mean([each[method] for each in scores])) for method in predictors})
-    for method in predictors if len(predictors) > 1 else ():
-        mean = np.mean([each[method] for each in regrets])
-        gains = [each[method] - each["most informative"] for each in regrets]
-        error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
-        print(f"mean regret, {method}: {mean:.1%}, difference {np.mean(gains):+.1%} ± {error:.1%}")
+        for file in args.files:
+            sweeps = load_sweeps(file)
+            for stored in [merge_sweeps(sweeps)] if args.together else sweeps:
+                if len(stored[2]) >= args.least:
+                    parts = [draw_part(stored, seed) for seed in range(args.parts)] or [stored]
+                    parts_scores = [replay(file.stem, *part, args.share, args.seeds, predictors) for part in parts]
+                    scores.append({method: average([each[method] for each in parts_scores]) for method in predictors})
+    print_means(scores)
+
+
+def guide_by(labels: Any) -> dict[str, Predictor | None]:
+    """Return the predictors that guide a run: none, and if there are labels, one fitted to them, as of two devices."""
+    if labels is None:
+        return {"most informative": None}
+    fitted = predictor.fit(labels, "linear", report=ignore_progress)
+    runtimes = tuple(("another device", compiler) for _, compiler in fitted.runtimes)
+    return {"most informative": None, "predictor": fitted, "another device's": replace(fitted, runtimes=runtimes)}
+
+
+def average(scores: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    regret, error = np.nanmean(scores, axis=0)
+    return float(regret), float(error)
+
+
+def print_means(scores: Sequence[Scores]) -> None:
+    """Print the means over sweeps, and by how much each differs from the run without a predictor."""
+    for method in scores[0] if len(scores[0]) > 1 else ():
+        for number, name in enumerate(("regret", "error of predictions")):
+            values = np.array([each[method][number] for each in scores])
+            gains = values - [each["most informative"][number] for each in scores]
+            error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
+            print(f"mean {name}, {method}: {values.mean():.1%}, difference {gains.mean():+.1%} ± {error:.1%}")
+
+
+def hold_out(examples: predictor.Examples, count: int, seed: int) -> tuple[Stored, predictor.Examples]:
+    """Draw a sweep of networks with a label on each of the usual runtimes, and return the examples of the others."""
+    counts = np.isfinite(examples.seconds[~examples.isolated]).sum(axis=0)
+    columns = np.flatnonzero(counts >= counts.max() / 2)
+    complete = np.isfinite(examples.seconds[:, columns]).all(axis=1) & ~examples.isolated
+    parents, random = np.array(examples.parents), np.random.default_rng(seed)
+    held_out = random.permutation(np.unique(parents[complete]))[:count]
+    rows = {name: int(random.choice(np.flatnonzero(complete & (parents == name)))) for name in held_out}
+    workloads = [
+        Workload(name=f"network-{row}", source="timm", spec={"model": str(name)}) for name, row in rows.items()
+    ]
+    graphs = {f"network-{row}": examples.graphs[row] for row in rows.values()}
+    predictor.graph = lambda workload, *_, **__: graphs[workload.name]
+    devices, compilers = zip(*(examples.runtimes[column] for column in columns), strict=True)
+    sweep = Sweep(workloads, list(compilers), [1], devices=[devices[0]])
+    seconds = {
+        (f"network-{row}", compiler): examples.seconds[row, column]
+        for row in rows.values()
+        for compiler, column in zip(compilers, columns, strict=True)
+    }
+    records = {
+        trial.id: build_record(trial.id, np.repeat(seconds[trial.workload, trial.compiler], 5), "ok")
+        for trial in sweep.trials()
+    }
+    facts = {
+        facts_key(name, {}): {"macs": each.macs or 1, "weight_bytes": each.weight_bytes or 1}
+        for name, each in graphs.items()
+    }
+    return (sweep, facts, records), examples.take(np.flatnonzero(~np.isin(parents, held_out)))
 
 
 def load_sweeps(file: Path) -> list[Stored]:
@@ -187,8 +250,8 @@ def replay(
     share: float,
     seeds: int,
     predictors: dict[str, Predictor | None],
-) -> dict[str, float]:
-    """Print the scores of each way to choose the trials, and return the mean regret of each guide."""
+) -> Scores:
+    """Print the scores of each way to choose the trials, and return those of each guide."""
     medians = {
         trial_id: float(np.median(record.latency_s))
         for trial_id, record in records.items()
@@ -212,24 +275,27 @@ def replay(
         choice = min((trial_id for trial_id in members if trial_id in estimates), key=estimates.__getitem__, default="")
         return medians.get(choice, np.inf) / min(medians[trial_id] for trial_id in members if trial_id in medians) - 1
 
-    def print_scores(method: str, estimates: dict[str, float], coverage: float) -> float:
+    def print_scores(
+        method: str, estimates: dict[str, float], coverage: float = np.nan, error: float = np.nan
+    ) -> tuple[float, float]:
         regrets = np.array([compute_regret(members, estimates) for members in groups.values()])
         regret = float(np.mean(np.minimum(regrets, 10.0)))
-        shares = f"{np.mean(regrets == 0):>6.1%} {np.mean(regrets <= TOLERANCE):>10.1%} {regret:>7.1%} {coverage:>7.1%}"
-        print(f"{row} {method:<22} {shares}", flush=True)
-        return regret
+        shares = f"{np.mean(regrets == 0):>6.1%} {np.mean(regrets <= TOLERANCE):>10.1%} {regret:>7.1%}"
+        print(f"{row} {method:<22} {shares} {coverage:>7.1%} {error:>6.1%}", flush=True)
+        return regret, error
 
-    def estimate_latencies(guide: Guide, recorded: dict[str, Record]) -> tuple[dict[str, float], float]:
+    def estimate_latencies(guide: Guide, recorded: dict[str, Record]) -> tuple[dict[str, float], float, float]:
         predicted = guide.predictions(list(recorded.values()))
         estimates = {trial_id: medians[trial_id] for trial_id in recorded if trial_id in medians}
-        covered = []
+        covered, errors = [], []
         for trial_id, trial in trials.items():
             if trial_id not in recorded and build_key(trial) in predicted:
                 latency, low, high = predicted[build_key(trial)]
                 estimates[trial_id] = latency
                 if trial_id in medians:
                     covered.append(low <= medians[trial_id] <= high)
-        return estimates, float(np.mean(covered)) if covered else float("nan")
+                    errors.append(abs(latency / medians[trial_id] - 1))
+        return estimates, float(np.mean(covered)) if covered else np.nan, float(np.median(errors)) if errors else np.nan
 
     scores = {}
     for method, fitted in predictors.items():
@@ -252,7 +318,6 @@ def replay(
     print_scores(
         f"always {favourite}",
         {trial_id: 0.0 if trial.compiler == favourite else 1.0 for trial_id, trial in trials.items()},
-        float("nan"),
     )
     return scores
 

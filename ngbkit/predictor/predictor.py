@@ -102,21 +102,26 @@ class Predictor:
         self, networks: Sequence[PredictedNetwork], ci: float
     ) -> tuple[Floats, Floats, Floats, list[list[str]]]:
         """Return the latencies, both ends of their intervals, and the reason of each that is beyond the labels."""
-        validation.check("ci", validation.Probability, ci)
         graphs = [network.graph for network in networks]
+        seconds, low, high, beyond = self.compute_intervals(graphs, ci)
+        self._warn_of_infinite(seconds, high, ci)
+        if beyond is not None:
+            self._warn_of_range([network.name for network in networks], beyond)
+        return seconds, low, high, beyond.reasons if beyond else [[""] * len(self.runtimes) for _ in graphs]
+
+    def compute_intervals(self, graphs: Sequence[Graph], ci: float) -> tuple[Floats, Floats, Floats, Beyond | None]:
+        """As `seconds`, of graphs and without a warning; and what is beyond the labels, None if that is unknown."""
+        validation.check("ci", validation.Probability, ci)
         self.check_lowering(graphs)
         seconds = np.array(self.model.predict(graphs), np.float64)
         low, high = self.calibration.predict(graphs, ci)
-        self._warn_of_infinite(seconds, high, ci)
-        reasons = [[""] * len(self.runtimes) for _ in graphs]
+        beyond = None
         if self.extrapolation is not None and graphs:
             beyond = self.extrapolation.widen(graphs, seconds, low, high, ci)
-            reasons = beyond.reasons
-            self._warn_of_range([network.name for network in networks], beyond)
         # A latency that is not predicted has no interval. Other models predict the ends, but these enclose the latency.
         predicted = np.isfinite(seconds)
         low, high = np.minimum(low, seconds), np.maximum(high, seconds)
-        return seconds, np.where(predicted, low, np.nan), np.where(predicted, high, np.nan), reasons
+        return seconds, np.where(predicted, low, np.nan), np.where(predicted, high, np.nan), beyond
 
     def find_beyond(self, graphs: Sequence[Graph]) -> NDArray[np.bool_]:
         """Return whether each graph is beyond the labels of each runtime: of shape ``(graphs, runtimes)``.

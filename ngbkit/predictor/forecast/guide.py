@@ -39,6 +39,8 @@ _MOST = 1200
 # Prior successes and attempts of an untried compiler: it probably works.
 _SUCCESSES, _ATTEMPTS = 0.9, 1.0
 _USUAL_S = 5.0
+# The interval of a predictor's usual errors: few networks with far larger ones make the others' wide.
+_USUAL_LEVEL = 0.8
 
 
 class Guide:
@@ -92,9 +94,7 @@ class Guide:
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._graphs = {} if predictor is None else _build_graphs(predictor, sweep, self._table)
         self._predictor = predictor
-        self._prior, self._elsewhere = None, False
-        if predictor is not None:
-            self._prior, self._elsewhere = _compute_prior(predictor, self._graphs, self._table)
+        self._predicted = None if predictor is None else _predict(predictor, self._graphs, self._table)
 
     @property
     def key(self) -> str:
@@ -143,18 +143,27 @@ class Guide:
         predictions: dict[Key, Prediction] = {}
         for start in range(0, len(unmeasured), _MOST):
             chunk = unmeasured[start : start + _MOST]
-            mean, deviation = model.predict(np.array([index for index, _ in chunk], dtype=np.intp))
-            low, high = (np.exp(mean + sign * find_quantile(LEVEL) * deviation) for sign in (-1, 1))
-            for (_, trial), *values in zip(chunk, np.exp(mean), low, high, strict=True):
+            for (_, trial), *values in zip(chunk, *self._predict(model, [index for index, _ in chunk]), strict=True):
                 predictions[build_key(trial)] = (float(values[0]), float(values[1]), float(values[2]))
         return predictions
+
+    def _predict(self, model: surrogate.Surrogate, rows: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        """Return the seconds of trials and of both ends of their intervals: the predictor's, where nothing is measured.
+
+        Its own trials alone are predicted then.
+        """
+        indices = np.array(rows, dtype=np.intp)
+        if self._predicted is not None and not len(model.indices):
+            logs = (self._predicted.logs, self._predicted.low, self._predicted.high)
+            return np.exp(logs[0][indices]), np.exp(logs[1][indices]), np.exp(logs[2][indices])
+        mean, deviation = model.predict(indices)
+        width = find_quantile(LEVEL) * deviation
+        return np.exp(mean), np.exp(mean - width), np.exp(mean + width)
 
     @property
     def _predicted_indices(self) -> list[int]:
         """The trials that the predictor predicts."""
-        if self._prior is None or self._elsewhere:
-            return []
-        return np.flatnonzero(np.isfinite(self._prior)).tolist()
+        return [] if self._predicted is None or self._predicted.elsewhere else self._predicted.indices.tolist()
 
     def _find_column(self, index: int) -> tuple[int, int]:
         return int(self._table.device[index]), int(self._table.compiler[index])
@@ -173,7 +182,7 @@ class Guide:
             for index, seconds, quiet in measured
             if quiet or self._find_column(index) not in conclusive
         ]
-        return surrogate.build_surrogate(self._table, chosen, self._prior, elsewhere=self._elsewhere)
+        return surrogate.build_surrogate(self._table, chosen, self._predicted)
 
     def _estimate_success(self, records: Sequence[Record]) -> Floats:
         """Estimate the probability that each trial gives a result, from the trials of its compiler on its device."""
@@ -213,14 +222,14 @@ class Guide:
         return chosen[:remaining]
 
     def _suggest_groups(self, members: Indices, count: int) -> list[int]:
-        """Suggest the groups of these trials to begin with: by the work in their networks where a predictor has it."""
+        """Suggest the groups of these trials to begin with: by the work in their networks, if all are predicted."""
         names, firsts = np.unique(self._groups[members], return_index=True)
-        graphs = [self._graphs.get(_build_graph_key(self._table.trials[index])) for index in members[firsts]]
-        exported = [graph for graph in graphs if graph is not None]
-        if self._predictor is None or len(exported) < len(graphs):
+        predicted = np.empty(0) if self._predicted is None else np.intersect1d(members, self._predicted.indices)
+        if self._predictor is None or len(np.unique(self._groups[predicted.astype(np.intp)])) < len(names):
             return acquisition.spread_groups(self._table.numbers[members], self._groups[members], count)
-        seconds = np.nanmedian(self._predictor.model.predict(exported), axis=1)
-        chosen, _ = choose_informative(exported, seconds, count)
+        graphs = [self._graphs[_build_graph_key(self._table.trials[index])] for index in members[firsts]]
+        seconds = np.nanmedian(self._predictor.model.predict(graphs), axis=1)
+        chosen, _ = choose_informative(graphs, seconds, count)
         return [int(names[index]) for index in chosen]
 
     def _choose_informative(
@@ -303,20 +312,23 @@ def _build_graphs(predictor: Predictor, sweep: Grid, table: TrialTable) -> dict[
     return {key: exported for key, exported in graphs.items() if exported is not None}
 
 
-def _compute_prior(
+def _predict(
     predictor: Predictor, graphs: Mapping[tuple[object, ...], Graph], table: TrialTable
-) -> tuple[Floats | None, bool]:
-    """Return the logarithm of the prediction of every trial, and whether all are of other devices.
+) -> surrogate.Predicted | None:
+    """Predict every trial; None for the predictor of other compilers.
 
     NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels. Of
     devices that it does not know at all, its predictions for the same compiler elsewhere give the ratios.
     """
-    exported_graphs = list(graphs.values())
-    logs = np.log(predictor.model.predict(exported_graphs))
-    logs[predictor.find_beyond(exported_graphs)] = np.nan
+    exported = list(graphs.values())
+    seconds, low, high, _ = predictor.compute_intervals(exported, LEVEL)
+    _, usual_low, usual_high, _ = predictor.compute_intervals(exported, _USUAL_LEVEL)
+    with np.errstate(divide="ignore"):  # an infinite interval begins at 0
+        logs = np.log(np.stack([seconds, low, high, usual_low, usual_high], axis=-1))
+    logs[predictor.find_beyond(exported)] = np.nan
     rows = dict(zip(graphs, logs, strict=True))
     for elsewhere in (False, True):
-        prior = np.full(len(table), np.nan)
+        values = np.full((len(table), logs.shape[-1]), np.nan)
         for index, trial in enumerate(table.trials):
             columns = [
                 column
@@ -325,7 +337,9 @@ def _compute_prior(
             ]
             key = _build_graph_key(trial)
             if columns and key in rows:
-                prior[index] = np.mean(rows[key][columns])
-        if np.isfinite(prior).any():
-            return prior, elsewhere
-    return None, False
+                values[index] = np.mean(rows[key][columns], axis=0)
+        if np.isfinite(values[:, 0]).any():
+            mean, low, high, usual_low, usual_high = values.T
+            deviations = (usual_high - usual_low) / (2 * find_quantile(_USUAL_LEVEL))
+            return surrogate.Predicted(mean, low, high, deviations, elsewhere)
+    return None

@@ -2,7 +2,8 @@
 
 The logarithm of a latency is a sum of these parts: linear in the size of the work; the runtime; the runtime and the
 size; the network and its growth; and the network on the runtime. The variance of each part is fitted to the
-measurements (Rasmussen and Williams, Gaussian Processes for Machine Learning, chapters 2 and 5).
+measurements (Rasmussen and Williams, Gaussian Processes for Machine Learning, chapters 2 and 5). What another model
+predicts is a measurement with an error, which all of its predictions share in part.
 """
 
 from __future__ import annotations
@@ -19,81 +20,116 @@ from ngbkit.predictor.forecast.trial_table import Floats, TrialTable
 Indices = NDArray[np.intp]
 
 # The usual scales, as logarithms of deviations: linear in size, of the runtime, linear in size for the runtime, of the
-# runtime and the size, of the network, linear in size for the network, of the network on the runtime, noise; and the
-# length along sizes.
-_USUAL = np.log([1.0, 0.5, 0.2, 0.3, 0.5, 0.5, 0.15, 0.02, 1.5])
+# runtime and the size, of the network, linear in size for the network, of the network on the runtime, of what errors of
+# another model share, noise; and the length along sizes.
+_USUAL = np.log([1.0, 0.5, 0.2, 0.3, 0.5, 0.5, 0.15, 0.05, 0.02, 1.5])
 # The standard deviation of each around its usual value.
-_SPREAD = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.7])
+_SPREAD = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5, 0.5, 0.7])
 # The deviation of the common level: wide, so that measurements alone determine it.
 _COMMON = 10.0
-# The factors of these deviations when another model provides the prior.
-_LESS, _COMMON_LESS = np.log([0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.5, 1.0, 1.0]), 0.3
+# On another device, whose level it does not know, another model's errors share more: a level, and one of each runtime.
+_LEVEL_ELSEWHERE, _RUNTIME_ELSEWHERE = 10.0, 0.3
+# The deviation of a ratio of two networks on another device, and that of a prediction without an interval.
+_RATIO_ELSEWHERE, _UNKNOWN = 0.2, 0.3
+# The part of the variance of a prediction's error that is the network's, at any size.
+_OF_NETWORK = 0.8
 # A safety factor: the scales are fitted to the same measurements that they predict.
 _CAUTION = 1.7
-# The most measurements that scales are fitted to: more add time, not accuracy.
-_MOST = 250
+# The most measurements, and the most predictions, that scales are fitted to: more add time, not accuracy.
+_MOST, _MOST_PREDICTED = 250, 80
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """The predictions of another model for the trials of a table: the logarithms of seconds and of their intervals.
+
+    Each of shape ``(trials,)``, NaN where it predicts nothing; `deviations` are those of its usual errors. With
+    `elsewhere`, it predicts other devices: it gives the ratios of latencies, and measurements determine the level.
+    """
+
+    logs: Floats
+    low: Floats
+    high: Floats
+    deviations: Floats
+    elsewhere: bool = False
+
+    @cached_property
+    def indices(self) -> Indices:
+        """The rows of the predicted trials."""
+        return np.flatnonzero(np.isfinite(self.logs))
+
+    def compute_errors(self, table: TrialTable, rows: Indices) -> tuple[Floats, Floats]:
+        """Return the covariance of the errors of these trials, and what it has more by each unit of what they share."""
+        deviations = np.where(np.isfinite(self.deviations), self.deviations, _UNKNOWN)[rows]
+        deviations = np.hypot(deviations, _RATIO_ELSEWHERE if self.elsewhere else 0.0)
+        same = _compare(table.compiler, rows, rows) * _compare(table.device, rows, rows)
+        by_network = _OF_NETWORK * same * _compare(table.network, rows, rows) * np.outer(deviations, deviations)
+        errors = by_network + np.diag((1 - _OF_NETWORK) * deviations**2)
+        if self.elsewhere:
+            errors += _LEVEL_ELSEWHERE**2 + _RUNTIME_ELSEWHERE**2 * same
+        return np.asarray(errors), np.asarray(1.0 + same)
 
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
     """Latencies of all trials of a table, conditioned on the measured ones.
 
-    `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `prior` is the
-    logarithm of another model's prediction of every trial, NaN where it has none, or None without such a model. With
-    `elsewhere`, it predicts other devices: it gives the ratios of latencies, and measurements determine the level.
+    `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `predicted` are the
+    predictions of another model.
     """
 
     table: TrialTable
     indices: Indices
     logs: Floats
-    prior: Floats | None = None
-    elsewhere: bool = False
+    predicted: Predicted | None = None
 
     @cached_property
-    def _expected(self) -> Floats:
-        """The expected logarithm of every trial before any measurement."""
-        if self.prior is None:
-            return np.zeros(len(self.table))
-        finite = np.isfinite(self.prior)
-        mean = float(self.prior[finite].mean()) if finite.any() else 0.0
-        expected = self.prior.copy()
-        for index in np.flatnonzero(~finite):
-            # The prediction for another runtime still shows the size of the network.
-            same_network = finite & (self.table.network == self.table.network[index])
-            same_size = same_network & (np.abs(self.table.numbers - self.table.numbers[index]).max(axis=1) < 1e-9)
-            expected[index] = self.prior[same_size].mean() if same_size.any() else mean
-        return expected
+    def _sample(self) -> _Observations:
+        """The measurements and the predictions, or a random part of each."""
+        random = np.random.default_rng(0)
+        measured, predicted = np.arange(len(self.indices)), self._predicted_indices
+        if len(measured) > _MOST:
+            measured = random.permutation(measured)[:_MOST]
+        if len(predicted) > _MOST_PREDICTED:
+            predicted = random.permutation(predicted)[:_MOST_PREDICTED]
+        return self._observe(measured, predicted)
 
     @property
-    def _usual_scales(self) -> Floats:
-        return np.asarray(_USUAL + (0.0 if self.prior is None or self.elsewhere else _LESS))
+    def _sampled_predictions(self) -> Indices:
+        return self._sample.rows[min(len(self.indices), _MOST) :]
 
     @property
-    def _common(self) -> float:
-        return _COMMON**2 if self.prior is None or self.elsewhere else _COMMON_LESS**2
+    def _predicted_indices(self) -> Indices:
+        return np.empty(0, dtype=np.intp) if self.predicted is None else self.predicted.indices
+
+    def _observe(self, measured: Indices, predicted: Indices) -> _Observations:
+        """Return some of the measurements, by their positions, and the predictions for some rows."""
+        rows, logs = np.concatenate([self.indices[measured], predicted]), self.logs[measured]
+        errors, shared = (np.zeros((len(rows), len(rows))) for _ in range(2))
+        if self.predicted is not None and len(predicted):
+            logs = np.concatenate([logs, self.predicted.logs[predicted]])
+            block = slice(len(measured), None)
+            errors[block, block], shared[block, block] = self.predicted.compute_errors(self.table, predicted)
+        return _Observations(rows=rows, logs=logs, errors=errors, shared=shared)
 
     @cached_property
     def _scales(self) -> Floats:
         """The logarithms of the deviation of each part: the maximum a posteriori estimate."""
         from scipy.optimize import minimize
 
-        if len(self.indices) < 3:
-            return self._usual_scales
-        chosen = np.arange(len(self.indices))
-        if len(chosen) > _MOST:
-            chosen = np.random.default_rng(0).permutation(chosen)[:_MOST]
-        subset, residual = self.indices[chosen], (self.logs - self._expected[self.indices])[chosen]
-        parts, usual, noise = _compute_parts(self.table, subset, subset), self._usual_scales, np.eye(len(subset))
+        sample = self._sample
+        if len(sample.rows) < 3:
+            return _USUAL
+        parts = _compute_parts(self.table, sample.rows, sample.rows)
 
         def compute_loss(scales: Floats) -> float:
-            covariance = self._common + _combine_parts(parts, scales) + noise * _compute_noise(scales)
-            factor = np.linalg.cholesky(covariance)
-            white = np.linalg.solve(factor, residual)
-            deviations = ((scales - usual) / _SPREAD) ** 2
+            factor = np.linalg.cholesky(_COMMON**2 + _combine_parts(parts, scales) + sample.compute_errors(scales))
+            white = np.linalg.solve(factor, sample.logs)
+            deviations = ((scales - _USUAL) / _SPREAD) ** 2
             return float(0.5 * white @ white + np.log(np.diag(factor)).sum() + 0.5 * deviations.sum())
 
-        bounds = [(each - 4, each + 3) for each in usual]
-        result = minimize(compute_loss, usual, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
+        bounds = [(each - 4, each + 3) for each in _USUAL]
+        result = minimize(compute_loss, _USUAL, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
         return np.asarray(result.x)
 
     @property
@@ -101,33 +137,31 @@ class Surrogate:
         """The variance of a repeated measurement."""
         return _compute_noise(self._scales)
 
-    @cached_property
-    def _solved(self) -> tuple[Floats, Floats]:
-        """The Cholesky factor of the covariance of the measured trials, and their weights."""
-        covariance = self._compute_covariance(self.indices, self.indices) + np.eye(len(self.indices)) * self.noise
-        factor = np.linalg.cholesky(covariance)
-        residual = self.logs - self._expected[self.indices]
-        return np.asarray(factor, float), np.asarray(
-            np.linalg.solve(factor.T, np.linalg.solve(factor, residual)), float
-        )
+    def _solve(self, observations: _Observations) -> tuple[Floats, Floats]:
+        """Return the Cholesky factor of the covariance of observations, and their weights."""
+        covariance = self._compute_covariance(observations.rows, observations.rows)
+        factor = np.linalg.cholesky(covariance + observations.compute_errors(self._scales))
+        weights = np.linalg.solve(factor.T, np.linalg.solve(factor, observations.logs))
+        return np.asarray(factor, float), np.asarray(weights, float)
 
     def predict(self, indices: Indices) -> tuple[Floats, Floats]:
         """Return the expected logarithm of the seconds of trials, and its standard deviation."""
         mean, explained = self._condition(indices)
-        variance = self._common + self._compute_variance(indices)
+        variance = _COMMON**2 + self._compute_variance(indices)
         return mean, self._inflation * np.sqrt(np.maximum(variance - (explained**2).sum(axis=0), 0.0) + self.noise)
 
     @cached_property
     def _inflation(self) -> float:
-        """The factor by which deviations are too small in leave-one-out predictions, at least 1.
+        """The factor by which deviations are too small in leave-one-out predictions of measurements, at least 1.
 
         The scales are fitted to few measurements, and taken as exact.
         """
-        if len(self.indices) < 3:
+        count = len(self.indices)
+        if count < 3:
             return 1.0
-        factor, weights = self._solved
+        factor, weights = self._solve(self._observe(np.arange(count), self._sampled_predictions))
         inverse = np.diag(np.linalg.solve(factor.T, np.linalg.solve(factor, np.eye(len(factor)))))
-        return max(1.0, float(np.sqrt(np.mean(weights**2 / inverse))) * _CAUTION)
+        return max(1.0, float(np.sqrt(np.mean((weights**2 / inverse)[:count]))) * _CAUTION)
 
     def predict_joint(self, indices: Indices) -> tuple[Floats, Floats]:
         """Return the expected logarithms of the seconds of trials, and their covariance without noise."""
@@ -135,18 +169,38 @@ class Surrogate:
         return mean, self._compute_covariance(indices, indices) - explained.T @ explained
 
     def _condition(self, indices: Indices) -> tuple[Floats, Floats]:
-        across = self._compute_covariance(self.indices, indices)
-        factor, weights = self._solved
-        return self._expected[indices] + across.T @ weights, np.asarray(np.linalg.solve(factor, across), float)
+        """Condition trials on all measurements, on their own predictions, and on those of the sample."""
+        predicted = np.union1d(self._sampled_predictions, np.intersect1d(indices, self._predicted_indices))
+        observations = self._observe(np.arange(len(self.indices)), predicted.astype(np.intp))
+        across = self._compute_covariance(observations.rows, indices)
+        factor, weights = self._solve(observations)
+        return across.T @ weights, np.asarray(np.linalg.solve(factor, across), float)
 
     def _compute_covariance(self, left: Indices, right: Indices) -> Floats:
-        return self._common + _combine_parts(_compute_parts(self.table, left, right), self._scales)
+        return _COMMON**2 + _combine_parts(_compute_parts(self.table, left, right), self._scales)
 
     def _compute_variance(self, indices: Indices) -> Floats:
         lengths = (self.table.numbers[indices] ** 2).mean(axis=1)
         linear, runtime, runtime_linear, sized, network, network_linear, interaction, *_ = np.exp(2 * self._scales)
         slopes = linear + runtime_linear + network_linear
         return np.asarray(slopes * lengths + runtime + sized + network + interaction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observations:
+    """Measurements, and predictions after them: rows of the table, logarithms, and their errors."""
+
+    rows: Indices
+    logs: Floats
+    # The covariance of the errors of predictions, and what it has more by each unit of what these errors share.
+    errors: Floats
+    shared: Floats
+
+    def compute_errors(self, scales: Floats) -> Floats:
+        """Return the covariance of all errors."""
+        return np.asarray(
+            self.errors + self.shared * np.exp(2 * scales[-3]) + np.eye(len(self.rows)) * _compute_noise(scales)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,19 +218,19 @@ def _compute_parts(table: TrialTable, left: Indices, right: Indices) -> _Parts:
     width = max(1, rows.shape[1])
     products = rows @ columns.T
     distance = (rows**2).sum(axis=1)[:, None] + (columns**2).sum(axis=1)[None, :] - 2 * products
-
-    def compare(codes: NDArray[np.intp]) -> Floats:
-        return np.asarray(codes[left][:, None] == codes[right][None, :], dtype=float)
-
-    compiler, device = compare(table.compiler), compare(table.device)
+    compiler, device = _compare(table.compiler, left, right), _compare(table.device, left, right)
     # The same compiler on another device is partly similar, and so is another compiler on the same device.
     runtime = compiler * device * 0.6 + compiler * 0.2 + device * 0.2
     return _Parts(
         linear=products / width,
         distance=np.maximum(distance, 0) / width,
         runtime=runtime,
-        network=compare(table.network),
+        network=_compare(table.network, left, right),
     )
+
+
+def _compare(codes: NDArray[np.intp], left: Indices, right: Indices) -> Floats:
+    return np.asarray(codes[left][:, None] == codes[right][None, :], dtype=float)
 
 
 def _combine_parts(parts: _Parts, scales: Floats) -> Floats:
@@ -196,12 +250,8 @@ def _compute_noise(scales: Floats) -> float:
 
 
 def build_surrogate(
-    table: TrialTable,
-    measurements: Sequence[tuple[int, float]],
-    prior: Floats | None = None,
-    *,
-    elsewhere: bool = False,
+    table: TrialTable, measurements: Sequence[tuple[int, float]], predicted: Predicted | None = None
 ) -> Surrogate:
     """Build a surrogate from pairs of a row of the table and its measured seconds."""
     indices = np.array([index for index, _ in measurements], dtype=np.intp)
-    return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), prior, elsewhere)
+    return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), predicted)

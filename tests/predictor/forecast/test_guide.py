@@ -252,7 +252,7 @@ def test_a_budget_on_a_new_device_begins_with_the_suggested_networks(tmp_path: P
 
 def test_a_predictor_of_another_device_shows_how_latencies_compare(tmp_path: Path) -> None:
     """Nothing is predicted of a new device before a measurement; from a single network, the others follow."""
-    fitted = fit(build_examples(tmp_path), "linear", folds=0)
+    fitted = fit(build_examples(tmp_path), "linear")
     sweep = build_board_sweep(tmp_path)
     guide = Guide(sweep, trials=12, predictor=fitted, facts_of=count_blocks)
     columns = {compiler: column for column, (_, compiler) in enumerate(fitted.runtimes)}
@@ -272,7 +272,7 @@ def test_a_predictor_of_another_device_shows_how_latencies_compare(tmp_path: Pat
     assert {} == guide.predictions()
     assert len(trials) - len(records) == len(predicted)
     for (name, _, _, compiler, _), (latency, _, _) in predicted.items():
-        assert seconds[name, compiler] == pytest.approx(latency, rel=0.1)
+        assert seconds[name, compiler] == pytest.approx(latency, rel=0.15)
 
 
 def test_a_predictor_of_other_compilers_changes_no_prediction(tmp_path: Path) -> None:
