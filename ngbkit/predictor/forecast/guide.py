@@ -94,7 +94,7 @@ class Guide:
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._graphs = {} if predictor is None else _build_graphs(predictor, sweep, self._table)
         self._predictor = predictor
-        self._predicted = None if predictor is None else _predict(predictor, self._graphs, self._table)
+        self._predicted = None if predictor is None else _predict_trials(predictor, self._graphs, self._table)
 
     @property
     def key(self) -> str:
@@ -143,19 +143,16 @@ class Guide:
         predictions: dict[Key, Prediction] = {}
         for start in range(0, len(unmeasured), _MOST):
             chunk = unmeasured[start : start + _MOST]
-            for (_, trial), *values in zip(chunk, *self._predict(model, [index for index, _ in chunk]), strict=True):
-                predictions[build_key(trial)] = (float(values[0]), float(values[1]), float(values[2]))
+            for (_, trial), *values in zip(chunk, *self._estimate(model, [index for index, _ in chunk]), strict=True):
+                if np.isfinite(values[0]):
+                    predictions[build_key(trial)] = (float(values[0]), float(values[1]), float(values[2]))
         return predictions
 
-    def _predict(self, model: surrogate.Surrogate, rows: Sequence[int]) -> tuple[Floats, Floats, Floats]:
-        """Return the seconds of trials and of both ends of their intervals: the predictor's, where nothing is measured.
-
-        Its own trials alone are predicted then.
-        """
-        indices = np.array(rows, dtype=np.intp)
-        if self._predicted is not None and not len(model.indices):
-            logs = (self._predicted.logs, self._predicted.low, self._predicted.high)
-            return np.exp(logs[0][indices]), np.exp(logs[1][indices]), np.exp(logs[2][indices])
+    def _estimate(self, model: surrogate.Surrogate, rows: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        """Return the seconds of trials, and of both ends of their intervals; the predictor's before any measurement."""
+        indices, predicted = np.array(rows, dtype=np.intp), self._predicted
+        if predicted is not None and not len(model.indices):
+            return np.exp(predicted.logs[indices]), np.exp(predicted.low[indices]), np.exp(predicted.high[indices])
         mean, deviation = model.predict(indices)
         width = find_quantile(LEVEL) * deviation
         return np.exp(mean), np.exp(mean - width), np.exp(mean + width)
@@ -312,7 +309,7 @@ def _build_graphs(predictor: Predictor, sweep: Grid, table: TrialTable) -> dict[
     return {key: exported for key, exported in graphs.items() if exported is not None}
 
 
-def _predict(
+def _predict_trials(
     predictor: Predictor, graphs: Mapping[tuple[object, ...], Graph], table: TrialTable
 ) -> surrogate.Predicted | None:
     """Predict every trial; None for the predictor of other compilers.

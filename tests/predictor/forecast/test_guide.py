@@ -239,6 +239,24 @@ def test_a_predictor_is_where_a_budget_begins(mlp: Workload) -> None:
     assert (data["predicted"].sel(compiler="onnxruntime") == pytest.approx(1e-3 * operators)).all()
 
 
+def test_an_estimate_is_the_prediction_within_the_labels(tmp_path: Path) -> None:
+    """It has the latency and the interval of the predictor, and none of a network that is far larger."""
+    fitted = fit(build_examples(tmp_path), "linear")
+    files = [str(residual(tmp_path, width, 2)) for width in (12, 24, 512)]
+    sweep = Sweep(files, ["onnxruntime", "openvino"], devices=["cpu"], repeats=10, threads=1)
+    predicted = Guide(sweep, trials=0, predictor=fitted, facts_of=count_blocks).predictions()
+    table = fitted.predict(files[:2]).sort_values(["workload", "compiler"])
+
+    names = [workload.name for workload in sweep.workloads]
+    assert {(name, compiler) for name in names[:2] for compiler in sweep.compilers} == {
+        (key[0], key[3]) for key in predicted
+    }
+    assert sorted(table["workload"].unique()) == sorted(names[:2])
+    expected = [tuple(row) for row in table[["latency", "ci_low", "ci_high"]].to_numpy()]
+    for key, values in zip(sorted(predicted, key=lambda key: (key[0], key[3])), expected, strict=True):
+        assert values == pytest.approx(predicted[key])
+
+
 def test_a_budget_on_a_new_device_begins_with_the_suggested_networks(tmp_path: Path) -> None:
     """A predictor of another device says which networks tell most; all compilers are measured on these."""
     fitted = fit(build_examples(tmp_path), "linear", folds=0)
