@@ -24,7 +24,7 @@ from ngbkit.cluster.dispatch import Dispatch
 from ngbkit.cluster.engine import Engine
 from ngbkit.errors import DeviceError, RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Measurement
+from ngbkit.sweep.records import Measurement, is_stopped
 from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads.base import Workload
 
@@ -178,21 +178,24 @@ def test_runs_are_listed_the_latest_first_and_found_by_a_prefix_of_their_id(mlp:
 
 
 def test_a_truncated_device_journal_costs_no_record(mlp: Workload, state_dir: Path) -> None:
-    """Resuming recovers the readable records, and the client's own journal has the rest."""
+    """Resuming recovers the readable records, and the client's own journal has the rest; a cut trial is measured."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=60, threads=1).start()
     wait_until(lambda: is_measuring(run))
     run.stop()
     run.wait()
     engines.close()
     before = load_records(run)
+    finished = {key: record for key, record in before.items() if not is_stopped(record)}
     (journal,) = (state_dir / "devices" / "cpu").glob("*.sqlite")
     os.truncate(journal, journal.stat().st_size // 2)
     resumed = runs.resume(run.id)
     resumed.result()
     after = load_records(resumed)
 
-    assert before.items() <= after.items()
+    assert {("identity", 1), (SLOW, 1)} <= finished.keys()
+    assert finished.items() <= after.items()
     assert len(resumed.sweep) == len(after)
+    assert not any(map(is_stopped, after.values()))
 
 
 STEPS = [(Dispatch, "_start"), (Engine, "hello"), (Engine, "push"), (Engine, "submit"), (dispatch, "follow")]

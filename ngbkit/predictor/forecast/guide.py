@@ -94,7 +94,7 @@ class Guide:
         self._earlier_costs = [(entry.trial, entry.cost) for entry in measured]
         self._graphs = {} if predictor is None else _build_graphs(predictor, sweep, self._table)
         self._predictor = predictor
-        self._predicted = None if predictor is None else _predict_trials(predictor, self._graphs, self._table)
+        self._predictions = None if predictor is None else _predict_trials(predictor, self._graphs, self._table)
 
     @property
     def key(self) -> str:
@@ -150,9 +150,9 @@ class Guide:
 
     def _estimate(self, model: surrogate.Surrogate, rows: Sequence[int]) -> tuple[Floats, Floats, Floats]:
         """Return the seconds of trials, and of both ends of their intervals; the predictor's before any measurement."""
-        indices, predicted = np.array(rows, dtype=np.intp), self._predicted
-        if predicted is not None and not len(model.indices):
-            return np.exp(predicted.logs[indices]), np.exp(predicted.low[indices]), np.exp(predicted.high[indices])
+        indices, others = np.array(rows, dtype=np.intp), self._predictions
+        if others is not None and not len(model.indices):
+            return np.exp(others.logs[indices]), np.exp(others.low[indices]), np.exp(others.high[indices])
         mean, deviation = model.predict(indices)
         width = find_quantile(LEVEL) * deviation
         return np.exp(mean), np.exp(mean - width), np.exp(mean + width)
@@ -160,7 +160,7 @@ class Guide:
     @property
     def _predicted_indices(self) -> list[int]:
         """The trials that the predictor predicts."""
-        return [] if self._predicted is None or self._predicted.elsewhere else self._predicted.indices.tolist()
+        return [] if self._predictions is None or self._predictions.elsewhere else self._predictions.indices.tolist()
 
     def _find_column(self, index: int) -> tuple[int, int]:
         return int(self._table.device[index]), int(self._table.compiler[index])
@@ -179,7 +179,7 @@ class Guide:
             for index, seconds, quiet in measured
             if quiet or self._find_column(index) not in conclusive
         ]
-        return surrogate.build_surrogate(self._table, chosen, self._predicted)
+        return surrogate.build_surrogate(self._table, chosen, self._predictions)
 
     def _estimate_success(self, records: Sequence[Record]) -> Floats:
         """Estimate the probability that each trial gives a result, from the trials of its compiler on its device."""
@@ -221,7 +221,7 @@ class Guide:
     def _suggest_groups(self, members: Indices, count: int) -> list[int]:
         """Suggest the groups of these trials to begin with: by the work in their networks, if all are predicted."""
         names, firsts = np.unique(self._groups[members], return_index=True)
-        predicted = np.empty(0) if self._predicted is None else np.intersect1d(members, self._predicted.indices)
+        predicted = np.empty(0) if self._predictions is None else np.intersect1d(members, self._predictions.indices)
         if self._predictor is None or len(np.unique(self._groups[predicted.astype(np.intp)])) < len(names):
             return acquisition.spread_groups(self._table.numbers[members], self._groups[members], count)
         graphs = [self._graphs[_build_graph_key(self._table.trials[index])] for index in members[firsts]]
@@ -311,7 +311,7 @@ def _build_graphs(predictor: Predictor, sweep: Grid, table: TrialTable) -> dict[
 
 def _predict_trials(
     predictor: Predictor, graphs: Mapping[tuple[object, ...], Graph], table: TrialTable
-) -> surrogate.Predicted | None:
+) -> surrogate.Predictions | None:
     """Predict every trial; None for the predictor of other compilers.
 
     NaN for runtimes that the predictor was not fitted to, for networks without an ONNX form, and beyond its labels. Of
@@ -338,5 +338,5 @@ def _predict_trials(
         if np.isfinite(values[:, 0]).any():
             mean, low, high, usual_low, usual_high = values.T
             deviations = (usual_high - usual_low) / (2 * find_quantile(_USUAL_LEVEL))
-            return surrogate.Predicted(mean, low, high, deviations, elsewhere)
+            return surrogate.Predictions(mean, low, high, deviations, elsewhere)
     return None

@@ -40,7 +40,7 @@ _MOST, _MOST_PREDICTED = 250, 80
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class Predictions:
     """The predictions of another model for the trials of a table: the logarithms of seconds and of their intervals.
 
     Each of shape ``(trials,)``, NaN where it predicts nothing; `deviations` are those of its usual errors. With
@@ -74,14 +74,14 @@ class Predicted:
 class Surrogate:
     """Latencies of all trials of a table, conditioned on the measured ones.
 
-    `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `predicted` are the
-    predictions of another model.
+    `indices` and `logs` are the rows of the measured trials and the logarithms of their seconds; `predictions` are
+    those of another model.
     """
 
     table: TrialTable
     indices: Indices
     logs: Floats
-    predicted: Predicted | None = None
+    predictions: Predictions | None = None
 
     @cached_property
     def _sample(self) -> _Observations:
@@ -100,16 +100,16 @@ class Surrogate:
 
     @property
     def _predicted_indices(self) -> Indices:
-        return np.empty(0, dtype=np.intp) if self.predicted is None else self.predicted.indices
+        return np.empty(0, dtype=np.intp) if self.predictions is None else self.predictions.indices
 
     def _observe(self, measured: Indices, predicted: Indices) -> _Observations:
         """Return some of the measurements, by their positions, and the predictions for some rows."""
         rows, logs = np.concatenate([self.indices[measured], predicted]), self.logs[measured]
         errors, shared = (np.zeros((len(rows), len(rows))) for _ in range(2))
-        if self.predicted is not None and len(predicted):
-            logs = np.concatenate([logs, self.predicted.logs[predicted]])
+        if self.predictions is not None and len(predicted):
+            logs = np.concatenate([logs, self.predictions.logs[predicted]])
             block = slice(len(measured), None)
-            errors[block, block], shared[block, block] = self.predicted.compute_errors(self.table, predicted)
+            errors[block, block], shared[block, block] = self.predictions.compute_errors(self.table, predicted)
         return _Observations(rows=rows, logs=logs, errors=errors, shared=shared)
 
     @cached_property
@@ -250,8 +250,8 @@ def _compute_noise(scales: Floats) -> float:
 
 
 def build_surrogate(
-    table: TrialTable, measurements: Sequence[tuple[int, float]], predicted: Predicted | None = None
+    table: TrialTable, measurements: Sequence[tuple[int, float]], predictions: Predictions | None = None
 ) -> Surrogate:
     """Build a surrogate from pairs of a row of the table and its measured seconds."""
     indices = np.array([index for index, _ in measurements], dtype=np.intp)
-    return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), predicted)
+    return Surrogate(table, indices, np.log([seconds for _, seconds in measurements]), predictions)

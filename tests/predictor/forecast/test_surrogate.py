@@ -10,7 +10,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.metrics import arrays
 from ngbkit.predictor.forecast import acquisition, surrogate
-from ngbkit.predictor.forecast.surrogate import Predicted, Surrogate
+from ngbkit.predictor.forecast.surrogate import Predictions, Surrogate
 from ngbkit.predictor.forecast.trial_table import TrialTable
 from ngbkit.sweep.records import Measurement
 
@@ -89,8 +89,8 @@ def test_nothing_measured_is_nothing_known(table: TrialTable) -> None:
     assert (deviation > 5).all()
 
 
-def predict_by_another_model(logs: np.ndarray, deviation: float = 0.1, *, elsewhere: bool = False) -> Predicted:
-    return Predicted(logs, logs - 0.5, logs + 0.5, np.full(len(logs), deviation), elsewhere)
+def predict_by_another_model(logs: np.ndarray, deviation: float = 0.1, *, elsewhere: bool = False) -> Predictions:
+    return Predictions(logs, logs - 0.5, logs + 0.5, np.full(len(logs), deviation), elsewhere)
 
 
 def test_measurements_correct_another_model(table: TrialTable, truth: np.ndarray) -> None:
