@@ -8,10 +8,20 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import psutil
 
 from ngbkit.device.process_lifetime import end_group, end_with, end_with_parent
 
+READY = "ready"
+"""The file in the profile of a controller that listens on all of its ports."""
+
+_POLL_S = 0.02
 # Sockets that keep a port from everything else on this machine, by port.
 _reserved: dict[int, socket.socket] = {}
 
@@ -36,7 +46,8 @@ def main() -> None:
 
         def _watch(self) -> None:
             children = [getattr(child, "launcher", child) for child in (*self.children, self.heartmonitor_process)]
-            threading.Thread(target=_end_with_any, args=([child.sentinel for child in children],), daemon=True).start()
+            ready = Path(self.profile_dir.location) / READY
+            threading.Thread(target=_watch_children, args=(children, ready), daemon=True).start()
 
     if client := os.environ.get("NGBKIT_WATCH"):
         end_with(int(client))
@@ -51,7 +62,8 @@ def reserve_port() -> int:
     ipyparallel frees a port that it has chosen until a scheduler listens on it. Two controllers that start together,
     each with some twenty ports, can choose the same one, and an engine never registers.
     """
-    # Bound without listening, it is given to nothing else, and a scheduler that asks for its number may listen on it.
+    # Bound without listening, it is given to no program that asks for any port, and a scheduler may listen on it. So
+    # may another program that chose it before in the same way, such as a Jupyter kernel: then this controller ends.
     reservation = socket.socket()
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reservation.bind(("", 0))
@@ -60,10 +72,27 @@ def reserve_port() -> int:
     return port
 
 
-def _end_with_any(sentinels: list[int]) -> None:
-    """End the controller as soon as one of its processes ends: without it, engines and clients would wait for ever."""
-    wait(sentinels)
+def _watch_children(children: Sequence[Any], ready: Path) -> None:
+    """Write the file once they listen on all ports; end the controller as soon as one of them ends.
+
+    Without it, engines and clients would wait for ever.
+    """
+    sentinels = [child.sentinel for child in children]
+    while not wait(sentinels, timeout=_POLL_S):
+        if _listen_on(_reserved, [os.getpid(), *(child.pid for child in children)]):
+            ready.touch()
+            wait(sentinels)
     end_group()
+
+
+def _listen_on(ports: Collection[int], pids: Sequence[int]) -> bool:
+    """Return whether these processes listen on all of these ports."""
+    listening = set()
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            connections = psutil.Process(pid).net_connections("tcp")
+            listening |= {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    return listening.issuperset(ports)
 
 
 if __name__ == "__main__":

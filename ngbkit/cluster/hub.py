@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from ngbkit import files, options
+from ngbkit.cluster.controller import READY
 from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.device.launch import START_S, check_machine, inherit_variables
 from ngbkit.errors import DeviceError
@@ -29,6 +30,13 @@ HEARTBEAT_MS = 250
 MAX_MISSED_HEARTBEATS = 1200
 _POLL_S = 0.02
 _LOG = "controller.log"
+# Another program may have chosen one of its ports before: another controller then has others.
+_MOST_STARTS = 5
+_PORT_TAKEN = "Address already in use"
+
+
+class _PortError(DeviceError):
+    """Another program listens on a port of a controller."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +54,13 @@ class Hub:
     def start(cls, address: str | None = None) -> Hub:
         """Start a controller that listens on loopback or, encrypted, on an address of this machine."""
         check_machine()
+        for _ in range(_MOST_STARTS - 1):
+            with suppress(_PortError):
+                return cls._start(address)
+        return cls._start(address)
+
+    @classmethod
+    def _start(cls, address: str | None) -> Hub:
         folder = files.make_scratch(options.make_state_dir() / options.LAYOUT.clusters)
         command = [sys.executable, *build_arguments("ngbkit.cluster.controller", f"--profile-dir={folder}")]
         command += [f"--HeartMonitor.period={HEARTBEAT_MS}"]
@@ -72,14 +87,15 @@ class Hub:
             )
         try:
             engines, clients = (folder / "security" / f"ipcontroller-{kind}.json" for kind in ("engine", "client"))
-            _wait_for_files(process, engines, clients)
+            _wait_until_ready(process, folder / READY)
             connection = json.loads(engines.read_text())
             client = GuardedClient(json.loads(clients.read_text()), timeout=START_S)
         except Exception as error:
             _kill(process)
             text = _read_log(folder)
             shutil.rmtree(folder, ignore_errors=True)
-            raise DeviceError(f"the controller did not start: {error}\n{text}") from error
+            kind = _PortError if _PORT_TAKEN in text else DeviceError
+            raise kind(f"the controller did not start: {error}\n{text}") from error
         return cls(folder, process, client, connection)
 
     def wait_for_engine(
@@ -112,20 +128,15 @@ class Hub:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _wait_for_files(process: subprocess.Popen[bytes], *files: Path) -> None:
-    """Wait until the files are complete; ipyparallel writes them in place."""
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path) -> None:
+    """Wait until a controller listens on all of its ports; it has written its connection files before."""
     deadline = time.monotonic() + START_S
-    for file in files:
-        while True:
-            try:
-                json.loads(file.read_text())
-                break
-            except (OSError, ValueError):
-                if process.poll() is not None:
-                    raise DeviceError(f"it ended with {process.returncode}") from None
-                if time.monotonic() > deadline:
-                    raise DeviceError(f"it wrote no connection file in {START_S:g} s") from None
-            time.sleep(_POLL_S)
+    while not ready.exists():
+        if process.poll() is not None:
+            raise DeviceError(f"it ended with {process.returncode}")
+        if time.monotonic() > deadline:
+            raise DeviceError(f"its schedulers did not start in {START_S:g} s")
+        time.sleep(_POLL_S)
 
 
 def _read_log(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,6 +14,7 @@ from watching import Processes
 from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.cluster.controller import _reserved, reserve_port
+from ngbkit.cluster.hub import Hub
 from ngbkit.workloads.base import Workload
 
 
@@ -26,6 +28,37 @@ def test_a_reserved_port_is_for_its_scheduler_alone() -> None:
             scheduler.bind(f"tcp://127.0.0.1:{port}")
     finally:
         _reserved.pop(port).close()
+
+
+@pytest.mark.parametrize("number", [1, 7, 8])
+def test_a_controller_whose_port_another_program_has_is_replaced(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that chose a port before may listen on it first, as a Jupyter kernel does: other ports are tried."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        # The ports of the registration, which the controller itself needs, and of its heart monitor.
+        program = f"""
+import os, ngbkit.cluster.controller as controller
+reserve, ports, mark = controller.reserve_port, [], {str(tmp_path / "mark")!r}
+def reserve_port():
+    ports.append(reserve())
+    if len(ports) == {number} and not os.path.exists(mark):
+        open(mark, "w").close()
+        return {other.getsockname()[1]}
+    return ports[-1]
+controller.reserve_port = reserve_port
+controller.main()
+"""
+        starts = []
+
+        def build_arguments(module: str, *arguments: str) -> list[str]:
+            starts.append(module)
+            return ["-c", program, *arguments]
+
+        monkeypatch.setattr("ngbkit.cluster.hub.build_arguments", build_arguments)
+        Hub.start().stop()
+
+    assert 2 == len(starts)
 
 
 def test_a_sweep_survives_the_end_of_a_scheduler(mlp: Workload, processes: Processes) -> None:
