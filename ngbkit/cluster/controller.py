@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -22,6 +23,8 @@ READY = "ready"
 """The file in the profile of a controller that listens on all of its ports."""
 
 _POLL_S = 0.02
+# Schedulers that have not ended after this time listen, where the system does not show who does.
+_SETTLED_S = 5.0
 # Sockets that keep a port from everything else on this machine, by port.
 _reserved: dict[int, socket.socket] = {}
 
@@ -77,9 +80,10 @@ def _watch_children(children: Sequence[Any], ready: Path) -> None:
 
     Without it, engines and clients would wait for ever.
     """
-    sentinels = [child.sentinel for child in children]
+    sentinels, pids = [child.sentinel for child in children], [os.getpid(), *(child.pid for child in children)]
+    deadline = time.monotonic() + _SETTLED_S
     while not wait(sentinels, timeout=_POLL_S):
-        if _listen_on(_reserved, [os.getpid(), *(child.pid for child in children)]):
+        if _listen_on(_reserved, pids) or time.monotonic() > deadline:
             ready.touch()
             wait(sentinels)
     end_group()
@@ -89,7 +93,7 @@ def _listen_on(ports: Collection[int], pids: Sequence[int]) -> bool:
     """Return whether these processes listen on all of these ports."""
     listening = set()
     for pid in pids:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error, OSError):
             connections = psutil.Process(pid).net_connections("tcp")
             listening |= {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
     return listening.issuperset(ports)
