@@ -31,7 +31,7 @@ MAX_MISSED_HEARTBEATS = 1200
 _POLL_S = 0.02
 _LOG = "controller.log"
 # Another program may have chosen one of its ports before: another controller then has others.
-_MOST_STARTS = 5
+_MOST_ATTEMPTS = 5
 _PORT_TAKEN = "Address already in use"
 
 
@@ -54,7 +54,7 @@ class Hub:
     def start(cls, address: str | None = None) -> Hub:
         """Start a controller that listens on loopback or, encrypted, on an address of this machine."""
         check_machine()
-        for _ in range(_MOST_STARTS - 1):
+        for _ in range(_MOST_ATTEMPTS - 1):
             with suppress(_PortError):
                 return cls._start(address)
         return cls._start(address)
