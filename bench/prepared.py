@@ -9,6 +9,8 @@ from ngbkit import options, runs
 from ngbkit.device import preparation
 from ngbkit.errors import NgbkitError
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import building, feeds
 from ngbkit.workloads.base import Network, TensorSpec, Workload
 
@@ -26,7 +28,9 @@ def prepare(workload: Workload, compilers: Sequence[str], threads: int) -> dict[
     run = runs.start(sweep)
     run.result()
     (group,) = sweep.groups()
-    key = preparation.build_key(group.workload, group.factors, sweep.seed, run.id + group.workload.path)
+    with Journal(run.folder / "journal.sqlite", writable=False) as journal:
+        facts = journal.notes("facts").get(facts_key(workload.name, group.factors), {})
+    key = preparation.build_key(group.workload, facts.get("content", ""), group.factors, sweep.seed)
     folder = preparation.locate_folder(options.get_state_dir(), group.device, key)
     prepared = preparation.load(folder, [1], exports=True)
     if prepared is None:

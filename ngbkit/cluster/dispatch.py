@@ -51,7 +51,9 @@ class Known(Protocol):
     def text(self) -> str: ...
 
 
-FindKnown = Callable[[str, Mapping[str, Any]], Known]
+Contents = Mapping[str, tuple[str, str]]
+"""The content of each network by the key of its facts; where it is empty, with the reason."""
+FindKnown = Callable[[str, Mapping[str, Any], Contents], Known]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,7 +177,7 @@ class Dispatch:
         label = engine.device
         environment = engine.hello()
         self._check_environment(label, environment)
-        if self._take_over(label, environment):
+        if self._take_over(engine, environment, trial_ids):
             return "finished"
         push_artifacts(engine, self.sweep)
         if not self.retry and not self.retry_ids:
@@ -207,11 +209,12 @@ class Dispatch:
             raise _to_error(label, outcome)
         return str(outcome["state"])
 
-    def _take_over(self, label: str, environment: Mapping[str, Any]) -> bool:
+    def _take_over(self, engine: Engine, environment: Mapping[str, Any], trial_ids: Collection[str]) -> bool:
         """Take over the known trials of a device, once; return whether these are all."""
+        label = engine.device
         if self.find_known is None or label in self._beside:
             return False
-        earlier = self.find_known(label, environment)
+        earlier = self.find_known(label, environment, self._identify(engine, trial_ids))
         for key, value in earlier.facts.items():
             self._put({"kind": "facts", "device": label, "key": key, "value": value})
         if earlier.records:
@@ -223,6 +226,23 @@ class Dispatch:
         self._measured |= {name for name, record in earlier.records.items() if record.status in MEASURED}
         self._beside[label] = frozenset()
         return bool(earlier.records) and {trial.id for trial in self.sweep.trials(label)} <= self._recorded
+
+    def _identify(self, engine: Engine, trial_ids: Collection[str]) -> Contents:
+        """Identify the networks by what their builds loaded; those of which that has changed, by building them."""
+        contents = dict(identify(engine, self.sweep, self.world))
+        if not all(content for content, _ in contents.values()) and not self.stop.is_set():
+            push_artifacts(engine, self.sweep)
+            world = engine.adapt(self.world)
+            spec = build_spec(engine, self.sweep, run_id=self.run_id, world=world, only_prepares=True)
+            plan = engine.submit(spec)
+            for event in follow(plan, trial_ids, self.stop):
+                self._put(event)
+                if event["kind"] == "facts" and event["value"].get("content"):
+                    contents[event["key"]] = (event["value"]["content"], "")
+            if not plan.is_done:
+                engine.close()
+                raise InterruptedError
+        return contents
 
     def _list_beside(self, label: str) -> frozenset[str]:
         """List the measured trials that this plan measures once more, beside pending ones."""
@@ -280,6 +300,11 @@ def build_spec(engine: Engine, sweep: Grid, **fields: Any) -> Spec:
         accelerator=device.accelerator if device else "cpu",
         **fields,
     )
+
+
+def identify(engine: Engine, sweep: Grid, world: World) -> Contents:
+    """Find the contents of networks in a world without building any."""
+    return engine.identify(build_spec(engine, sweep, run_id="", world=engine.adapt(world)))
 
 
 def push_artifacts(engine: Engine, sweep: Grid) -> None:

@@ -99,6 +99,11 @@ class Engine:
         numbers = {name: replies.parse_number(reply["looked"].get(key)) for name, key in _VITALS.items()}
         return Vitals(**numbers, log="\n".join(map(replies.sanitize, reply["log"].splitlines())))
 
+    def identify(self, spec: Spec) -> dict[str, tuple[str, str]]:
+        """Return the content of each network by the key of its facts; empty where it must be built, with the reason."""
+        reply = replies.extract(self.device, self._call("identify", spec.to_json()), {"contents": dict})
+        return replies.parse_contents(self.device, reply["contents"])
+
     def warm(self, spec: Spec) -> None:
         """Have the engine prepare for a plan, so that the plan starts at once."""
         self._call("warm", spec.to_json())

@@ -17,6 +17,7 @@ from ngbkit.errors import DeviceError, JournalError
 from ngbkit.sweep import notes, records
 from ngbkit.sweep.records import Record
 from ngbkit.user_text import clean_line as sanitize
+from ngbkit.validation import Line
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -26,6 +27,7 @@ __all__ = [
     "extract",
     "parse",
     "parse_answer",
+    "parse_contents",
     "parse_event",
     "parse_note",
     "parse_number",
@@ -157,6 +159,15 @@ def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     if (kind == "environment" and key != device) or len(key) + len(json.dumps(value)) > _MAX_NOTE_BYTES:
         raise ReplyError(f"invalid or far too long {kind} from device {device}, for {sanitize(repr(key)[:80])}.")
     return {"key": key, "value": valid}
+
+
+def parse_contents(device: str, value: Any) -> dict[str, tuple[str, str]]:
+    """Check the contents of a device's networks, each with a reason."""
+    try:
+        contents = validation.parse(Mapping[str, list[Line]], value)
+        return {key: (content, reason) for key, (content, reason) in contents.items()}
+    except (validation.SchemaError, ValueError) as error:
+        raise ReplyError(f"invalid contents from device {device}: {sanitize(str(error))}") from None
 
 
 def parse_test(device: str, value: Any) -> LoadTest:

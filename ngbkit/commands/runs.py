@@ -206,7 +206,7 @@ def _pair(latest: Sequence[Summary]) -> Iterator[tuple[Summary, Summary | None]]
     return ((summary, previous.get(summary.id)) for summary in latest)
 
 
-def _to_row(summary: Summary, previous: Summary | None, digests: Mapping[tuple[str, str], str]) -> Row:
+def _to_row(summary: Summary, previous: Summary | None, digests: Mapping[str, Mapping[str, str]]) -> Row:
     from ngbkit.runs.summary import list_changes
 
     return {

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import files, options
-from ngbkit.device import array, peaks
+from ngbkit.device import array, contents, peaks
 from ngbkit.device.groups.bench import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.isolation import server_pool
@@ -162,6 +162,9 @@ def _occupy(spec: Spec, bench: Bench, interrupt: Interrupt) -> Iterator[None]:
 
 
 def _measure(spec: Spec, bench: Bench) -> None:
+    if spec.only_prepares:
+        bench.prepare_all()
+        return
     bench.install_releases()
     description = {**_describe_device(spec, bench.threads), "releases": bench.describe_releases()}
     bench.note("environment", spec.device, description)
@@ -169,6 +172,12 @@ def _measure(spec: Spec, bench: Bench) -> None:
     for bundle in spec.sweep.bundles(spec.device):
         bench.measure(bundle)
     bench.note("environment", spec.device, {**description, "conditions_after": conditions.observe()})
+
+
+@answer_errors
+def identify(spec_json: str) -> str:
+    """Report the content of each network of a `Spec`, without building any: see `contents.find_contents`."""
+    return json.dumps({"contents": contents.find_contents(Spec.from_json(spec_json))})
 
 
 @answer_errors

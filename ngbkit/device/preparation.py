@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device import canonical_graphs, evaluation, reference
+from ngbkit.device import canonical_graphs, contents, evaluation, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.workloads import building, counts, export, files, reference_file, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
-from ngbkit.workloads.content import hash_content
+from ngbkit.workloads.content.manifests import Manifests
 from ngbkit.workloads.onnx_binding import specialise
 
 # The result depends on these, beside the workload itself.
@@ -52,18 +52,15 @@ def locate_folder(state_dir: Path, device: str, key: str) -> Path:
     return locate_usable(locate_cache(state_dir, device) / key)
 
 
-def build_key(
-    workload: Workload, factors: Mapping[str, Any], seed: int, folders: Iterable[str] = (), scope: str = ""
-) -> str:
+def build_key(workload: Workload, content: str, factors: Mapping[str, Any], seed: int, scope: str = "") -> str:
     """Build the name of a preparation's folder: a hash of everything that its result depends on.
 
-    A cell imports modules of `folders`. What it reads, and the packages of another interpreter, are not known here: a
-    preparation of such a network is valid in its `scope` only, its run and the file that defines it.
+    Without a content it is valid in its `scope` only, its run and what was asked for.
     """
-    content = "" if workload.python else hash_content(workload, folders).digest
     return hash_json(
         {
             "workload": content or workload.id,
+            "choices": workload.describe_choices(),
             "factors": dict(factors),
             "seed": seed,
             "packages": {package: find_version(package) for package in _PACKAGES},
@@ -77,11 +74,10 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     """Build the missing parts of a preparation: for each of the message's ``batch_sizes`` a reference, and an ONNX file
     if it ``exports``.
 
-    The result has the content of ``prepared.json``, the path of ``examples`` or None, and by batch size, as text,
-    ``references``, ``onnx`` files and the reasons for a missing file, ``refused``.
+    The result has the ``folder`` of the preparation, the ``content`` of the network, the content of ``prepared.json``,
+    the path of ``examples`` or None, and by batch size, as text, ``references``, ``onnx`` files and the reasons for a
+    missing file, ``refused``.
     """
-    folder = Path(message["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
     workload = read_workload(message)
     seed, sizes = message["seed"], message["batch_sizes"]
 
@@ -89,7 +85,15 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
         with options.set_options(seed=seed):
             return building.build(workload, message["factors"])
 
-    network = rebuild()
+    network, content = rebuild(), workload.id
+    if contents.has_code(workload):
+        manifests = Manifests(Path(message["manifests"]))
+        network, content = contents.build_observed(
+            rebuild, seed, message["recipe"], manifests, manifests.folder.parents[1]
+        )
+    key = build_key(workload, content, message["factors"], seed, message["scope"])
+    folder = locate_usable(Path(message["cache"]) / key)
+    folder.mkdir(parents=True, exist_ok=True)
     build_reference = partial(
         reference.build_reference,
         network,
@@ -116,7 +120,7 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     importers = [each for each in importers if network.module is None or each.is_limited]
     lacking = canonical_graphs.find_missing(folder, sizes, importers)
     canonical_graphs.build(network, folder, lacking, seed=seed, threads=message["threads"])
-    return _read(folder)
+    return {**_read(folder), "content": content}
 
 
 def _build_evaluation(
@@ -178,6 +182,7 @@ def _read(folder: Path) -> dict[str, Any]:
     references = {file.stem.removeprefix("reference-"): str(file) for file in folder.glob("reference-*.npz")}
     return {
         **prepared,
+        "folder": str(folder),
         "examples": str(examples) if examples.exists() else None,
         "reference": str(folder / _REFERENCE) if (folder / _REFERENCE).exists() else None,
         "evaluation": str(folder) if evaluation.exists(folder) else None,

@@ -49,6 +49,8 @@ class Spec:
     accelerator: str = "cpu"
     # The node of an index of a job array, which is set there and not sent.
     node: str = ""
+    # Whether the plan only prepares the networks, so that their contents are known.
+    only_prepares: bool = False
     # The surroundings in which networks are built; None for those of the engine. Only an engine of this machine gets
     # one: the spec of a job array is written to disk.
     world: World | None = None
@@ -72,6 +74,7 @@ class Spec:
                 "beside_ids": sorted(self.beside_ids),
                 "threads": self.threads,
                 "accelerator": self.accelerator,
+                "only_prepares": self.only_prepares,
                 "world": self.world and self.world.to_json(),
             }
         )
@@ -92,6 +95,7 @@ class Spec:
             beside_ids=frozenset(data["beside_ids"]),
             threads=data["threads"],
             accelerator=data["accelerator"],
+            only_prepares=data["only_prepares"],
             world=World.from_json(data["world"]) if data.get("world") else None,
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ngbkit import options
 from ngbkit.files import write_atomically
-from ngbkit.workloads.base import Workload
+from ngbkit.workloads.base import Workload, hash_json
 from ngbkit.workloads.files import find_script_folder, find_working_folder
 
 # Shells and test runners change these all the time, and no library reads them at its import.
@@ -67,6 +67,11 @@ class World:
         """Apply the variables to an engine's own."""
         merged = {**environment, **self.variables}
         return {name: value for name, value in merged.items() if value is not None}
+
+    def hash_variables(self, environment: Mapping[str, str]) -> str:
+        """Hash an engine's variables under this world, except those that change all the time."""
+        variables = self.apply(environment)
+        return hash_json({name: value for name, value in variables.items() if name not in _VOLATILE})
 
     def list_additions(self) -> list[str]:
         """List the entries of the path that belong to no installation, for another interpreter."""

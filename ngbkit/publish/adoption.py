@@ -13,7 +13,6 @@ from typing import Any
 
 from ngbkit import registry
 from ngbkit.cluster import devices
-from ngbkit.device.world import World
 from ngbkit.errors import NgbkitError
 from ngbkit.publish.cells import is_measuring, read_notebook
 from ngbkit.runs import content_index
@@ -62,7 +61,7 @@ class Adoption:
                 continue
             complete = next((run for run in runs if _find_name(run)), None)
             if complete is not None:
-                if not (changed := self._list_changed(complete, notebook)):
+                if not (changed := _list_changed(complete)):
                     continue
                 names, verb = ", ".join(changed), "import" if len(changed) > 1 else "imports"
                 reason = f"a module or a package that {names} {verb} has changed since run {complete.id} measured it"
@@ -93,7 +92,7 @@ class Adoption:
             folder = self.recordings / name
             recorded = load_metadata(folder) if is_complete(folder) else None
             is_newer = recorded is not None and run.created > recorded["created"] and run.id in output_ids
-            if (is_newer or (recorded is None and is_opened)) and not self._list_changed(run, notebook):
+            if (is_newer or (recorded is None and is_opened)) and not _list_changed(run):
                 copy_run(get_runs_dir() / run.id, folder)
                 replaced = f"; it replaces that of run {recorded['id']}, measured earlier" if recorded else ""
                 yield f"{notebook.name}: run {run.id} is a recording{replaced}"
@@ -126,7 +125,7 @@ class Adoption:
         entries = {
             name: EarlierRun(
                 folder=str((get_runs_dir() / run.id).absolute()),
-                digests={network: digests[run.id, network] for network in run.networks if (run.id, network) in digests},
+                digests=digests[run.id],
             )
             for name, run in latest.items()
         }
@@ -153,12 +152,6 @@ class Adoption:
         """List the runs of this machine whose ids the outputs of cells contain."""
         ids = {run_id for _, _, outputs in cells for run_id in _RUN_ID.findall(outputs)}
         return ids & {run.id for run in self.runs}
-
-    def _list_changed(self, run: Summary, notebook: Path) -> list[str]:
-        """List the networks of a run whose modules beside a notebook are no longer those that it measured."""
-        digests = content_index.list_digests([run.id])
-        contents = {name: digest for (_, name), digest in digests.items()}
-        return list_changed(run.sweep, contents, [*World.capture().list_additions(), str(notebook.parent.absolute())])
 
     def _find_version(self, part: str, notebook: Path, outputs: str, present: set[str]) -> Summary | None:
         """Find the latest run of an earlier version of a cell: its output shows it, or the notebook measured it."""
@@ -220,6 +213,11 @@ def _describe_end(run: Summary) -> str:
     if missing:
         return f"{missing} of {run.trials} trials of run {run.id} are missing"
     return f"run {run.id} was {run.state}"
+
+
+def _list_changed(run: Summary) -> list[str]:
+    """List the networks of a run whose modules are no longer those that it measured."""
+    return list_changed(content_index.list_digests([run.id])[run.id])
 
 
 def _list_changed_packages(recording: Path) -> Iterator[str]:

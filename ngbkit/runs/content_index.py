@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ngbkit.runs.folders import get_runs_dir
 
-_NAME = "contents.sqlite"
+_NAME = "networks.sqlite"
 # Another process that writes is done within milliseconds.
 _WAIT_S = 2.0
 _TABLE = """CREATE TABLE IF NOT EXISTS contents (
-    digest TEXT, device TEXT, settings TEXT, workload TEXT, run_id TEXT, started_at REAL,
-    PRIMARY KEY (digest, device, run_id, workload)
+    digest TEXT, device TEXT, settings TEXT, network TEXT, run_id TEXT, started_at REAL,
+    PRIMARY KEY (digest, device, run_id, network)
 ) WITHOUT ROWID"""
 # A network that was measured more often than this has enough recent runs.
 _MOST_RUNS = 12
@@ -28,7 +28,8 @@ class MeasuredContent:
     digest: str
     device: str
     settings: str
-    workload: str
+    # The key of its facts: its name with its factors.
+    network: str
     run_id: str
     # Seconds since the epoch.
     started_at: float
@@ -55,25 +56,14 @@ def list_runs(digest: str, device: str) -> list[MeasuredContent]:
         return []
 
 
-def has_run(digest: str, run_id: str) -> bool:
-    """Return whether a run measured a content."""
-    query = "SELECT 1 FROM contents WHERE digest = ? AND run_id = ? LIMIT 1"
-    try:
-        with _open() as connection:
-            return connection.execute(query, (digest, run_id)).fetchone() is not None
-    except (OSError, sqlite3.Error):
-        return False
-
-
-def list_digests(run_ids: Iterable[str]) -> dict[tuple[str, str], str]:
-    """List the contents that runs measured, by run and name of the network."""
-    ids = list(run_ids)
-    query = f"SELECT run_id, workload, digest FROM contents WHERE run_id IN ({','.join('?' * len(ids))})"
-    try:
-        with _open() as connection:
-            return {(run_id, name): digest for run_id, name, digest in connection.execute(query, ids)}
-    except (OSError, sqlite3.Error):
-        return {}
+def list_digests(run_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+    """List the contents that each run measured, by the key of a network's facts."""
+    digests: dict[str, dict[str, str]] = {run_id: {} for run_id in run_ids}
+    query = f"SELECT run_id, network, digest FROM contents WHERE run_id IN ({','.join('?' * len(digests))})"
+    with suppress(OSError, sqlite3.Error), _open() as connection:
+        for run_id, network, digest in connection.execute(query, list(digests)):
+            digests[run_id][network] = digest
+    return digests
 
 
 @contextmanager

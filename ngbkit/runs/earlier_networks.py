@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,16 +10,17 @@ from ngbkit import options
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
+from ngbkit.device import contents
 from ngbkit.device.world import World
-from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.errors import UsageError
 from ngbkit.files import Store
 from ngbkit.metrics.beside import label_network
 from ngbkit.metrics.compared_runs import match_by_place
 from ngbkit.runs import content_index
 from ngbkit.runs.recordings import Recordings
 from ngbkit.runs.run_context import RunContext
+from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.content import hash_content
 
 
 def list_earlier(data: Data, label: str, workloads: Sequence[Workload]) -> list[Workload]:
@@ -70,17 +70,20 @@ def _check(workload: Workload, run_id: str, label: str) -> None:
             f"{workload.name} of {label} cannot be measured again: its files are no longer in the state folder of this "
             "machine. Name its file beside the new one, with --together."
         )
-    world = World.capture()
-    content = hash_content(workload, [*world.list_additions(), world.folder])
-    if content.is_local and not content_index.has_run(content.digest, run_id):
+    measured = content_index.list_digests([run_id])[run_id]
+    digests = [digest for key, digest in measured.items() if json.loads(key)[0] == workload.name]
+    changes = [contents.find_change(options.get_state_dir(), digest) for digest in digests]
+    if any(changes) or (not digests and _imports_modules(workload)):
         raise UsageError(
             f"{workload.name} of {label} cannot be measured again: the modules that it imports have changed since, or "
             "are not those of this machine. Put both versions into one cell, as models, with --together."
         )
-    if content.reason:
-        warnings.warn(
-            f"{workload.name} of {label} may not be as it was: {content.reason}.", NgbkitWarning, stacklevel=4
-        )
+
+
+def _imports_modules(workload: Workload) -> bool:
+    world = World.capture()
+    is_cell = workload.source == cell.SOURCE.name
+    return is_cell and bool(cell.list_surroundings(workload, [*world.list_additions(), world.folder]))
 
 
 def _open_store() -> Store:

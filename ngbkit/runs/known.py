@@ -1,6 +1,6 @@
 """Known trials: what earlier runs of a device measured of a sweep, so that it need not be measured again.
 
-A trial is known by its content: the network (`ngbkit.workloads.content`), factors, compiler with its options, batch
+A trial is known by its content: the network (`ngbkit.device.contents`), compiler with its options, batch
 size, device, and how it is measured. A ratio needs its baseline in the same rounds, so a column is taken over together
 with the rounds of the baseline and the anchor beside it; and where other columns of its group are to be measured, these
 two are measured once more beside them, and have the rounds of both.
@@ -8,6 +8,7 @@ two are measured once more beside them, and have the rounds of both.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record, join
 from ngbkit.sweep.trials import BASELINE, Bundle, Group
 from ngbkit.workloads.base import hash_json
-from ngbkit.workloads.content import hash_content
 
 # The variables that runtimes read.
 _VARIABLES = (
@@ -54,36 +54,29 @@ class KnownTrials:
     text: str = ""
 
 
-class Contents:
-    """The contents of the networks of a run, in the surroundings of the line that asked for it."""
+class EarlierRuns:
+    """What earlier runs measured of the networks of a run, in the surroundings of the line that asked for it."""
 
     def __init__(self, run_id: str, sweep: Grid, world: World) -> None:
         self._run_id, self._sweep = run_id, sweep
-        places = [*world.list_additions(), world.folder]
-        self._contents = {workload.name: hash_content(workload, places) for workload in sweep.workloads}
-        self._digests = {
-            workload.name: self._contents[workload.name].digest or f"unknown {workload.id}"
-            for workload in sweep.workloads
-        }
         variables = {name: value for name, value in world.variables.items() if name.startswith(_VARIABLES)}
         configured = devices.load()
-        self._here = {label for label, entry in configured.items() if entry.shares_packages}
         # An engine of the user's own cluster has no entry.
         self._settings = {label: hash_json([variables, repr(configured.get(label))]) for label in sweep.devices}
 
-    def add_to_index(self) -> None:
-        """Add what the run measures to the index."""
-        now = time.time()
-        content_index.add(
-            MeasuredContent(digest, label, settings, name, self._run_id, now)
-            for name, digest in self._digests.items()
-            for label, settings in self._settings.items()
-        )
+    def add(self, device: str, network: str, digest: str) -> None:
+        """Add a network that the run measures on a device to the index, by the key of its facts."""
+        content_index.add([MeasuredContent(digest, device, self._settings[device], network, self._run_id, time.time())])
 
-    def find_known(self, device: str, environment: Mapping[str, Any]) -> KnownTrials:
-        """Find the known trials of a device, whose present description is `environment`."""
-        reasons: list[str] = []
-        sources = self._open_sources(device, environment, reasons)
+    def find_known(
+        self, device: str, environment: Mapping[str, Any], contents: Mapping[str, tuple[str, str]]
+    ) -> KnownTrials:
+        """Find the known trials of a device, whose present description is `environment`.
+
+        `contents` are those of the networks by the key of their facts, as `ngbkit.device.contents` finds them.
+        """
+        reasons = [f"{json.loads(key)[0]}: {reason}" for key, (_, reason) in contents.items() if reason]
+        sources = self._open_sources(device, environment, contents, reasons)
         records: dict[str, Record] = {}
         for bundle in self._sweep.bundles(device):
             earlier = _take_bundle(bundle, sources, self._sweep)
@@ -99,20 +92,19 @@ class Contents:
             text=_describe([records[name] for name in total if name in records], len(total), reasons),
         )
 
-    def _open_sources(self, device: str, environment: Mapping[str, Any], reasons: list[str]) -> list[KnownRun]:
+    def _open_sources(
+        self,
+        device: str,
+        environment: Mapping[str, Any],
+        contents: Mapping[str, tuple[str, str]],
+        reasons: list[str],
+    ) -> list[KnownRun]:
         """Open the runs that measured any of the networks and are still valid, the latest first."""
         entries: dict[str, list[tuple[str, MeasuredContent]]] = {}
-        for name, digest in self._digests.items():
-            listed = content_index.list_runs(digest, device)
-            if listed and self._contents[name].reason:
-                reasons.append(f"{name} is no known network, since {self._contents[name].reason}")
-                continue
-            if listed and self._contents[name].is_local and device not in self._here:
-                reasons.append(f"{name} imports modules, and {device} may have others of these names")
-                continue
-            for entry in listed:
+        for key, (digest, _) in contents.items():
+            for entry in content_index.list_runs(digest, device) if digest else ():
                 if entry.run_id != self._run_id:
-                    entries.setdefault(entry.run_id, []).append((name, entry))
+                    entries.setdefault(entry.run_id, []).append((key, entry))
         latest = sorted(entries.values(), key=lambda each: -each[0][1].started_at)
         sources: list[KnownRun] = []
         for networks in latest:

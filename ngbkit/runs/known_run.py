@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,17 +60,21 @@ class KnownRun:
 
     @classmethod
     def open(cls, sweep: Grid, device: str, entries: Mapping[str, MeasuredContent]) -> KnownRun:
-        """Open the run that measured these networks, by their names in the new sweep; NgbkitError if it is damaged."""
+        """Open the run that measured these networks, by the keys of their facts in the new sweep.
+
+        NgbkitError: the run is damaged.
+        """
         run_id = next(iter(entries.values())).run_id
         folder = folders.get_runs_dir() / run_id
         earlier = folders.read_sweep(folder)
         workloads = {workload.name: workload for workload in earlier.workloads}
-        names = {name: entry.workload for name, entry in entries.items() if entry.workload in workloads}
-        ids = {name: workloads[label].id for name, label in names.items()}
+        keys = {key: entry.network for key, entry in entries.items() if _parse_name(entry.network) in workloads}
+        names = {_parse_name(key): _parse_name(network) for key, network in keys.items()}
         trials = {
-            replace(trial, workload=names[trial.workload], workload_id=ids[trial.workload]).id: trial
+            replace(trial, workload=name, workload_id=workloads[name].id).id: trial
             for group in sweep.groups(device)
-            if group.workload.name in names
+            if (network := keys.get(facts_key(group.workload.name, group.factors)))
+            for name in [_parse_name(network)]
             for trial in (*group.trials, *([group.anchor] if group.anchor is not None else []))
         }
         with Journal(folder / "journal.sqlite", writable=False) as journal:
@@ -87,7 +91,7 @@ class KnownRun:
                 if _is_usable(record)
             },
             inconclusive=sum(not _is_usable(record) and not record.trial_id.startswith(ANCHOR) for record in present),
-            facts=dict(_rename_facts(facts, sweep, names)),
+            facts={key: facts[network] for key, network in keys.items() if network in facts},
             names=names,
         )
 
@@ -175,10 +179,6 @@ def _adapt(record: Record, trial: Trial, run_id: str) -> Record:
     return replace(record, trial_id=trial.id, origin=origin, rounds=rounds)
 
 
-def _rename_facts(facts: Mapping[str, Any], sweep: Grid, names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield the facts of networks under the keys that they have in the new sweep."""
-    for group in sweep.groups():
-        if group.workload.name in names:
-            key = facts_key(names[group.workload.name], group.factors)
-            if key in facts:
-                yield facts_key(group.workload.name, group.factors), facts[key]
+def _parse_name(key: str) -> str:
+    """Parse the name of a network from the key of its facts."""
+    return str(json.loads(key)[0])

@@ -22,13 +22,12 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from ngbkit import validation
-from ngbkit.device.world import World
+from ngbkit import options, validation
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
 from ngbkit.runs.folders import load_metadata
@@ -50,7 +49,7 @@ class EarlierRun(TypedDict):
     """A finished run of this machine, which may become a recording."""
 
     folder: str
-    # The contents of its networks by name, as `ngbkit.runs.content_index` has them.
+    # The contents of its networks by the keys of their facts, as `ngbkit.runs.content_index` has them.
     digests: Mapping[str, str]
 
 
@@ -88,7 +87,7 @@ class Recordings:
         """Return the recording that replaces measuring a sweep, or None where the sweep is to be measured."""
         recording = self._path(sweep, guide_key)
         is_replayed = self.measure != "always" and not (again and self.is_default)
-        if is_replayed and (is_complete(recording) or self._adopt(sweep, recording)):
+        if is_replayed and (is_complete(recording) or self._adopt(recording)):
             sys.audit(AUDIT, str(recording))
             return recording
         if self.measure == "never":
@@ -126,11 +125,10 @@ class Recordings:
         copy_run(folder, self._path(sweep, guide_key))
         sys.audit(AUDIT, str(self._path(sweep, guide_key)))
 
-    def _adopt(self, sweep: Grid, recording: Path) -> bool:
+    def _adopt(self, recording: Path) -> bool:
         """Copy the earlier run of a sweep to its recording; False if there is none, or its networks have changed."""
         run = self.earlier.get(recording.name)
-        world = World.capture()
-        if run is None or list_changed(sweep, run["digests"], [*world.list_additions(), world.folder]):
+        if run is None or list_changed(run["digests"]):
             return False
         copy_run(Path(run["folder"]), recording)
         return True
@@ -149,17 +147,12 @@ def is_complete(recording: Path) -> bool:
     return (recording / _FILES[-1]).is_file()
 
 
-def list_changed(sweep: Grid, digests: Mapping[str, str], places: Iterable[str]) -> list[str]:
-    """List the networks of a sweep that import modules of other content in `places` than a run had, by its digests."""
-    from ngbkit.workloads.content import hash_content  # NumPy is not imported with the extension
+def list_changed(digests: Mapping[str, str]) -> list[str]:
+    """List the networks of a run that were built from files which have changed since, by its digests."""
+    from ngbkit.device import contents  # NumPy is not imported with the extension
 
-    places = list(places)
-    contents = {workload.name: hash_content(workload, places) for workload in sweep.workloads}
-    return [
-        name
-        for name, content in contents.items()
-        if content.is_local and digests.get(name, content.digest) != content.digest
-    ]
+    state_dir = options.get_state_dir()
+    return sorted({json.loads(key)[0] for key, digest in digests.items() if contents.find_change(state_dir, digest)})
 
 
 def copy_run(source: Path, target: Path) -> None:

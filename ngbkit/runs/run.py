@@ -18,7 +18,7 @@ from ngbkit.errors import DeviceError, JournalError, NgbkitError, RunInterrupted
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.hardware.environment import list_refusals
 from ngbkit.runs.folders import assemble_dataset
-from ngbkit.runs.known import Contents
+from ngbkit.runs.known import EarlierRuns
 from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.progress_display import describe_interrupt
 from ngbkit.runs.recordings import Recordings
@@ -128,8 +128,8 @@ class Run:
             settling.trial_ids if settling is not None else self._journal.list_stopped()
         )
         self._replaced: set[str] = set()
-        self._contents = Contents(run_id, sweep, self._world) if is_new else None
-        self._reuses = reuses
+        self._earlier = EarlierRuns(run_id, sweep, self._world)
+        self._is_new, self._reuses = is_new, reuses and is_new
         statuses = self._journal.statuses()
         # The trials whose further records are joined with that in the journal.
         self._joined = set(statuses) - self._retry_ids
@@ -259,10 +259,8 @@ class Run:
         # After that of the engines, which Python thus calls later: a run whose engine ends would start another.
         atexit.unregister(stop_all)
         atexit.register(stop_all)
-        if self._contents is not None:
-            self._contents.add_to_index()
-            if self._guide is not None:
-                self._journal.note("guide", "run", self._guide.key)
+        if self._is_new and self._guide is not None:
+            self._journal.note("guide", "run", self._guide.key)
         dispatch = Dispatch(
             run_id=self.id,
             sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
@@ -272,7 +270,7 @@ class Run:
             on_events=self._on_events,
             stop=self._stop,
             world=self._world,
-            find_known=self._contents.find_known if self._contents is not None and self._reuses else None,
+            find_known=self._earlier.find_known if self._reuses else None,
         )
         try:
             state = self._measure(dispatch)
@@ -353,6 +351,8 @@ class Run:
         kind = event["kind"]
         if kind in ("facts", "environment"):
             self._journal.note(kind, event["key"], event["value"])
+            if content := event["value"].get("content"):
+                self._earlier.add(event["device"], event["key"], content)
             if kind == "environment":
                 self._set_conditions(event["key"], event["value"])
         elif kind == "interim":

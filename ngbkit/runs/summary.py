@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections import Counter
@@ -140,7 +141,7 @@ def _measure_size(folder: Path) -> int:
 
 
 def list_changes(
-    before: Summary, after: Summary, digests: Mapping[tuple[str, str], str] = MappingProxyType({})
+    before: Summary, after: Summary, digests: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 ) -> list[str]:
     """List the changes from one run to a later one, shortly: ``["model: 3 lines", "+ openvino", "batch 1 → 1,4"]``.
 
@@ -150,15 +151,16 @@ def list_changes(
     return [*_list_network_changes(before, after, digests), *_list_option_changes(before.request, after.request)]
 
 
-def _list_network_changes(before: Summary, after: Summary, digests: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _list_network_changes(before: Summary, after: Summary, digests: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     changed = [name for name, network in after.networks.items() if before.networks.get(name, network) != network]
     if changed:
         count = _count_lines(before.context.code, after.context.code)
         lines = "1 line" if count == 1 else f"{count} lines"
         yield f"{', '.join(changed)}: {lines if count else 'other content'}"
     others = [name for name, network in after.networks.items() if before.networks.get(name) == network]
-    contents = {name: (digests.get((before.id, name)), digests.get((after.id, name))) for name in others}
-    imported = [name for name, (old, new) in contents.items() if old and new and old != new]
+    old, new = (digests.get(run.id, {}) for run in (before, after))
+    changed_keys = [key for key, digest in new.items() if old.get(key, digest) != digest]
+    imported = [name for name in others if name in {json.loads(key)[0] for key in changed_keys}]
     if imported:
         yield f"{', '.join(imported)}: a module that it imports"
     yield from _list_differences(list(before.networks), list(after.networks))

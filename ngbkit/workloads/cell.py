@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 _SUFFIX = ".py"
 _FILENAME = "<ngbench cell>"
 _INPUTS = ("inputs", "input_shape")
-# Functions and attributes that read files and variables.
-_READERS = frozenset(
-    {
-        *("cwd", "environ", "fromfile", "genfromtxt", "getcwd", "getenv", "load", "load_file", "loadtxt", "open"),
-        *("read_bytes", "read_csv", "read_text", "safe_open", "from_pretrained", "import_module", "__import__"),
-    }
-)
 _MINIMAL = """A cell that can be measured, in full:
 
     import torch
@@ -123,7 +116,7 @@ def build(workload: Workload, factors: Factors) -> Network:
 
 
 def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
-    """List the names by which a cell uses what only this machine may have: files, variables, modules of `folders`."""
+    """List the modules of a cell that only this machine may have: relative ones, and those of `folders`."""
     places = [Path(folder) for folder in (*folders, workload.path and str(Path(workload.path).parent)) if folder]
     tree = ast.parse(workload.spec["source"])
     local = [
@@ -136,15 +129,7 @@ def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
-    return sorted({*list_readers(tree), *relative, *local})
-
-
-def list_readers(tree: ast.AST) -> list[str]:
-    """List the names by which code reads files and variables."""
-    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in ("open", "__import__")]
-    attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    imports = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
-    return sorted({*names, *_READERS.intersection([*attributes, *imports])})
+    return sorted({*relative, *local})
 
 
 def list_modules(tree: ast.AST) -> list[str]:

@@ -109,6 +109,8 @@ class Loader(Preparer):
         worker = self._start_worker(trial, group, task)
         try:
             worker.load({**task, "cache": str(cache.folder)})
+            if task["form"] == "module":  # which the child has just built
+                self.check_unchanged(trial, prepared["content"])
             if cold_s is not None:
                 worker.set_cold_compile(cold_s)
             worker.warm_up()
@@ -167,7 +169,7 @@ class Loader(Preparer):
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
             reason = preparation.describe_batch(group.workload.name, prepared)
         if not reason and form == "onnx" and size not in prepared["onnx"]:
-            failure = self._unexportable.get(prepared["folder"])
+            failure = self._unexportable.get(prepared["recipe"])
             if failure is not None:
                 line = f"the export to ONNX: {failure.error}"
                 raise TrialFailedError(replace(failure, trial_id=trial.id, error=line, started_at=time.time()))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ngbkit import registry
-from ngbkit.device import canonical_graphs, preparation
+from ngbkit.device import canonical_graphs, contents, preparation
 from ngbkit.device.groups.installing import Installer
-from ngbkit.device.groups.worker import TrialFailedError
+from ngbkit.device.groups.worker import TrialFailedError, build_failure
 from ngbkit.device.isolation.server_pool import choose_form, list_preparation_modules, start_servers
-from ngbkit.device.world import World
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads.base import Source
 from ngbkit.workloads.canonical import Importer
+from ngbkit.workloads.content.manifests import Manifests
 
 # The number of ended processes in the same phase after which a trial is not repeated.
 MOST_ATTEMPTS = 2
@@ -28,7 +28,7 @@ _CACHE_BYTES = 20_000_000_000
 class Preparer(Installer):
     """Prepares the networks of one plan."""
 
-    # How an export ended its child, by the folder of the preparation: this plan does not repeat it.
+    # How an export ended its child, by what was asked for: this plan does not repeat it.
     _unexportable: dict[str, Failure] = field(default_factory=dict)
 
     def warm_servers(self) -> None:
@@ -40,41 +40,72 @@ class Preparer(Installer):
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
         compilers = [self._load_compiler(trial.compiler) for trial in trials]
         needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
-        folder = self._locate_folder(group)
-        exports = needs_onnx and str(folder) not in self._unexportable
-        message = self._build_message(group, folder, exports, canonical_graphs.list_needs(compilers) if exports else [])
-        prepared = preparation.load(folder, message["batch_sizes"], exports=exports, importers=message["importers"])
+        recipe = contents.build_recipe(self.spec, group)
+        exports = needs_onnx and recipe not in self._unexportable
+        importers = canonical_graphs.list_needs(compilers) if exports else []
+        message = self._build_message(group, recipe, exports, importers)
+        prepared = self._load_prepared(group, message)
         if prepared is None:
             self._report("stage", step="prepare", text=f"preparing {group.workload.name}")
             prepared = self._prepare_in_child(group, trials[0], message)
-        self.note("facts", facts_key(group.workload.name, group.factors), prepared["facts"])
-        return {**prepared, "folder": str(folder)}
+        self._note_facts(group, trials[0], prepared)
+        return {**prepared, "recipe": recipe}
+
+    def prepare_all(self) -> None:
+        """Prepare all networks, so that their contents are known; what fails, a measurement will report."""
+        self.warm_servers()
+        for group in self.spec.sweep.groups(self.spec.device):
+            with suppress(TrialFailedError):
+                self._prepare(group, group.trials)
+
+    def _load_prepared(self, group: Group, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Load what was prepared of the very network that is asked for; None if it must be built to know that."""
+        content = group.workload.id
+        if contents.has_code(group.workload):
+            content, _ = self._manifests.find(message["recipe"])
+        if not content:
+            return None
+        key = preparation.build_key(group.workload, content, group.factors, message["seed"])
+        folder = preparation.locate_folder(self.spec.state_dir, self.spec.place, key)
+        prepared = preparation.load(
+            folder, message["batch_sizes"], exports=message["exports"], importers=message["importers"]
+        )
+        return None if prepared is None else {**prepared, "content": content}
+
+    def _note_facts(self, group: Group, trial: Trial, prepared: Mapping[str, Any]) -> None:
+        """Note the facts of a network; TrialFailedError if it is another one than at the start of this run."""
+        key, content = facts_key(group.workload.name, group.factors), prepared["content"]
+        before = self.journal.notes("facts").get(key, {}).get("content", content)
+        if before != content:
+            self.check_unchanged(trial, before)
+        self.note("facts", key, {**prepared["facts"], "content": content})
+
+    def check_unchanged(self, trial: Trial, content: str) -> None:
+        """Raise TrialFailedError if a file that a network was built from has changed since."""
+        if change := self._manifests.find_change(content):
+            line = f"{change} since this run began, so that it would mix two networks. Start a new run."
+            raise TrialFailedError(build_failure(trial, "failed", "build", line))
+
+    @property
+    def _manifests(self) -> Manifests:
+        return contents.open_manifests(self.spec.state_dir, self.spec.place)
 
     def _prepare_limited(self, group: Group, trial: Trial, importer: Importer) -> Mapping[str, Any]:
         """Build the ONNX files that a release can read, of a prepared workload."""
-        message = self._build_message(group, self._locate_folder(group), True, [asdict(importer)])
+        message = self._build_message(group, contents.build_recipe(self.spec, group), True, [asdict(importer)])
         return self._prepare_in_child(group, trial, message)
 
-    def _locate_folder(self, group: Group) -> Path:
-        network = self._describe_network(group)
-        world = self.spec.world or World.capture()
-        key = preparation.build_key(
-            replace(group.workload, path=network["file"]),
-            group.factors,
-            network["seed"],
-            [world.folder, *world.list_additions()],
-            scope=self.spec.run_id + network["file"],
-        )
-        return preparation.locate_folder(self.spec.state_dir, self.spec.place, key)
-
     def _build_message(
-        self, group: Group, folder: Path, exports: bool, importers: Sequence[Mapping[str, Any]]
+        self, group: Group, recipe: str, exports: bool, importers: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         return {
             "op": "prepare",
             **self._describe_network(group),
             "threads": self.threads,
-            "folder": str(folder),
+            "recipe": recipe,
+            "scope": self.spec.run_id + recipe,
+            "manifests": str(self._manifests.folder),
+            "cache": str(preparation.locate_cache(self.spec.state_dir, self.spec.place)),
             "batch_sizes": list(self.spec.sweep.batch_sizes),
             "exports": exports,
             "importers": list(importers),
@@ -83,7 +114,7 @@ class Preparer(Installer):
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
         """Prepare in a child; an export that ends its child costs the ONNX graph, but not every compiler."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        modules = list_preparation_modules(source, exports=message["exports"])
+        modules = list_preparation_modules(source)
         for attempt in range(1, MOST_ATTEMPTS + 1):
             try:
                 with self._run_worker(trial, modules, group.workload.python) as worker:
@@ -94,6 +125,6 @@ class Preparer(Installer):
                     continue  # something outside may have killed the child
                 if status not in ("crashed", "timeout", "out-of-memory") or not message["exports"]:
                     raise
-                self._unexportable[message["folder"]] = error.failure
-        with self._run_worker(trial, source.preload, group.workload.python) as worker:
+                self._unexportable[message["recipe"]] = error.failure
+        with self._run_worker(trial, modules, group.workload.python) as worker:
             return worker.prepare({**message, "exports": False, "importers": []})

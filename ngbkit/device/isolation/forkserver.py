@@ -1,9 +1,9 @@
 """The process that forks children, with the heavy imports already loaded.
 
-Run as ``python -m ngbkit.device.isolation.forkserver CONTROL_FD MODULE,MODULE``. It blocks on its control socket and
-ends when that closes, also during its imports; the kernel then kills its children. Nothing that a child started
-outlives the child: whatever left its process group becomes a child of this process with the end of its parents, and is
-killed.
+Run as ``python -m ngbkit.device.isolation.forkserver CONTROL_FD MODULE,MODULE STATES``. The states of the files that it
+has imported are in the file STATES once it is ready. It blocks on its control socket and ends when that closes, also
+during its imports; the kernel then kills its children. Nothing that a child started outlives the child: whatever left
+its process group becomes a child of this process with the end of its parents, and is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from ngbkit import registry
 from ngbkit.device.isolation import child
 from ngbkit.device.isolation.channel import Channel
 from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
+from ngbkit.files import write_atomically
 from ngbkit.hardware.accelerators import cuda
+from ngbkit.workloads.content.loading import keep_fresh, list_imported
+from ngbkit.workloads.content.manifests import read_states
 from ngbkit.workloads.subprocesses import build_arguments
 
 # Out of memory, the kernel kills children before the engine or the notebook.
@@ -64,6 +67,7 @@ def _fork(control: socket.socket, descriptor: int, request: dict[str, Any]) -> d
     try:
         control.close()
         _become_child(server, request["log"])
+        keep_fresh()
         _enter_world(**{name: request[name] for name in ("folder", "before", "after")})
         child.serve(Channel(socket.socket(fileno=descriptor)))
     except BaseException:  # noqa: BLE001  a child must never return into the server's loop
@@ -131,7 +135,9 @@ def _start_again(control: socket.socket, modules: list[str]) -> None:
     Importing Inductor of torch 2.11 looks for GPUs and so initialises CUDA, which no forked child can use from then on.
     """
     os.set_inheritable(control.fileno(), True)
-    arguments = build_arguments("ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules))
+    arguments = build_arguments(
+        "ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules), sys.argv[3]
+    )
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
@@ -160,6 +166,8 @@ def main() -> None:
     # A child's collector then visits its own objects only, and copies no page of the modules.
     gc.collect()
     gc.freeze()
+    with write_atomically(Path(sys.argv[3])) as draft:
+        draft.write_text(json.dumps(dict(read_states(list_imported()))))
     control.send(json.dumps({"ready": True, "missing": missing}).encode())
     serve(control)
 

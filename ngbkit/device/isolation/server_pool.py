@@ -57,12 +57,13 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
     """
     servers: list[ForkServer] = []
     pool = get_servers(spec)
+    pool.close_outdated()
     choices = [Choice.parse(label) for label in spec.sweep.compilers]
     compilers: list[Compiler] = [registry.load(registry.COMPILERS, choice.compiler) for choice in choices]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
         forms = [choose_form(compiler, workload.source) for compiler in compilers]
-        servers.append(pool.get(list_preparation_modules(source, exports="onnx" in forms), workload.python))
+        servers.append(pool.get(list_preparation_modules(source), workload.python))
         for choice, compiler, form in zip(choices, compilers, forms, strict=True):
             python = (interpreters or {}).get(choice.label, workload.python)
             is_installed = bool(python) if choice.release else not compiler.unavailable(spec.accelerator)
@@ -80,12 +81,13 @@ def choose_form(compiler: Compiler, source: str) -> Form | None:
 _EXPORT_MODULE = "ngbkit.workloads.export_runtime"
 
 
-def list_preparation_modules(source: Source, *, exports: bool) -> tuple[str, ...]:
+def list_preparation_modules(source: Source) -> tuple[str, ...]:
     """List the modules that a preparation is forked with: a module's first export spends two seconds on imports.
 
-    That server is separate from the one of torch children, whose memory is reported.
+    They are always the same, since the content of a network has them by hash. That server is separate from the one of
+    torch children, whose memory is reported.
     """
-    return (*source.preload, _EXPORT_MODULE) if exports and "torch" in source.preload else source.preload
+    return (*source.preload, _EXPORT_MODULE) if "torch" in source.preload else source.preload
 
 
 def list_modules(compiler: Compiler, form: Form, source: Source) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ngbkit.device.releases import is_environment
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.resources import count_out_of_memory_kills
+from ngbkit.workloads.content.manifests import read_states
 from ngbkit.workloads.subprocesses import build_arguments
 
 _LOG_TAIL = 4000
@@ -164,7 +165,9 @@ class ForkServer:
     def __post_init__(self) -> None:
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         modules = ",".join(self.preload)
-        arguments = build_arguments("ngbkit.device.isolation.forkserver", str(remote.fileno()), modules)
+        arguments = build_arguments(
+            "ngbkit.device.isolation.forkserver", str(remote.fileno()), modules, str(self._states)
+        )
         command = [self.python or sys.executable, *arguments]
         foreign = _PACKAGES if self.python else frozenset[str]()
         environment = {name: value for name, value in self.environment.items() if name not in foreign}
@@ -188,6 +191,18 @@ class ForkServer:
     @property
     def _log(self) -> Path:
         return self.folder / "server.log"
+
+    @property
+    def _states(self) -> Path:
+        return self.folder / "imported.json"
+
+    def is_outdated(self) -> bool:
+        """Return whether a file that this server has imported is another one now."""
+        try:
+            before = json.loads(self._states.read_text())
+        except (OSError, ValueError):
+            return self._ready
+        return bool(before != json.loads(json.dumps(dict(read_states(before)))))
 
     def fork(self, world: World) -> Child:
         """Fork a child of this server into a world; ServerEndedError if the server does not start, or has ended."""
@@ -299,6 +314,11 @@ class Servers:
         except ServerEndedError:
             server.close()
         return self.get(server.preload, python).fork(self.world)
+
+    def close_outdated(self) -> None:
+        """Close the servers that have imported a file which has changed since: others start in their place."""
+        for key in [key for key, server in self._servers.items() if server.is_outdated()]:
+            self._servers.pop(key).close()
 
     def close(self) -> None:
         for server in self._servers.values():

@@ -29,7 +29,7 @@ from ngbkit.notebook.panels.fields import (
 )
 from ngbkit.notebook.panels.line import MAGIC, Line
 from ngbkit.notebook.panels.page import Page
-from ngbkit.runs.known import Contents
+from ngbkit.runs.known import EarlierRuns
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import BASELINE
 
@@ -139,16 +139,18 @@ class ComposeSection:
         self._timer.start()
 
     def _look_up(self, line: Line) -> None:
-        from ngbkit.cluster import engines
+        from ngbkit.cluster import dispatch, engines
 
         modules = tuple(self._list_modules())
         if {*line.workloads} & {*modules}:
             return  # a module is known by what its export contains
         sweep = line.to_sweep(modules)
         running = engines.find_running()
-        contents = Contents("", sweep, World.capture(sweep.workloads))
+        earlier, world = EarlierRuns("", sweep, World.capture(sweep.workloads)), World.capture(sweep.workloads)
         sentences = [
-            contents.find_known(label, running[label].hello()).text for label in sweep.devices if label in running
+            earlier.find_known(label, engine.hello(), dispatch.identify(engine, sweep, world)).text
+            for label, engine in running.items()
+            if label in sweep.devices
         ]
         if line is self.line:
             self._known = " ".join(filter(None, sentences))

@@ -1,0 +1,8 @@
+"""The content of a network: what building it loaded, and the network itself.
+
+opened_files    what this process opens, as the kernel tells
+loading         observes a build: imported modules, opened files, listed folders
+manifest        what a build loaded, by hash; whether it is all unchanged
+network_hash    the built network itself: its tensors, its code, its calls of operators
+manifests       the manifests that a device keeps, by what was asked for
+"""

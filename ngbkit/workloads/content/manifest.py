@@ -1,0 +1,182 @@
+"""What building a network loaded, by hash: it is the same network as long as all of that is unchanged.
+
+As ccache does for headers, the files are those that were seen to be opened, and they are checked one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from ngbkit.files import hash_file
+from ngbkit.workloads.base import hash_json
+
+# The clocks of file systems are coarse: a file that changed shortly before it was hashed may change again unseen.
+_COARSE_NS = 2_000_000_000
+# Of a larger library only the first and last bytes are hashed, with its size: its build id is among them. All bytes of
+# torch's own would take seconds.
+_LARGE_LIBRARY, _SAMPLE = 16 << 20, 1 << 16
+_LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$")
+MISSING = ""
+"""The digest of a file that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashedFile:
+    """A file's hash, and its state by which it is known to be unchanged without reading it."""
+
+    digest: str
+    size: int = 0
+    modified_ns: int = 0
+    changed_ns: int = 0
+    inode: int = 0
+    # When it was hashed.
+    hashed_ns: int = 0
+
+    @classmethod
+    def read(cls, path: str) -> HashedFile:
+        """Hash a file; ValueError if it is none that can be hashed."""
+        now = time.time_ns()
+        try:
+            status = Path(path).stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"it reads {path}, which is no file")
+            return cls(_hash(path, status), *_get_state(status), now)
+        except (FileNotFoundError, NotADirectoryError):
+            return cls(MISSING, hashed_ns=now)
+        except OSError as error:
+            raise ValueError(f"it reads {path}, and {error.strerror}") from None
+
+    def check(self, path: str) -> HashedFile | None:
+        """Return the file as it is now if its content is the same; None if it has changed."""
+        try:
+            state = _get_state(Path(path).stat())
+        except OSError:
+            return self if self.digest == MISSING else None
+        is_settled = self.changed_ns < self.hashed_ns - _COARSE_NS
+        if is_settled and state == (self.size, self.modified_ns, self.changed_ns, self.inode):
+            return self
+        with suppress(ValueError):
+            now = HashedFile.read(path)
+            return now if now.digest == self.digest else None
+        return None
+
+
+def _get_state(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _hash(path: str, status: os.stat_result) -> str:
+    if status.st_size <= _LARGE_LIBRARY or not _LIBRARY.search(path):
+        return hash_file(Path(path))
+    with open(path, "rb") as file:
+        parts = [file.read(_SAMPLE), str(status.st_size).encode()]
+        file.seek(-_SAMPLE, os.SEEK_END)
+        return hashlib.blake2b(b"".join([*parts, file.read()]), digest_size=16).hexdigest()
+
+
+def hash_folder(path: str) -> str:
+    """Hash the names in a folder."""
+    try:
+        return hash_json(sorted(name for name in os.listdir(path) if name != "__pycache__"))  # noqa: PTH208  the names are enough
+    except OSError:
+        return MISSING
+
+
+def find_module(name: str, places: Iterable[str]) -> list[str]:
+    """Find the file of a module in these places, or the folders of a package without one; empty if there is none."""
+    with suppress(ImportError, OSError, ValueError):
+        return describe_spec(PathFinder.find_spec(name, list(places)))
+    return []
+
+
+def describe_spec(spec: ModuleSpec | None) -> list[str]:
+    """Return the file of a module, or its folders; empty without a module."""
+    if spec is None:
+        return []
+    return [spec.origin] if spec.origin else sorted(spec.submodule_search_locations or ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """Files that are checked together: those of a build, or of the packages that a server had imported before."""
+
+    files: Mapping[str, HashedFile] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """The hash of their contents."""
+        return hash_json({path: file.digest for path, file in self.files.items()})
+
+    def check(self) -> FileSet | str:
+        """Return the files as they are now if none has changed; else the first that has."""
+        checked: dict[str, HashedFile] = {}
+        for path, file in self.files.items():
+            now = file.check(path)
+            if now is None:
+                return path
+            checked[path] = now
+        return self if checked == self.files else FileSet(files=checked)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            path: [file.digest, file.size, file.modified_ns, file.changed_ns, file.inode, file.hashed_ns]
+            for path, file in self.files.items()
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Sequence[Any]]) -> FileSet:
+        return cls(files={path: HashedFile(*fields) for path, fields in data.items()})
+
+    @classmethod
+    def read(cls, paths: Iterable[str]) -> FileSet:
+        """Hash files; ValueError names one that cannot be hashed."""
+        return cls(files={path: HashedFile.read(path) for path in dict.fromkeys(paths)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What one build of a network loaded beside the packages that its server had imported before."""
+
+    files: FileSet = field(default_factory=FileSet)
+    # The hash of the names in each folder that was listed.
+    folders: Mapping[str, str] = field(default_factory=dict)
+    # The file of each module that was asked for, in the places that were searched: another one may come before it.
+    modules: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
+    # What the build depends on and no file shows.
+    problems: Sequence[str] = ()
+
+    def find_change(self) -> str:
+        """Find what has changed since the build, in a phrase; empty if nothing has that a file shows."""
+        importlib.invalidate_caches()
+        for name, (places, origin) in self.modules.items():
+            if find_module(name, places) != list(origin):
+                return f"another module is {name} now" if origin else f"there is a module {name} now"
+        for path, digest in self.folders.items():
+            if hash_folder(path) != digest:
+                return f"the files in {path} are others"
+        changed = self.files.check()
+        return f"{changed} has changed" if isinstance(changed, str) else ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "files": self.files.to_json(),
+            "folders": dict(self.folders),
+            "modules": {name: list(map(list, pair)) for name, pair in self.modules.items()},
+            "problems": list(self.problems),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Manifest:
+        modules = {name: (places, origin) for name, (places, origin) in data["modules"].items()}
+        return cls(**{**data, "files": FileSet.from_json(data["files"]), "modules": modules})
