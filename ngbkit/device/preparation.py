@@ -85,8 +85,9 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
         with options.set_options(seed=seed):
             return building.build(workload, message["factors"])
 
-    network, content = rebuild(), workload.id
-    if contents.has_code(workload):
+    if not contents.has_code(workload):
+        network, content = rebuild(), workload.id
+    else:
         manifests = Manifests(Path(message["manifests"]))
         network, content = contents.build_observed(
             rebuild, seed, message["recipe"], manifests, manifests.folder.parents[1]
