@@ -1,10 +1,10 @@
-"""Claims that a changed network is measured again, and an unchanged one is not: 120 changes that matter and 60 that do not.
+"""Claims that changed networks are measured again and others are not: 120 changes that matter and 60 that do not.
 
-Each network has a width that its build takes from somewhere: a module, a file, a variable. The width is changed, in three
-ways that hide it from sizes and times, and the network is identified again as a run does it: by what its last build loaded
-(``known``), and as ``--again`` does it, by what is prepared. A change that matters is *stale* if either has the old width;
-one that does not matter is *needless* if the content of the network is another one. It prints a line for each kind and the
-two counts, and takes five minutes.
+Each network has a width that its build takes from somewhere: a module, a file, a variable. The width is changed, in
+three ways that hide it from sizes and times, and the network is identified again as a run does it: by what its last
+build loaded (``known``), and as ``--again`` does it, by what is prepared. A change that matters is *stale* if either
+has the old width; one that does not matter is *needless* if the network has another content. It prints a line for each
+change, the counts last, and takes five minutes.
 
     python bench/changes.py [KIND …]
 """
@@ -190,7 +190,7 @@ KINDS: dict[str, Kind] = {
     "os.open": Kind("WIDTH = os.read(os.open('w.txt', os.O_RDONLY), 9)", "w.txt", partial(write_text, "{}")),
     "linecache": Kind("import linecache\nWIDTH = linecache.getline('w.txt', 1)", "w.txt", partial(write_text, "{}\n")),
     "mmap": Kind(
-        "import mmap\nWIDTH = mmap.mmap(open('w.txt').fileno(), 0, prot=mmap.PROT_READ).read()",
+        "import mmap\nfile = open('w.txt')\nWIDTH = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ).read()",
         "w.txt",
         partial(write_text, "{}"),
     ),
@@ -366,11 +366,11 @@ class Identifier:
             world=world,
         )
         key = facts_key(workload.name, {})
-        known, _ = contents.find_contents(spec)[key]
+        reused, _ = contents.find_contents(spec)[key]
         events: list[dict[str, Any]] = []
         plan.carry_out(spec, events.append)
         facts = next((event["value"] for event in events if event["kind"] == "facts"), {})
-        return known, facts.get("content", ""), (facts.get("parameters") or 0) // (FEATURES + 1)
+        return reused, facts.get("content", ""), (facts.get("parameters") or 0) // (FEATURES + 1)
 
 
 def change_width(identifier: Identifier, folder: Path, kind: Kind, change: Callable[..., None]) -> str:
@@ -397,15 +397,15 @@ def change_width(identifier: Identifier, folder: Path, kind: Kind, change: Calla
     if width != BEFORE:
         return f"was not built: width {width}"
     change(write, path)
-    known, after, width = identifier.identify(folder, dict(variables))
+    reused, after, width = identifier.identify(folder, dict(variables))
     return ", ".join(
         name
-        for name, is_stale in (("known", known == before), ("prepared", width != AFTER), ("content", after == before))
+        for name, is_stale in (("known", reused == before), ("prepared", width != AFTER), ("content", after == before))
         if is_stale
     )
 
 
-def change_harmlessly(identifier: Identifier, folder: Path, change: Callable[[Path], object], how: str) -> str:
+def change_harmlessly(identifier: Identifier, folder: Path, change: Callable[[Path], object], moment: str) -> str:
     """Change what does not matter, and return what is needless; empty if nothing is."""
     (folder / "helper.py").write_text(HELPER)
     (folder / "cell.py").write_text(HARMLESS_CELL)
@@ -414,10 +414,10 @@ def change_harmlessly(identifier: Identifier, folder: Path, change: Callable[[Pa
     _, before, width = identifier.identify(folder, {})
     if width != BEFORE:
         return f"was not built: width {width}"
-    if how == "later":
+    if moment == "later":
         time.sleep(1.1)
     change(folder)
-    if how == "twice":
+    if moment == "twice":
         identifier.identify(folder, {})
     _, after, _ = identifier.identify(folder, {})
     return "" if after == before else "measured again"
@@ -430,7 +430,7 @@ def main(names: list[str]) -> None:
     stale = needless = changed = harmless = 0
     try:
         for name, kind in KINDS.items():
-            for how, change in CHANGES.items():
+            for manner, change in CHANGES.items():
                 if names and name not in names:
                     continue
                 folder = root / f"project{next(numbers)}"
@@ -438,17 +438,17 @@ def main(names: list[str]) -> None:
                 problem = change_width(identifier, folder, kind, change)
                 changed += 1
                 stale += bool(problem)
-                print(f"{name}, {how}: {f'STALE ({problem})' if problem else 'measured again'}", flush=True)
+                print(f"{name}, {manner}: {f'STALE ({problem})' if problem else 'measured again'}", flush=True)
         for name, harmless_change in HARMLESS.items():
-            for how in ("at once", "later", "twice"):
+            for manner in ("at once", "later", "twice"):
                 if names and name not in names:
                     continue
                 folder = root / f"project{next(numbers)}"
                 folder.mkdir()
-                problem = change_harmlessly(identifier, folder, harmless_change, how)
+                problem = change_harmlessly(identifier, folder, harmless_change, manner)
                 harmless += 1
                 needless += bool(problem)
-                print(f"{name}, {how}: {f'NEEDLESS ({problem})' if problem else 'known'}", flush=True)
+                print(f"{name}, {manner}: {f'NEEDLESS ({problem})' if problem else 'known'}", flush=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(json.dumps({"changed": changed, "stale": stale, "harmless": harmless, "needless": needless}))

@@ -32,10 +32,11 @@ from ngbkit.metrics.comparison import compare
 from ngbkit.metrics.draws import UNCHECKED_SD
 from ngbkit.metrics.statistics import estimate_share
 from ngbkit.runs import folders
-from ngbkit.runs.known import Contents
+from ngbkit.runs.known import EarlierRuns
 from ngbkit.sweep.expansion import list_references
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Record, join
+from ngbkit.sweep.trials import facts_key
 
 GAINS = {"identity": 1.0, "onnxruntime": 1.8, "openvino": 2.2}
 ROUNDS, SAMPLES = 12, 3
@@ -75,8 +76,10 @@ def extend(
         journal.finish(measure(first, generator, args).values())
         journal.note("environment", "cpu", environment)
     world = World.capture(sweep.workloads)
-    Contents(folder.name, first, world).add_to_index()
-    earlier = Contents("next", sweep, world).find_known("cpu", environment)
+    contents = {facts_key(group.workload.name, group.factors): (group.workload.id, "") for group in sweep.groups()}
+    for network, (digest, _) in contents.items():
+        EarlierRuns(folder.name, first, world).add("cpu", network, digest)
+    earlier = EarlierRuns("next", sweep, world).find_known("cpu", environment, contents)
     repeated = list_references(sweep.groups(), earlier.records, earlier.records)
     assert repeated
     later = measure(sweep, generator, args, first=600_000_000)

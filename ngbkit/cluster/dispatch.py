@@ -238,7 +238,7 @@ class Dispatch:
             for event in follow(plan, trial_ids, self.stop):
                 self._put(event)
                 if event["kind"] == "facts" and event["value"].get("content"):
-                    contents[event["key"]] = (event["value"]["content"], "")
+                    contents[event["key"]] = (event["value"]["content"], contents.get(event["key"], ("", ""))[1])
             if not plan.is_done:
                 engine.close()
                 raise InterruptedError

@@ -6,8 +6,10 @@ import ast
 import copy
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ngbkit import options, registry
 from ngbkit.device.spec import Spec
@@ -63,19 +65,18 @@ def find_change(state_dir: Path, content: str) -> str | None:
     return min(changes, default=None, key=len)
 
 
-def build_observed(
-    build: Callable[[], Network], seed: int, recipe: str, manifests: Manifests, own_folder: Path
-) -> tuple[Network, str]:
-    """Build a network, add a manifest of what that loaded, and return the network with its content.
+def build_observed(build: Callable[[], Network], message: Mapping[str, Any]) -> tuple[Network, str]:
+    """Build the network of a preparation under observation, which lasts as long as this process; return its content.
 
     The content is that of the network itself; of a network that cannot be hashed, of the files that it was built from,
     and empty where these do not tell all.
     """
+    manifests, recipe = Manifests(Path(message["manifests"])), message["recipe"]
     imported = frozenset(sys.modules)
     packages, packages_digest = manifests.add_packages(list_imported())
-    loading = Loading.start([own_folder])
+    loading = Loading.start([manifests.folder.parents[1], Path(tempfile.gettempdir())])
     network = build()
-    digest, is_called = _hash(network, seed, imported)
+    digest, is_called = _hash(network, message["seed"], imported)
     manifest = loading.stop()
     if not digest and not manifest.problems:
         digest = hash_json([recipe, manifest.files.digest, manifest.folders])

@@ -33,7 +33,6 @@ from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.workloads import building, counts, export, files, reference_file, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
-from ngbkit.workloads.content.manifests import Manifests
 from ngbkit.workloads.onnx_binding import specialise
 
 # The result depends on these, beside the workload itself.
@@ -70,13 +69,22 @@ def build_key(workload: Workload, content: str, factors: Mapping[str, Any], seed
     )
 
 
-def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
+Observe = Callable[[Callable[[], Network], Mapping[str, Any]], tuple[Network, str]]
+
+
+def build_unobserved(build: Callable[[], Network], message: Mapping[str, Any]) -> tuple[Network, str]:
+    """Build a network in a process that must not be observed; its content is not known."""
+    del message
+    return build(), ""
+
+
+def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserved) -> dict[str, Any]:
     """Build the missing parts of a preparation: for each of the message's ``batch_sizes`` a reference, and an ONNX file
     if it ``exports``.
 
     The result has the ``folder`` of the preparation, the ``content`` of the network, the content of ``prepared.json``,
     the path of ``examples`` or None, and by batch size, as text, ``references``, ``onnx`` files and the reasons for a
-    missing file, ``refused``.
+    missing file, ``refused``. `build_observed` builds the network, and finds its content: `contents.build_observed`.
     """
     workload = read_workload(message)
     seed, sizes = message["seed"], message["batch_sizes"]
@@ -85,13 +93,10 @@ def prepare(message: Mapping[str, Any]) -> dict[str, Any]:
         with options.set_options(seed=seed):
             return building.build(workload, message["factors"])
 
-    if not contents.has_code(workload):
-        network, content = rebuild(), workload.id
+    if contents.has_code(workload):
+        network, content = build_observed(rebuild, message)
     else:
-        manifests = Manifests(Path(message["manifests"]))
-        network, content = contents.build_observed(
-            rebuild, seed, message["recipe"], manifests, manifests.folder.parents[1]
-        )
+        network, content = rebuild(), workload.id
     key = build_key(workload, content, message["factors"], seed, message["scope"])
     folder = locate_usable(Path(message["cache"]) / key)
     folder.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class KnownTrials:
 
 
 class EarlierRuns:
-    """What earlier runs measured of the networks of a run, in the surroundings of the line that asked for it."""
+    """The earlier measurements of the networks of a run, in the surroundings of the line that asked for it."""
 
     def __init__(self, run_id: str, sweep: Grid, world: World) -> None:
         self._run_id, self._sweep = run_id, sweep

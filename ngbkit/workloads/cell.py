@@ -116,7 +116,7 @@ def build(workload: Workload, factors: Factors) -> Network:
 
 
 def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
-    """List the modules of a cell that only this machine may have: relative ones, and those of `folders`."""
+    """List the names of what only this machine may have for a cell: variables, modules beside it or in `folders`."""
     places = [Path(folder) for folder in (*folders, workload.path and str(Path(workload.path).parent)) if folder]
     tree = ast.parse(workload.spec["source"])
     local = [
@@ -129,7 +129,8 @@ def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
-    return sorted({*relative, *local})
+    variables = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & {"environ", "getenv"}
+    return sorted({*variables, *relative, *local})
 
 
 def list_modules(tree: ast.AST) -> list[str]:

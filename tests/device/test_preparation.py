@@ -12,7 +12,7 @@ import pytest
 
 from ngbkit.device import preparation, reference
 from ngbkit.files import Store
-from ngbkit.workloads import blocks, cell, values
+from ngbkit.workloads import blocks, values
 from ngbkit.workloads.base import Workload
 
 CONV = blocks.conv(width=4, depth=2, size=(8, 8))
@@ -25,7 +25,10 @@ def build_message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
         "factors": FACTORS,
         "seed": 0,
         "threads": 1,
-        "folder": str(folder),
+        "cache": str(folder),
+        "recipe": "",
+        "scope": "",
+        "manifests": "",
         "artifacts": str(folder),
         "batch_sizes": batch_sizes,
         "exports": True,
@@ -33,17 +36,21 @@ def build_message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
     }
 
 
+def locate_folder(cache: Path) -> Path:
+    return cache / preparation.build_key(CONV, "", FACTORS, 0)
+
+
 def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
     """The cache serves it later, and a new batch size does not change the other files."""
-    folder = tmp_path / "prepared"
+    folder = locate_folder(tmp_path)
     before = preparation.load(folder, [1, 3], exports=True)
-    prepared = preparation.prepare(build_message(folder, [1, 3]))
+    prepared = preparation.prepare(build_message(tmp_path, [1, 3]))
     times = {file.name: file.stat().st_mtime_ns for file in folder.glob("batch-[0-9]*")}
     loaded = preparation.load(folder, [1, 3], exports=True)
-    more = preparation.prepare(build_message(folder, [1, 3, 5]))
+    more = preparation.prepare(build_message(tmp_path, [1, 3, 5]))
 
     assert None is before
-    assert prepared == loaded
+    assert prepared == {**(loaded or {}), "content": ""}
     assert {"batch-1.onnx", "batch-3.onnx"} == set(times)
     assert {"1", "3", "5"} == set(more["onnx"])
     assert times == {name: (folder / name).stat().st_mtime_ns for name in times}
@@ -54,9 +61,9 @@ def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
 def test_a_damaged_description_is_written_anew(content: str, tmp_path: Path) -> None:
     """A disk that was full may leave any content, and every later run of the network would fail."""
     prepared = preparation.prepare(build_message(tmp_path, [1]))
-    (tmp_path / "prepared.json").write_text(content)
+    (locate_folder(tmp_path) / "prepared.json").write_text(content)
 
-    assert None is preparation.load(tmp_path, [1], exports=True)
+    assert None is preparation.load(locate_folder(tmp_path), [1], exports=True)
     assert prepared == preparation.prepare(build_message(tmp_path, [1]))
 
 
@@ -89,14 +96,15 @@ def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) 
 
 
 def test_the_folders_name_depends_on_every_input() -> None:
-    """The folder's name differs by seed and factors, and by the run for another interpreter."""
+    """The folder's name differs by seed, factors and choices; by the run for a network without a content."""
     key = preparation.build_key
-    elsewhere = replace(CONV, python="/other/python")
+    calibrated = replace(CONV, calibration="random")
 
-    assert key(CONV, FACTORS, 0, scope="run") == key(CONV, FACTORS, 0, scope="other")
-    assert key(CONV, FACTORS, 0) != key(CONV, FACTORS, 1)
-    assert key(CONV, FACTORS, 0) != key(CONV, {**FACTORS, "depth": 3}, 0)
-    assert key(elsewhere, FACTORS, 0, scope="run") != key(elsewhere, FACTORS, 0, scope="other")
+    assert key(CONV, "content", FACTORS, 0, scope="run") == key(CONV, "content", FACTORS, 0, scope="other")
+    assert key(CONV, "content", FACTORS, 0) != key(CONV, "content", FACTORS, 1)
+    assert key(CONV, "content", FACTORS, 0) != key(CONV, "content", {**FACTORS, "depth": 3}, 0)
+    assert key(CONV, "content", FACTORS, 0) != key(calibrated, "content", FACTORS, 0)
+    assert key(CONV, "", FACTORS, 0, scope="run") != key(CONV, "", FACTORS, 0, scope="other")
 
 
 @pytest.mark.parametrize("name", ["file", "x"])
@@ -125,31 +133,3 @@ def test_a_workload_reads_back_with_its_artifacts_located() -> None:
     back = Workload.from_json(workload.to_json(), preparation.build_locator("/there"))
 
     assert {"0" * 32: Path("/there/00") / ("0" * 32)} == dict(back.artifacts)
-
-
-def build_cell_key(folder: Path, source: str, scope: str) -> str:
-    """Build the key of a cell in a folder."""
-    (workload,) = cell.from_source(source)
-    return preparation.build_key(workload, {}, 0, [str(folder)], scope)
-
-
-def test_runs_share_the_preparation_of_a_cell(tmp_path: Path) -> None:
-    """A cell with other comments has the preparation of an earlier run, until a module that it imports changes."""
-    source = "from helper import width\nmodel, input_shape = None, (width,)"
-    (tmp_path / "helper.py").write_text("width = 4")
-    keys = [build_cell_key(tmp_path, text, scope) for text, scope in ((source, "1"), (f"{source}  # wide", "2"))]
-    (tmp_path / "helper.py").write_text("width = 8")
-    changed = build_cell_key(tmp_path, source, "1")
-
-    assert keys[0] == keys[1] != changed
-
-
-@pytest.mark.parametrize(
-    "line", ["w = open('w.txt')", "from numpy import load", "w = pandas.read_csv('w.csv')", "w = os.environ['W']"]
-)
-def test_a_cell_that_reads_is_prepared_by_each_run(tmp_path: Path, line: str) -> None:
-    """A run prepares a cell anew if it reads files or variables, which may have changed."""
-    source = f"{line}\nmodel, input_shape = None, (4,)"
-
-    assert build_cell_key(tmp_path, source, "1") == build_cell_key(tmp_path, source, "1")
-    assert build_cell_key(tmp_path, source, "1") != build_cell_key(tmp_path, source, "2")

@@ -213,9 +213,7 @@ def test_a_cell_names_the_surroundings_that_it_uses(tmp_path: Path) -> None:
     (workload,) = cell.from_source(text)
     (plain,) = cell.from_source("import torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)")
 
-    assert {"helper", "open", "environ", ".blocks"} == set(
-        cell.list_surroundings(workload, [str(tmp_path / "notebook")])
-    )
+    assert {"helper", "environ", ".blocks"} == set(cell.list_surroundings(workload, [str(tmp_path / "notebook")]))
     assert [] == cell.list_surroundings(plain, [str(tmp_path / "notebook")])
 
 
@@ -243,7 +241,7 @@ def test_a_run_warns_of_cells_that_use_the_surroundings_of_another_machine(
     warnings = list_warnings(run)
 
     assert (
-        "model on cpu: it uses environ, helper, open, and cpu has a folder, variables and modules of its own. "
+        "model on cpu: it uses environ, helper, and cpu has a folder, variables and modules of its own. "
         "Pass values with --inputs, or put the same files there"
     ) in warnings
     assert {"failed"} == set(run.statuses.values())

@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 from drawn import measured, network
 
+from ngbkit import options
 from ngbkit.api import Sweep
+from ngbkit.device import contents
 from ngbkit.device.world import World
-from ngbkit.errors import NgbkitWarning, UsageError
+from ngbkit.errors import UsageError
 from ngbkit.files import Store
 from ngbkit.options import LAYOUT
-from ngbkit.runs.known import Contents
+from ngbkit.runs.known import EarlierRuns
+from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.cell import from_source
+from ngbkit.workloads.content.manifest import BuildManifest, FileSet
 
 CELL = "\nimport torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n"
 BOTH = "\nimport torch\nmodels = {'a': torch.nn.Linear(4, 2), 'b': torch.nn.Linear(4, 3)}\ninput_shape = (4,)\n"
@@ -70,7 +74,11 @@ def edit_helper(folder: Path) -> Workload:
     path = folder / "small.py"
     path.write_text(CELL.replace("\nmodel", "\nfrom parts import WIDTH\nmodel"))
     workload = Sweep(str(path)).workloads[0]
-    Contents("20260101-000000-aa", Sweep(workload), World.capture([workload])).add_to_index()
+    manifest = BuildManifest(files=FileSet.read([str(folder / "parts.py")]))
+    manifests = contents.open_manifests(options.get_state_dir(), "cpu")
+    manifests.add("recipe", "content", manifest, manifests.add_packages([])[0])
+    key = facts_key("small", {})
+    EarlierRuns("20260101-000000-aa", Sweep(workload), World.capture([workload])).add("cpu", key, "content")
     (folder / "parts.py").write_text("WIDTH = 8\n")
     return workload
 
@@ -117,14 +125,6 @@ def test_a_stored_file_is_measured_again(tmp_path: Path, state_dir: Path) -> Non
     sweep = Sweep(network("net")).beside(earlier, "it2")
 
     assert b"graph" == sweep.workloads[1].artifacts[digest].read_bytes()
-
-
-def test_a_cell_that_reads_files_may_differ() -> None:
-    """A warning says that what a cell reads may have changed."""
-    cell = CELL.replace("\nmodel", "\ntorch.load('weights.pt')\nmodel")
-
-    with pytest.warns(NgbkitWarning, match="model of it2 may not be as it was: it uses load, and what that reads may"):
-        build_sweep(cell).beside(measured(*from_source(cell)), "it2")
 
 
 @pytest.mark.parametrize(

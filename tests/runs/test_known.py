@@ -16,16 +16,15 @@ from synthetic_records import build_network, build_record
 
 from ngbkit import options
 from ngbkit.api import Sweep
-from ngbkit.cluster.devices import Device
 from ngbkit.dataset.assembly import assemble, list_origins
 from ngbkit.device.world import World
 from ngbkit.files import write_atomically
 from ngbkit.runs import folders, known_run
-from ngbkit.runs.known import Contents, KnownTrials
+from ngbkit.runs.known import EarlierRuns, KnownTrials
 from ngbkit.sweep.expansion import list_references
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure, Measurement, Record, join
-from ngbkit.sweep.trials import Group, Trial
+from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
@@ -65,11 +64,19 @@ def measure(sweep: Sweep, run_id: str = "first", environment: Mapping[str, Any] 
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish(records)
         journal.note("environment", "cpu", environment)
-    Contents(run_id, sweep, World.capture(sweep.workloads)).add_to_index()
+    runs = EarlierRuns(run_id, sweep, World.capture(sweep.workloads))
+    for network, (digest, _) in list_contents(sweep).items():
+        runs.add("cpu", network, digest)
+
+
+def list_contents(sweep: Sweep) -> dict[str, tuple[str, str]]:
+    groups = sweep.groups()
+    return {facts_key(group.workload.name, group.factors): (group.workload.id, "") for group in groups}
 
 
 def find(sweep: Sweep, environment: Mapping[str, Any] = ENVIRONMENT) -> KnownTrials:
-    return Contents("next", sweep, World.capture(sweep.workloads)).find_known("cpu", environment)
+    runs = EarlierRuns("next", sweep, World.capture(sweep.workloads))
+    return runs.find_known("cpu", environment, list_contents(sweep))
 
 
 def list_repeated(sweep: Sweep, earlier: KnownTrials) -> set[str]:
@@ -303,7 +310,7 @@ def test_a_network_that_failed_everywhere_is_tried_again() -> None:
 def test_a_damaged_index_costs_only_time(damage: bytes) -> None:
     """Nothing is known, and the next run is found again."""
     measure(build_sweep())
-    (folders.get_runs_dir() / "contents.sqlite").write_bytes(damage)
+    (folders.get_runs_dir() / "networks.sqlite").write_bytes(damage)
 
     assert {} == find(build_sweep()).records
 
@@ -339,16 +346,22 @@ def test_a_second_run_measures_what_is_new(mlp: Workload, monkeypatch: pytest.Mo
     assert {} == list_origins(again)
 
 
-def test_modules_of_this_machine_say_nothing_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell that imports a module beside it is known on this machine alone."""
-    (tmp_path / "layers.py").write_text("width = 4\n")
+def test_a_changed_module_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell is known until a module that it imports changes, and again when that is as before; a reason names it."""
+    monkeypatch.setattr(known_run, "is_conclusive", lambda record: True)
+    (tmp_path / "src").mkdir()
+    module = tmp_path / "src" / "layers.py"
     monkeypatch.chdir(tmp_path)
-    source = "import torch, layers\nmodel = torch.nn.Linear(layers.width, 2)\ninput_shape = (4,)\n"
-    sweep = Sweep(cell.from_source(source), list(COMPILERS), [1], repeats=ROUNDS)
-    measure(sweep)
-    counts = []
-    for is_here in (True, False):
-        monkeypatch.setattr(Device, "shares_packages", is_here)
-        counts.append(len(find(sweep).records))
+    source = "import torch\nfrom src.layers import width\nmodel = torch.nn.Linear(width, 2)\ninput_shape = (width,)\n"
+    sweep = Sweep(cell.from_source(source), ["identity"], [1], repeats=5, threads=1)
+    texts, parameters = [], []
+    for width in (4, 8, 4):
+        module.write_text(f"width = {width}\n")
+        run = sweep.start()
+        (facts,) = json.loads(run.result().attrs["facts"]).values()
+        texts.append(run.known_trials.get("cpu", ""))
+        parameters.append(facts["parameters"])
 
-    assert [2, 0] == counts
+    assert [10, 18, 10] == parameters
+    assert ["", f"no trial is known: model: {module} has changed"] == texts[:2]
+    assert texts[2].startswith("all 1 trials are known")

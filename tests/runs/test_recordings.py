@@ -12,14 +12,16 @@ from state import NewRuns, share_state_dir
 
 from ngbkit import set_options
 from ngbkit.api import Sweep
+from ngbkit.device import contents
 from ngbkit.errors import UsageError
 from ngbkit.runs import recordings
 from ngbkit.runs.folders import build_metadata
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.content import hash_content
+from ngbkit.workloads.content.manifest import BuildManifest, FileSet
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
@@ -125,8 +127,10 @@ def test_a_sweep_adopts_its_earlier_run(folder: Path, tmp_path: Path, monkeypatc
     (run / "run.json").write_text(json.dumps(build_metadata("run", sweep)))
     (run / "journal.sqlite").write_bytes(b"journal")
     RunContext(notebook="/home/a/mine.ipynb", cell="a cell", note="private").save(run)
-    digest = hash_content(sweep.workloads[0], [str(tmp_path)]).digest
-    entry = {"folder": str(run), "digests": {"model": digest}}
+    helper = BuildManifest(files=FileSet.read([str(tmp_path / "helper.py")]))
+    manifests = contents.open_manifests(options.get_state_dir(), "cpu")
+    manifests.add("recipe", "content", helper, manifests.add_packages([])[0])
+    entry = {"folder": str(run), "digests": {facts_key("model", {}): "content"}}
     (tmp_path / "runs.json").write_text(json.dumps({f"{sweep.id}-4-trials": entry}))
     monkeypatch.setenv(recordings.EARLIER, str(tmp_path / "runs.json"))
     monkeypatch.setenv(recordings.MEASURE, "never")

@@ -25,6 +25,7 @@ from ngbkit.runs.folders import build_metadata
 from ngbkit.runs.run_context import RunContext, check_note
 from ngbkit.runs.summary import Summary, list_changes, summarize
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import Workload, hash_json
 
 CELL = "%%ngbench -c identity\nimport torch\nclass Block(torch.nn.Module):\n    width = 64\nmodel = Block()\n"
@@ -228,9 +229,10 @@ def test_a_note_is_one_line() -> None:
 def test_a_changed_helper_is_a_change(state_dir: Path) -> None:
     """A cell of the same text that imports another module than before is listed as changed."""
     pair = summarise_pair(state_dir, build_sweep(), build_sweep(), CELL)
-    content_index.add(MeasuredContent(f"content of {run}", "cpu", "", "net", run, 0.0) for run in ("a", "b"))
+    key = facts_key("net", {})
+    content_index.add(MeasuredContent(f"content of {run}", "cpu", "", key, run, 0.0) for run in ("a", "b"))
     digests = content_index.list_digests(["a", "b", "gone"])
 
-    assert {("a", "net"): "content of a", ("b", "net"): "content of b"} == digests
+    assert {"a": {key: "content of a"}, "b": {key: "content of b"}, "gone": {}} == digests
     assert ["net: a module that it imports"] == list_changes(*pair, digests)
-    assert [] == list_changes(*pair, dict.fromkeys(digests, "the same"))
+    assert [] == list_changes(*pair, {run: {key: "the same"} for run in ("a", "b")})

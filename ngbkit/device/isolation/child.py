@@ -27,7 +27,7 @@ import numpy as np
 
 from ngbkit import options, registry
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
-from ngbkit.device import equivalence, evaluation, overflow, preparation, quantised_graphs, reference
+from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.isolation.profiling import ProfiledTurns
@@ -369,7 +369,7 @@ def _quantise(loaded: Loaded, message: Message) -> Message:
 def _prepare(loaded: Loaded, message: Message) -> Message:
     del loaded
     try:
-        return preparation.prepare(message)
+        return preparation.prepare(message, contents.build_observed)
     except Exception as error:
         raise StageError("build") from error
 

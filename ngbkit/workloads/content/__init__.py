@@ -1,4 +1,4 @@
-"""The content of a network: what building it loaded, and the network itself.
+"""The content of a network: the files that its build loaded, and the network itself.
 
 opened_files    what this process opens, as the kernel tells
 loading         observes a build: imported modules, opened files, listed folders

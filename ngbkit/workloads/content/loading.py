@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ngbkit.workloads.content import opened_files
-from ngbkit.workloads.content.manifest import FileSet, Manifest, find_module, hash_folder
+from ngbkit.workloads.content.manifest import BuildManifest, FileSet, find_module, hash_folder
 
 # Files of the kernel, and those of the C library for its own: no network depends on these.
 _SYSTEM = (
@@ -37,7 +36,7 @@ _UNSEEN = "this kernel or sandbox does not show which files it opens"
 
 @dataclass(slots=True)
 class Loading:
-    """What a build has loaded so far, in a child of its own: a process is observed once."""
+    """The observation of a build, in a child of its own: a process is observed once."""
 
     modules: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     # The files of modules that no search of folders finds, such as those of an editable installation.
@@ -45,18 +44,18 @@ class Loading:
     folders: dict[str, None] = field(default_factory=dict)
     is_observing: bool = True
     # The folders of ngbkit's own files.
-    own: tuple[Path, ...] = ()
+    own_folders: tuple[Path, ...] = ()
     _watch: opened_files.Watch | None = None
 
     @classmethod
-    def start(cls, own: Iterable[Path]) -> Loading:
-        """Start to observe this process; what it does in its `own` folders is left out."""
-        loading = cls(own=(*own, Path(tempfile.gettempdir())), _watch=opened_files.start())
+    def start(cls, own_folders: Iterable[Path]) -> Loading:
+        """Start to observe this process; what it does in its `own_folders` is left out."""
+        loading = cls(own_folders=tuple(own_folders), _watch=opened_files.start())
         sys.meta_path.insert(0, _Finder(loading))
         sys.addaudithook(loading._note_listing)
         return loading
 
-    def stop(self) -> Manifest:
+    def stop(self) -> BuildManifest:
         """Return what was loaded since the start."""
         self.is_observing = False
         opened = opened_files.OpenedFiles(others=(_UNSEEN,)) if self._watch is None else self._watch.stop()
@@ -67,7 +66,7 @@ class Loading:
             files = FileSet.read(path for path in paths if not Path(path).is_dir())
         except ValueError as error:
             files, problems = FileSet(), [*problems, str(error)]
-        return Manifest(files=files, folders=folders, modules=self.modules, problems=problems)
+        return BuildManifest(files=files, folders=folders, modules=self.modules, problems=problems)
 
     def note_module(self, name: str, places: Sequence[str], spec: ModuleSpec | None) -> None:
         """Note a module that was asked for, and the places that were searched."""
@@ -77,7 +76,7 @@ class Loading:
             self.origins[spec.origin] = None
 
     def _is_content(self, path: str) -> bool:
-        is_own = any(Path(path).is_relative_to(folder) for folder in self.own)
+        is_own = any(Path(path).is_relative_to(folder) for folder in self.own_folders)
         return not is_own and (not path.startswith(_SYSTEM) or path.startswith(_SHARED_MEMORY))
 
     def _note_listing(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What building a network loaded, by hash: it is the same network as long as all of that is unchanged.
+"""The files and modules that building a network loaded, by hash: while all are unchanged, it is the same network.
 
 As ccache does for headers, the files are those that were seen to be opened, and they are checked one by one.
 """
@@ -145,8 +145,8 @@ class FileSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """What one build of a network loaded beside the packages that its server had imported before."""
+class BuildManifest:
+    """The files of one build of a network, beside those of the packages that its server had imported before."""
 
     files: FileSet = field(default_factory=FileSet)
     # The hash of the names in each folder that was listed.
@@ -177,6 +177,6 @@ class Manifest:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Manifest:
+    def from_json(cls, data: Mapping[str, Any]) -> BuildManifest:
         modules = {name: (places, origin) for name, (places, origin) in data["modules"].items()}
         return cls(**{**data, "files": FileSet.from_json(data["files"]), "modules": modules})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ngbkit.files import write_atomically
 from ngbkit.workloads.base import hash_json
-from ngbkit.workloads.content.manifest import FileSet, Manifest
+from ngbkit.workloads.content.manifest import BuildManifest, FileSet
 
 # The versions of one cell that are kept, as someone goes back and forth between them, and those of all.
 _MOST_VERSIONS, _MOST = 8, 2000
@@ -43,7 +43,7 @@ class Manifests:
         changes = [self._check(file)[0] for file in self.folder.glob(f"*-{digest}.json")]
         return None if not changes else "" if "" in changes else changes[0]
 
-    def add(self, recipe: str, content: str, manifest: Manifest, packages: str) -> None:
+    def add(self, recipe: str, content: str, manifest: BuildManifest, packages: str) -> None:
         """Add the manifest of a build of a network; `packages` are those of `add_packages`."""
         path = self.folder / f"{recipe}-{content}.json"
         with write_atomically(path) as draft:
@@ -70,7 +70,7 @@ class Manifests:
         try:
             data = json.loads(file.read_text())
             packages = data.pop("packages")
-            manifest = Manifest.from_json(data)
+            manifest = BuildManifest.from_json(data)
             change = self._check_packages(packages) or manifest.find_change()
         except (OSError, ValueError, TypeError, LookupError, AttributeError):
             return "the note of what it loaded is damaged", ""

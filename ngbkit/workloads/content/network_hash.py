@@ -52,7 +52,7 @@ class _Walk:
     imported: Set[str]
     hasher: Any = field(default_factory=partial(hashlib.blake2b, digest_size=16))
     # The number of each visit, by identity; the objects stay alive, so that no other has one's identity.
-    _seen: dict[int, tuple[int, object]] = field(default_factory=dict)
+    _visits: dict[int, tuple[int, object]] = field(default_factory=dict)
 
     def add(self, *facts: Any) -> None:
         self.hasher.update(repr(facts).encode(errors="surrogatepass"))
@@ -61,10 +61,10 @@ class _Walk:
         if isinstance(value, _SCALARS):
             self.add(type(value).__name__, value)
             return
-        if id(value) in self._seen:
-            self.add("again", self._seen[id(value)][0])
+        if id(value) in self._visits:
+            self.add("again", self._visits[id(value)][0])
             return
-        self._seen[id(value)] = (len(self._seen), value)
+        self._visits[id(value)] = (len(self._visits), value)
         self._add_object(value)
 
     def _add_object(self, value: Any) -> None:

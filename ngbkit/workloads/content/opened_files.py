@@ -163,7 +163,7 @@ def _answer_call(listener: int, names: dict[int, str], notes: _Notes) -> None:
 
 @dataclass(slots=True)
 class _Notes:
-    """What was noted so far."""
+    """The calls so far."""
 
     is_open: bool = True
     # Whether the first call on each path was one that replaces the file.
