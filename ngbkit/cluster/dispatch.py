@@ -21,7 +21,7 @@ from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
-from ngbkit.hardware.environment import find_differences
+from ngbkit.hardware.environment import find_changes, find_differences
 from ngbkit.sweep import expansion
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED, Record
@@ -65,6 +65,8 @@ class Dispatch:
     retry_ids: frozenset[str]
     # The environment of each device when this run measured on it before.
     environments: Mapping[str, Mapping[str, Any]]
+    # Its description before this run last measured on it (`Engine.describe`).
+    descriptions: dict[str, Mapping[str, Any]]
     # Receives each batch of events, on the thread that called `execute`.
     on_events: Callable[[Sequence[Event]], None]
     # Set to stop the run.
@@ -175,7 +177,10 @@ class Dispatch:
         label = engine.device
         environment = engine.hello()
         self._check_environment(label, environment)
-        if self._take_over(label, environment):
+        world = engine.adapt(self.world)
+        description = engine.describe(build_spec(engine, self.sweep, run_id=self.run_id, world=world))
+        self._note_description(label, description)
+        if self._take_over(label, description):
             return "finished"
         push_artifacts(engine, self.sweep)
         if not self.retry and not self.retry_ids:
@@ -189,7 +194,7 @@ class Dispatch:
             retry_id=self._retry_id,
             have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
             beside_ids=self._list_beside(label),
-            world=engine.adapt(self.world),
+            world=world,
         )
         if spec.world is None:
             self._warn_of_other_surroundings(label)
@@ -207,11 +212,19 @@ class Dispatch:
             raise _to_error(label, outcome)
         return str(outcome["state"])
 
-    def _take_over(self, label: str, environment: Mapping[str, Any]) -> bool:
+    def _note_description(self, label: str, description: Mapping[str, Any]) -> None:
+        """Note a device before its plan, with the change where this run has measured on it before in another state."""
+        before = self.descriptions.get(label, {})
+        change = before.get("change") or next(iter(find_changes(before, description)), "") if before else ""
+        if description:
+            self.descriptions[label] = {**description, "change": change}
+            self._put({"kind": "description", "device": label, "key": label, "value": self.descriptions[label]})
+
+    def _take_over(self, label: str, description: Mapping[str, Any]) -> bool:
         """Take over the known trials of a device, once; return whether these are all."""
         if self.find_known is None or label in self._beside:
             return False
-        earlier = self.find_known(label, environment)
+        earlier = self.find_known(label, description)
         for key, value in earlier.facts.items():
             self._put({"kind": "facts", "device": label, "key": key, "value": value})
         if earlier.records:

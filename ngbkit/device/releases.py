@@ -21,18 +21,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.device.lock import acquire_lock
 from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.files import write_atomically
 from ngbkit.options import LAYOUT, get_state_dir, make_private
+from ngbkit.sweep.trials import Choice
 from ngbkit.workloads.base import hash_json
 
 # What a child imports beside its compiler.
@@ -109,6 +111,17 @@ def list_releases(compiler: Compiler) -> list[str]:
     described = filter(None, map(read_environment, list_environments(get_state_dir())))
     names = (environment.requirements[0].partition("==") for environment in described)
     return [release for name, _, release in names if compiler.distribution == name]
+
+
+def describe_releases(state_dir: Path, labels: Iterable[str]) -> dict[str, Any]:
+    """Describe the installed environment of each label with a release."""
+    described: dict[str, Any] = {}
+    for choice in map(Choice.parse, labels):
+        if choice.release:
+            requirements = list_requirements(registry.load(registry.COMPILERS, choice.compiler), choice.release)
+            environment = read_environment(locate_environment(state_dir, requirements))
+            described |= {} if environment is None else {choice.label: asdict(environment)}
+    return described
 
 
 def install(

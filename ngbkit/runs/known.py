@@ -25,12 +25,6 @@ from ngbkit.sweep.trials import BASELINE, Bundle, Group
 from ngbkit.workloads.base import hash_json
 from ngbkit.workloads.content import hash_content
 
-# The variables that runtimes read.
-_VARIABLES = (
-    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "ORT_", "OV_", "OPENVINO_", "TVM_", "TORCH"),
-    *("PYTORCH_", "CUDA_", "NVIDIA_", "IREE_", "LD_", "MALLOC_", "NGBKIT_PATIENCE"),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrials:
@@ -65,11 +59,10 @@ class Contents:
             workload.name: self._contents[workload.name].digest or f"unknown {workload.id}"
             for workload in sweep.workloads
         }
-        variables = {name: value for name, value in world.variables.items() if name.startswith(_VARIABLES)}
         configured = devices.load()
         self._here = {label for label, entry in configured.items() if entry.shares_packages}
         # An engine of the user's own cluster has no entry.
-        self._settings = {label: hash_json([variables, repr(configured.get(label))]) for label in sweep.devices}
+        self._settings = {label: hash_json(repr(configured.get(label))) for label in sweep.devices}
 
     def add_to_index(self) -> None:
         """Add what the run measures to the index."""
@@ -80,10 +73,10 @@ class Contents:
             for label, settings in self._settings.items()
         )
 
-    def find_known(self, device: str, environment: Mapping[str, Any]) -> KnownTrials:
-        """Find the known trials of a device, whose present description is `environment`."""
+    def find_known(self, device: str, description: Mapping[str, Any]) -> KnownTrials:
+        """Find the known trials of a device with that present description (`ngbkit.cluster.engine.Engine.describe`)."""
         reasons: list[str] = []
-        sources = self._open_sources(device, environment, reasons)
+        sources = self._open_sources(device, description, reasons)
         records: dict[str, Record] = {}
         for bundle in self._sweep.bundles(device):
             earlier = _take_bundle(bundle, sources, self._sweep)
@@ -99,7 +92,7 @@ class Contents:
             text=_describe([records[name] for name in total if name in records], len(total), reasons),
         )
 
-    def _open_sources(self, device: str, environment: Mapping[str, Any], reasons: list[str]) -> list[KnownRun]:
+    def _open_sources(self, device: str, description: Mapping[str, Any], reasons: list[str]) -> list[KnownRun]:
         """Open the runs that measured any of the networks and are still valid, the latest first."""
         entries: dict[str, list[tuple[str, MeasuredContent]]] = {}
         for name, digest in self._digests.items():
@@ -117,13 +110,13 @@ class Contents:
         sources: list[KnownRun] = []
         for networks in latest:
             if networks[0][1].settings != self._settings[device]:
-                reasons.append("variables of runtimes, or the entry of the device, have changed")
+                reasons.append(f"the entry of {device} in the devices file has changed")
                 continue
             try:
                 source = KnownRun.open(self._sweep, device, dict(networks))
             except (NgbkitError, OSError):  # removed, damaged, or of another user
                 continue
-            if reason := source.find_change(environment) or source.find_difference(self._sweep):
+            if reason := source.find_change(description) or source.find_difference(self._sweep):
                 reasons.append(reason)
             else:
                 sources.append(source)

@@ -269,6 +269,7 @@ class Run:
             retry=self._retry - {INCONCLUSIVE},
             retry_ids=self._retry_ids,
             environments=self._journal.notes("environment"),
+            descriptions=self._journal.notes("description"),
             on_events=self._on_events,
             stop=self._stop,
             world=self._world,
@@ -351,7 +352,7 @@ class Run:
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
-        if kind in ("facts", "environment"):
+        if kind in ("facts", "environment", "description"):
             self._journal.note(kind, event["key"], event["value"])
             if kind == "environment":
                 self._set_conditions(event["key"], event["value"])

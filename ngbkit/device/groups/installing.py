@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,15 +48,6 @@ class Installer(Forker):
     def describe_releases(self) -> dict[str, Any]:
         """Describe the environment of each column with a release; one that an earlier plan used keeps its note."""
         earlier = self.journal.notes("environment").get(self.spec.device, {}).get("releases", {})
-        described = {}
-        for label in self.spec.sweep.compilers:
-            release = Choice.parse(label).release
-            if not release:
-                continue
-            requirements = releases.list_requirements(self._load_compiler(label), release)
-            folder = releases.locate_environment(self.spec.state_dir, requirements)
-            environment = releases.read_environment(folder)
-            if environment is not None:
-                described[label] = asdict(environment)
+        described = releases.describe_releases(self.spec.state_dir, self.spec.sweep.compilers)
         refused = {label: {"refusal": reason} for label, reason in self._refusals.items()}
         return {**earlier, **described, **refused}

@@ -140,16 +140,20 @@ class ComposeSection:
 
     def _look_up(self, line: Line) -> None:
         from ngbkit.cluster import engines
+        from ngbkit.cluster.dispatch import build_spec
 
         modules = tuple(self._list_modules())
         if {*line.workloads} & {*modules}:
             return  # a module is known by what its export contains
         sweep = line.to_sweep(modules)
         running = engines.find_running()
-        contents = Contents("", sweep, World.capture(sweep.workloads))
-        sentences = [
-            contents.find_known(label, running[label].hello()).text for label in sweep.devices if label in running
-        ]
+        world = World.capture(sweep.workloads)
+        contents = Contents("", sweep, world)
+        sentences = []
+        for engine in (running[label] for label in sweep.devices if label in running):
+            engine.hello()
+            spec = build_spec(engine, sweep, run_id="", world=engine.adapt(world))
+            sentences.append(contents.find_known(engine.device, engine.describe(spec)).text)
         if line is self.line:
             self._known = " ".join(filter(None, sentences))
             self._page.show("known", h.p[self._known] if self._known else "")
