@@ -27,6 +27,7 @@ from typing import Any
 from ngbkit import files, options
 from ngbkit.device import array
 from ngbkit.device.description import describe_device, list_variables, load_peaks
+from ngbkit.device.environment_variables import digest_variables
 from ngbkit.device.groups.bench import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.isolation import server_pool
@@ -37,7 +38,6 @@ from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.serving.serving_bench import ServingBench
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
-from ngbkit.device.variables import digest_variables
 from ngbkit.errors import NgbkitError
 from ngbkit.files import Store, read_chunks
 from ngbkit.hardware import conditions, environment
@@ -181,7 +181,8 @@ def _measure(spec: Spec, bench: Bench) -> None:
     bench.warm_servers()
     for bundle in spec.sweep.bundles(spec.device):
         bench.measure(bundle)
-    bench.note("environment", spec.device, {**description, "conditions_after": conditions.observe()})
+    after = {"releases": bench.describe_releases(), "conditions_after": conditions.observe()}
+    bench.note("environment", spec.device, {**description, **after})
 
 
 @answer_errors

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import options
-from ngbkit.device.variables import VOLATILE
+from ngbkit.device.environment_variables import VOLATILE
 from ngbkit.files import write_atomically
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.files import find_script_folder, find_working_folder

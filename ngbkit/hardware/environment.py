@@ -126,7 +126,7 @@ _IMMATERIAL = (
     # Results, of which the age and a later self-check are judged.
     *("peaks.*", "selfcheck.*", "history.*"),
     # Of the installation of a release, not of what it installed.
-    *("releases.*.seconds", "releases.*.size_bytes", "releases.*.refusal"),
+    *("releases.*.seconds", "releases.*.size_bytes", "releases.*.digest", "releases.*.refusal"),
     # A transport.
     "packages.ipyparallel",
 )

@@ -147,14 +147,14 @@ def test_readings_and_results_separate_nothing(change: dict[str, Any]) -> None:
 
 def test_a_run_over_which_its_device_changed_is_not_known() -> None:
     """A run that was resumed in another state, or began and ended in two, has measurements of both."""
-    kept = {**ENVIRONMENT, "conditions_after": {**ENVIRONMENT["conditions"], "busiest": []}}
-    measure(build_sweep(), environment=kept)
-    known = len(find(build_sweep()).records)
+    steady = {**ENVIRONMENT, "conditions_after": {**ENVIRONMENT["conditions"], "busiest": []}}
+    measure(build_sweep(), environment=steady)
+    count = len(find(build_sweep()).records)
     for change in ({"change": "host was a and is b"}, {"conditions_after": {"turbo": True}}):
         measure(build_sweep(), f"other{len(change)}{next(iter(change))}", environment={**ENVIRONMENT, **change})
     (folders.get_runs_dir() / "first" / "journal.sqlite").unlink()
 
-    assert 5 == known
+    assert 5 == count
     assert "the device changed while run other1" in find(build_sweep()).text
 
 

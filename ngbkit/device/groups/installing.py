@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ngbkit.device import releases
+from ngbkit import files
+from ngbkit.device import release_files, releases
 from ngbkit.device.groups.forking import Forker
+from ngbkit.device.groups.worker import TrialFailedError, build_failure
+from ngbkit.device.isolation.server_pool import get_servers
 from ngbkit.errors import MissingDependencyError, UnsupportedError
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.trials import Choice, Trial
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,7 +24,10 @@ class Installer(Forker):
     # Why a column cannot be measured here, by its label.
     _refusals: dict[str, str] = field(default_factory=dict)
 
-    def _install(self, labels: Iterable[str]) -> None:
+    # The columns whose children imported another version.
+    _reinstalled: set[str] = field(default_factory=set)
+
+    def _install(self, labels: Iterable[str], *, again: bool = False) -> None:
         """Install the releases that labels name, each once, and find the interpreters of their children."""
         columns = [label for label in dict.fromkeys(labels) if Choice.parse(label).release]
         for number, label in enumerate(columns, 1):
@@ -35,12 +41,27 @@ class Installer(Forker):
                     variables=self.spec.world.apply(os.environ) if self.spec.world else os.environ,
                     interrupt=self.interrupt,
                     report=partial(self._report_installation, text),
+                    again=again,
                 )
-            except (UnsupportedError, MissingDependencyError) as error:
-                self._refusals[label] = str(error)
+            except InterruptedError:
+                raise
+            except (UnsupportedError, MissingDependencyError, OSError) as error:
+                self._refusals[label] = str(files.explain(error) or error)
                 continue
             folder = releases.locate_environment(self.spec.state_dir, requirements)
-            self._interpreters[label] = str(releases.locate_interpreter(folder))
+            self._interpreters[label] = str(release_files.locate_interpreter(folder))
+
+    def _reinstall(self, trial: Trial, problem: str) -> None:
+        """Install the release of a trial again, once; TrialFailedError if its child imported another version since."""
+        label = trial.compiler
+        if label in self._reinstalled:
+            self._refusals[label] = f"{problem}, also after it was installed anew. Choose another release or index."
+        else:
+            self._reinstalled.add(label)
+            get_servers(self.spec).close_interpreter(self._interpreters[label])
+            self._install([label], again=True)
+        if label in self._refusals:
+            raise TrialFailedError(build_failure(trial, "unsupported", "install", self._refusals[label]))
 
     def _report_installation(self, text: str, progress: str) -> None:
         self._report("stage", step="install", text=f"{text}: {progress}")

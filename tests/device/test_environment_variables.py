@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit.device.variables import digest_variables
+from ngbkit.device.environment_variables import digest_variables
 
 SESSION = """
 TERM TERM_PROGRAM COLORTERM LS_COLORS TMUX TMUX_PANE STY SHLVL _ PS1 PWD OLDPWD HISTFILE VTE_VERSION WINDOWID
