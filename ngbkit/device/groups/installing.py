@@ -34,8 +34,10 @@ class Installer(Forker):
             requirements = releases.list_requirements(self._load_compiler(label), Choice.parse(label).release)
             text = f"installing {requirements[0].replace('==', ' ')} ({number} of {len(columns)})"
             self._report("stage", step="install", text=text)
+            folder = releases.locate_environment(self.spec.state_dir, requirements)
+            interpreter, before = str(release_files.locate_interpreter(folder)), releases.read_environment(folder)
             try:
-                releases.install(
+                environment = releases.install(
                     self.spec.state_dir,
                     requirements,
                     variables=self.spec.world.apply(os.environ) if self.spec.world else os.environ,
@@ -48,8 +50,9 @@ class Installer(Forker):
             except (UnsupportedError, MissingDependencyError, OSError) as error:
                 self._refusals[label] = str(files.explain(error) or error)
                 continue
-            folder = releases.locate_environment(self.spec.state_dir, requirements)
-            self._interpreters[label] = str(release_files.locate_interpreter(folder))
+            if environment != before:
+                get_servers(self.spec).close_interpreter(interpreter)
+            self._interpreters[label] = interpreter
 
     def _reinstall(self, trial: Trial, problem: str) -> None:
         """Install the release of a trial again, once; TrialFailedError if its child imported another version since."""
@@ -58,7 +61,6 @@ class Installer(Forker):
             self._refusals[label] = f"{problem}, also after it was installed anew. Choose another release or index."
         else:
             self._reinstalled.add(label)
-            get_servers(self.spec).close_interpreter(self._interpreters[label])
             self._install([label], again=True)
         if label in self._refusals:
             raise TrialFailedError(build_failure(trial, "unsupported", "install", self._refusals[label]))
