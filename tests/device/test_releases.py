@@ -116,22 +116,24 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.fixture(scope="module")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def damaged_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A state folder whose environments the tests damage one after the other."""
     return tmp_path_factory.mktemp("state")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_environment_is_installed_anew(
-    index: Path, state_dir: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+    index: Path, damaged_dir: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What differs from what was installed is no environment of the release; an intact one is kept."""
-    monkeypatch.setenv("UV_CACHE_DIR", str(state_dir / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(damaged_dir / "cache"))
     interrupt, _ = os.pipe()
     requirements = ("fakeruntime==1.0", "attrs", "numpy", "psutil")
     variables = {**os.environ, "UV_CONFIG_FILE": str(index)}
-    install = partial(releases.install, state_dir, requirements, variables=variables, interrupt=interrupt, report=print)
-    folder = releases.locate_environment(state_dir, requirements)
+    install = partial(
+        releases.install, damaged_dir, requirements, variables=variables, interrupt=interrupt, report=print
+    )
+    folder = releases.locate_environment(damaged_dir, requirements)
     first = install()
     packages = next(folder.glob("lib/python*/site-packages"))
     DAMAGES[damage](folder, packages)
