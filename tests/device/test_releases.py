@@ -125,7 +125,7 @@ def damaged_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_damaged_environment_is_installed_anew(
     index: Path, damaged_dir: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What differs from what was installed is no environment of the release; an intact one is kept."""
+    """An environment that differs from what was installed is replaced; an intact one is kept."""
     monkeypatch.setenv("UV_CACHE_DIR", str(damaged_dir / "cache"))
     interrupt, _ = os.pipe()
     requirements = ("fakeruntime==1.0", "attrs", "numpy", "psutil")
