@@ -78,8 +78,8 @@ def extend(
     world = World.capture(sweep.workloads)
     contents = {facts_key(group.workload.name, group.factors): (group.workload.id, "") for group in sweep.groups()}
     for network, (digest, _) in contents.items():
-        EarlierRuns(folder.name, first, world).add("cpu", network, digest)
-    earlier = EarlierRuns("next", sweep, world).find_known("cpu", environment, contents)
+        EarlierRuns(folder.name, first).add("cpu", network, digest)
+    earlier = EarlierRuns("next", sweep).find_known("cpu", environment, contents)
     repeated = list_references(sweep.groups(), earlier.records, earlier.records)
     assert repeated
     later = measure(sweep, generator, args, first=600_000_000)

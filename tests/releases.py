@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
@@ -18,10 +20,13 @@ def build_index(folder: Path) -> Path:
     return write_index(folder, {"0.9": "cp36-none-any", "1.0": "py3-none-any", "1.1.0": "py3-none-any"})
 
 
-def write_index(folder: Path, releases: Mapping[str, str]) -> Path:
-    """Write an index of these releases of ``fakeruntime``, by the tag of each; return the settings of uv for it."""
+def write_index(folder: Path, releases: Mapping[str, str], imports: Mapping[str, str] | None = None) -> Path:
+    """Write an index of these releases of ``fakeruntime``, by the tag of each; return the settings of uv for it.
+
+    Some have modules of another version.
+    """
     for release, tag in releases.items():
-        _write_wheel(folder, release, tag)
+        _write_wheel(folder, release, tag, (imports or {}).get(release, ""))
     settings = folder / "uv.toml"
     settings.write_text(f'offline = true\n[pip]\nno-index = true\nfind-links = ["{folder}"]\n')
     return settings
@@ -45,10 +50,13 @@ def _list_files(distribution: metadata.Distribution) -> Iterator[str]:
             yield file
 
 
-def _write_wheel(folder: Path, release: str, tag: str) -> None:
+def _write_wheel(folder: Path, release: str, tag: str, imports: str = "") -> None:
+    """Write a wheel whose module reports its release, or another version."""
     information = f"fakeruntime-{release}.dist-info"
     with zipfile.ZipFile(folder / f"fakeruntime-{release}-{tag}.whl", "w") as wheel:
-        wheel.writestr("fakeruntime.py", f"__version__ = '{release}'\n")
+        source = f"__version__ = '{imports or release}'\n"
+        digest = urlsafe_b64encode(sha256(source.encode()).digest()).rstrip(b"=").decode()
+        wheel.writestr("fakeruntime.py", source)
         wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: fakeruntime\nVersion: {release}\n")
         wheel.writestr(f"{information}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
-        wheel.writestr(f"{information}/RECORD", "")
+        wheel.writestr(f"{information}/RECORD", f"fakeruntime.py,sha256={digest},{len(source)}\n")

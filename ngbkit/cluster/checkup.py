@@ -13,11 +13,12 @@ from typing import Any
 from ngbkit import registry
 from ngbkit.cluster import replies
 from ngbkit.cluster.attach import attach
-from ngbkit.cluster.devices import Device, format_cores
+from ngbkit.cluster.devices import Device
 from ngbkit.cluster.launchers.base import build_python_command
 from ngbkit.cluster.shell import Shell, join_words
 from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError
+from ngbkit.hardware.environment import format_cores
 from ngbkit.sweep import records
 from ngbkit.workloads.subprocesses import SAFE_PATH, build_python_path
 

@@ -15,10 +15,9 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ngbkit import options, validation
 from ngbkit.cluster import keys
 from ngbkit.cluster.shell import Shell
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.hardware.environment import format_cores
 from ngbkit.user_text import parse_path, parse_toml
 from ngbkit.validation import Label, PositiveCount
 
@@ -217,12 +217,6 @@ def init(path: Path) -> Path:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}. Try another folder.") from error
     return path
-
-
-def format_cores(cores: Sequence[int]) -> str:
-    """Format core numbers as in the devices file: ``"0-3,8"``."""
-    runs = [[core for _, core in run] for _, run in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0])]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _list_folders() -> Iterator[Path]:

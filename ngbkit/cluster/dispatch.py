@@ -21,7 +21,7 @@ from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
-from ngbkit.hardware.environment import find_differences
+from ngbkit.hardware.environment import find_changes, find_differences
 from ngbkit.sweep import expansion
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED, Record
@@ -67,6 +67,8 @@ class Dispatch:
     retry_ids: frozenset[str]
     # The environment of each device when this run measured on it before.
     environments: Mapping[str, Mapping[str, Any]]
+    # Its description before this run last measured on it (`Engine.describe`).
+    descriptions: dict[str, Mapping[str, Any]]
     # Receives each batch of events, on the thread that called `execute`.
     on_events: Callable[[Sequence[Event]], None]
     # Set to stop the run.
@@ -177,7 +179,10 @@ class Dispatch:
         label = engine.device
         environment = engine.hello()
         self._check_environment(label, environment)
-        if self._take_over(engine, environment, trial_ids):
+        world = engine.adapt(self.world)
+        description = engine.describe(build_spec(engine, self.sweep, run_id=self.run_id, world=world))
+        self._note_description(label, description)
+        if self._take_over(engine, description, trial_ids):
             return "finished"
         push_artifacts(engine, self.sweep)
         if not self.retry and not self.retry_ids:
@@ -191,7 +196,7 @@ class Dispatch:
             retry_id=self._retry_id,
             have=frozenset((self._recorded | self._skipped) & set(trial_ids)),
             beside_ids=self._list_beside(label),
-            world=engine.adapt(self.world),
+            world=world,
         )
         if spec.world is None:
             self._warn_of_other_surroundings(label)
@@ -209,12 +214,20 @@ class Dispatch:
             raise _to_error(label, outcome)
         return str(outcome["state"])
 
-    def _take_over(self, engine: Engine, environment: Mapping[str, Any], trial_ids: Collection[str]) -> bool:
+    def _note_description(self, label: str, description: Mapping[str, Any]) -> None:
+        """Note a device before its plan, with the change where this run has measured on it before in another state."""
+        before = self.descriptions.get(label, {})
+        change = before.get("change") or next(iter(find_changes(before, description)), "") if before else ""
+        if description:
+            self.descriptions[label] = {**description, "change": change}
+            self._put({"kind": "description", "device": label, "key": label, "value": self.descriptions[label]})
+
+    def _take_over(self, engine: Engine, description: Mapping[str, Any], trial_ids: Collection[str]) -> bool:
         """Take over the known trials of a device, once; return whether these are all."""
         label = engine.device
         if self.find_known is None or label in self._beside:
             return False
-        earlier = self.find_known(label, environment, self._identify(engine, trial_ids))
+        earlier = self.find_known(label, description, self._identify(engine, trial_ids))
         for key, value in earlier.facts.items():
             self._put({"kind": "facts", "device": label, "key": key, "value": value})
         if earlier.records:
@@ -229,11 +242,10 @@ class Dispatch:
 
     def _identify(self, engine: Engine, trial_ids: Collection[str]) -> Contents:
         """Identify the networks by what their builds loaded; those of which that has changed, by building them."""
-        contents = dict(identify(engine, self.sweep, self.world))
+        spec = build_spec(engine, self.sweep, run_id=self.run_id, world=engine.adapt(self.world), only_prepares=True)
+        contents = dict(engine.identify(spec))
         if not all(content for content, _ in contents.values()) and not self.stop.is_set():
             push_artifacts(engine, self.sweep)
-            world = engine.adapt(self.world)
-            spec = build_spec(engine, self.sweep, run_id=self.run_id, world=world, only_prepares=True)
             plan = engine.submit(spec)
             for event in follow(plan, trial_ids, self.stop):
                 self._put(event)
@@ -300,11 +312,6 @@ def build_spec(engine: Engine, sweep: Grid, **fields: Any) -> Spec:
         accelerator=device.accelerator if device else "cpu",
         **fields,
     )
-
-
-def identify(engine: Engine, sweep: Grid, world: World) -> Contents:
-    """Find the contents of networks in a world without building any."""
-    return engine.identify(build_spec(engine, sweep, run_id="", world=engine.adapt(world)))
 
 
 def push_artifacts(engine: Engine, sweep: Grid) -> None:

@@ -93,6 +93,13 @@ class Engine:
         environment: dict[str, Any] = note["value"]
         return environment
 
+    def describe(self, spec: Spec) -> dict[str, Any]:
+        """Return the device as a plan would find it now, with digests of the variables of its children."""
+        kind = "description"
+        reply = replies.extract(self.device, self._call("describe", spec.to_json()), {kind: dict})
+        description: dict[str, Any] = replies.parse_note(self.device, kind, self.device, reply[kind])["value"]
+        return description
+
     def vitals(self) -> Vitals:
         """Return the present state of the device; an engine with a plan answers after it."""
         reply = replies.extract(self.device, self._call("vitals", "{}"), {"looked": dict, "log": str})

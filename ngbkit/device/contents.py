@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import options, registry
+from ngbkit.device.environment_variables import digest_variables
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.sweep.trials import Group, facts_key
@@ -41,7 +42,8 @@ def build_recipe(spec: Spec, group: Group) -> str:
         description = {"tree": ast.dump(ast.parse(workload.spec["source"])), "model": workload.spec["model"]}
     surroundings = [world.folder, world.list_additions(), world.files.get(workload.name, "")]
     choices = [workload.describe_choices(), dict(group.factors), spec.sweep.seed]
-    return hash_json([workload.source, description, *choices, *surroundings, world.hash_variables(os.environ)])
+    variables = digest_variables(world.apply(os.environ))
+    return hash_json([workload.source, description, *choices, *surroundings, variables])
 
 
 def find_contents(spec: Spec) -> dict[str, tuple[str, str]]:

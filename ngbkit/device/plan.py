@@ -1,7 +1,7 @@
 """The requests of an engine: run a sweep's trials on this device, and hand over the records of its journal.
 
-The client calls `hello`, `vitals`, `run`, `serve` and `collect` by reference, with one JSON string, and receives
-one, so that no function and no object crosses between Python versions::
+The client calls `hello`, `describe`, `vitals`, `run`, `serve` and `collect` by reference, with one JSON string, and
+receives one, so that no function and no object crosses between Python versions::
 
     view.apply_async(ipp.Reference("__import__('ngbkit.device.plan',fromlist=['_']).run"), spec_json)
 
@@ -25,21 +25,22 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import files, options
-from ngbkit.device import array, contents, peaks
+from ngbkit.device import array, contents
+from ngbkit.device.description import describe_device, list_variables, load_peaks
+from ngbkit.device.environment_variables import digest_variables
 from ngbkit.device.groups.bench import Bench
 from ngbkit.device.interrupt import Interrupt
 from ngbkit.device.isolation import server_pool
+from ngbkit.device.isolation.server_pool import choose_threads
 from ngbkit.device.isolation.servers import ServerEndedError
-from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
 from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.serving.serving_bench import ServingBench
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
-from ngbkit.errors import DeviceError, NgbkitError
+from ngbkit.errors import NgbkitError
 from ngbkit.files import Store, read_chunks
-from ngbkit.hardware import conditions, environment, telemetry
-from ngbkit.hardware.accelerators import probing as accelerators
+from ngbkit.hardware import conditions, environment
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
 
@@ -61,6 +62,14 @@ def hello(spec_json: str = "{}") -> str:
         "pid": os.getpid(),
     }
     return json.dumps({**reply, "environment": environment.describe()})
+
+
+@answer_errors
+def describe(spec_json: str) -> str:
+    """Report the device as a plan of a `Spec` would find it now, with digests of the variables of its children."""
+    spec = Spec.from_json(spec_json)
+    variables = digest_variables(list_variables(spec))
+    return json.dumps({"description": {**describe_device(spec, choose_threads(spec), 0.0), "variables": variables}})
 
 
 @answer_errors
@@ -166,12 +175,17 @@ def _measure(spec: Spec, bench: Bench) -> None:
         bench.prepare_all()
         return
     bench.install_releases()
-    description = {**_describe_device(spec, bench.threads), "releases": bench.describe_releases()}
+    description = {
+        **describe_device(spec, bench.threads, _OBSERVATION_S),
+        "peaks": load_peaks(spec, bench.threads),
+        "releases": bench.describe_releases(),
+    }
     bench.note("environment", spec.device, description)
     bench.warm_servers()
     for bundle in spec.sweep.bundles(spec.device):
         bench.measure(bundle)
-    bench.note("environment", spec.device, {**description, "conditions_after": conditions.observe()})
+    after = {"releases": bench.describe_releases(), "conditions_after": conditions.observe()}
+    bench.note("environment", spec.device, {**description, **after})
 
 
 @answer_errors
@@ -238,54 +252,6 @@ def received(spec_json: str) -> str:
     with contextlib.suppress(OSError):  # another artifact is incoming
         path.parent.rmdir()
     return "{}"
-
-
-def _describe_device(spec: Spec, threads: int) -> dict[str, Any]:
-    """Describe the device and the conditions of the measurement, for a reader of the numbers."""
-    machine = environment.describe()
-    state = conditions.observe()
-    return {
-        **machine,
-        "accelerator": spec.accelerator,
-        **_describe_accelerator(spec.accelerator),
-        "child_settings": build_child_settings(threads, spec.world.apply(os.environ) if spec.world else os.environ),
-        "conditions": {**state, "warnings": conditions.list_warnings(state, threads)},
-        "peaks": _load_peaks(spec, threads),
-        "selfcheck": _load(options.LAYOUT.locate_selfcheck(spec.state_dir, spec.device), machine["chip"], threads),
-        "history": _load(options.LAYOUT.locate_history(spec.state_dir, spec.device), machine["chip"], threads),
-    }
-
-
-def _describe_accelerator(accelerator: str) -> dict[str, Any]:
-    """Describe the chip beside the CPU, or the problem that prevents its telemetry."""
-    description: dict[str, Any] = {}
-    chip = telemetry.open(accelerator)
-    if chip is not None:
-        description["telemetry"] = chip.describe()
-    elif problem := telemetry.find_problem(accelerator):
-        description["telemetry"] = {"problem": problem}
-    if accelerator != "cpu":
-        description["gpu"] = accelerators.describe()
-    return description
-
-
-def _load_peaks(spec: Spec, threads: int) -> dict[str, Any]:
-    """Load or measure the peaks of this device's CPU; without them, as on a GPU, only the roofline is missing."""
-    if spec.accelerator != "cpu":
-        return {}
-    try:
-        return asdict(peaks.load_or_measure(spec.state_dir, threads))
-    except (DeviceError, OSError):
-        return {}
-
-
-def _load(path: Path, chip: str, threads: int) -> dict[str, Any]:
-    """Load what was found out about this device; empty if there is nothing with this chip and these threads."""
-    try:
-        check = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return check if isinstance(check, dict) and (check.get("chip"), check.get("threads")) == (chip, threads) else {}
 
 
 def _locate_incoming(data: dict[str, Any]) -> Path:

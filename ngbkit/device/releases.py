@@ -21,23 +21,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ngbkit import registry
 from ngbkit.compilers.base import Compiler
+from ngbkit.device import release_files
 from ngbkit.device.lock import acquire_lock
+from ngbkit.device.release_files import DESCRIPTION
 from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.files import write_atomically
 from ngbkit.options import LAYOUT, get_state_dir, make_private
+from ngbkit.sweep.trials import Choice
+from ngbkit.validation import parse
 from ngbkit.workloads.base import hash_json
 
 # What a child imports beside its compiler.
 _HARNESS = ("attrs", "numpy", "psutil")
-_DESCRIPTION = "environment.json"
 # The minor versions of the Pythons that ngbkit runs on.
 _MINORS = range(10, 14)
 _POLL_S, _REPORT_S = 0.1, 5.0
@@ -60,6 +63,8 @@ class ReleaseEnvironment:
     # The duration of the installation, and the size of all files.
     seconds: float
     size_bytes: int
+    # Of the places, the sizes and the times of its files.
+    digest: str
 
 
 def list_requirements(compiler: Compiler, release: str) -> tuple[str, ...]:
@@ -80,28 +85,35 @@ def locate_environment(state_dir: Path, requirements: Sequence[str]) -> Path:
     return state_dir / LAYOUT.environments / hash_json({"python": python, "requirements": list(requirements)})[:20]
 
 
-def locate_interpreter(folder: Path) -> Path:
-    """Locate the interpreter of an environment."""
-    return folder / "bin" / "python"
-
-
 def is_environment(interpreter: str) -> bool:
     """Return whether an interpreter is that of an installed release."""
-    return (Path(interpreter).parents[1] / _DESCRIPTION).is_file() if interpreter else False
+    return (Path(interpreter).parents[1] / DESCRIPTION).is_file() if interpreter else False
 
 
 def read_environment(folder: Path) -> ReleaseEnvironment | None:
     """Read the description of an environment; None if it is not complete."""
-    with suppress(OSError, ValueError, TypeError):
-        content = json.loads((folder / _DESCRIPTION).read_text())
-        return ReleaseEnvironment(**{**content, "requirements": tuple(content["requirements"])})
+    with suppress(OSError, ValueError, RecursionError):
+        environment: ReleaseEnvironment = parse(ReleaseEnvironment, json.loads((folder / DESCRIPTION).read_text()))
+        return environment
     return None
+
+
+def _read_intact(folder: Path, requirements: Sequence[str]) -> ReleaseEnvironment | None:
+    """Read the description of an environment whose interpreter and files are still as they were installed."""
+    environment = read_environment(folder)
+    is_intact = (
+        environment is not None
+        and environment.requirements == tuple(requirements)
+        and environment.python == release_files.read_python(folder)
+        and environment.digest == release_files.digest_files(folder)
+    )
+    return environment if is_intact else None
 
 
 def list_environments(state_dir: Path) -> list[Path]:
     """List the folders of the complete environments."""
     folders = (state_dir / LAYOUT.environments).glob("[!.]*")
-    return sorted(folder for folder in folders if (folder / _DESCRIPTION).is_file())
+    return sorted(folder for folder in folders if (folder / DESCRIPTION).is_file())
 
 
 def list_releases(compiler: Compiler) -> list[str]:
@@ -111,6 +123,17 @@ def list_releases(compiler: Compiler) -> list[str]:
     return [release for name, _, release in names if compiler.distribution == name]
 
 
+def describe_releases(state_dir: Path, labels: Iterable[str]) -> dict[str, Any]:
+    """Describe the installed environment of each label with a release."""
+    described: dict[str, Any] = {}
+    for choice in map(Choice.parse, labels):
+        if choice.release:
+            requirements = list_requirements(registry.load(registry.COMPILERS, choice.compiler), choice.release)
+            environment = read_environment(locate_environment(state_dir, requirements))
+            described |= {} if environment is None else {choice.label: asdict(environment)}
+    return described
+
+
 def install(
     state_dir: Path,
     requirements: Sequence[str],
@@ -118,13 +141,19 @@ def install(
     variables: Mapping[str, str],
     interrupt: int,
     report: Callable[[str], None],
+    again: bool = False,
 ) -> ReleaseEnvironment:
-    """Install an environment, or find it installed; `report` receives the progress, and uv the variables.
+    """Install an environment, or find it installed and intact unless `again` is true; `report` receives the progress.
 
-    UnsupportedError: it cannot be installed here, with the reason and the remedy. InterruptedError: the descriptor
+    uv gets the `variables`. UnsupportedError: it cannot be installed here, with the reason and the remedy. OSError: the
+    state folder is not writable. InterruptedError: the descriptor
     `interrupt` has become readable.
     """
     folder = locate_environment(state_dir, requirements)
+    if not again and (environment := _read_intact(folder, requirements)) is not None:
+        with suppress(OSError):  # a folder that others write
+            os.utime(folder)
+        return environment
     make_private(folder.parent)
     lock = folder.with_name(f".{folder.name}.lock")
 
@@ -132,11 +161,9 @@ def install(
         report(f"waiting for {holder}, which installs it")
 
     with acquire_lock(lock, f"that installs {requirements[0]}", interrupt, report_holder):
-        environment = read_environment(folder)
-        if environment is None:
-            environment = _Installation(folder, tuple(requirements), variables, interrupt, report).carry_out()
-        os.utime(folder)
-    return environment
+        # Another plan has perhaps installed it meanwhile.
+        environment = None if again else _read_intact(folder, requirements)
+        return environment or _Installation(folder, tuple(requirements), variables, interrupt, report).carry_out()
 
 
 @dataclass(slots=True)
@@ -161,16 +188,20 @@ class _Installation:
                     break
             if problem:
                 raise UnsupportedError(self._explain(problem))
+            if damaged := release_files.find_damaged_file(partial):
+                text = f"{damaged} is not as in its wheel. Check the disk"
+                raise UnsupportedError(f"{self.requirements[0]} cannot be installed here: {text}.")
             environment = ReleaseEnvironment(
                 requirements=self.requirements,
-                python=_read_python(partial),
-                packages=_list_packages(partial),
+                python=release_files.read_python(partial),
+                packages=release_files.list_packages(partial),
                 seconds=time.monotonic() - start,
                 size_bytes=sum(path.lstat().st_size for path in partial.rglob("*")),
+                digest=release_files.digest_files(partial),
             )
-            with write_atomically(partial / _DESCRIPTION) as draft:
+            with write_atomically(partial / DESCRIPTION) as draft:
                 draft.write_text(json.dumps(asdict(environment)))
-            shutil.rmtree(self.folder, ignore_errors=True)
+            release_files.remove(self.folder)
             partial.replace(self.folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -179,14 +210,18 @@ class _Installation:
     def _install(self, partial: Path, python: str) -> str:
         """Create an environment of a Python with all requirements; return uv's complaint, empty if it succeeds."""
         shutil.rmtree(partial, ignore_errors=True)
-        words = ("pip", "install", "--python", str(locate_interpreter(partial)), *self.requirements)
+        words = ("pip", "install", "--python", str(release_files.locate_interpreter(partial)), *self.requirements)
         links = ("--find-links", str(self._shelf)) if self._shelf.is_dir() else ()
         if problem := self._run("venv", "--python", python, str(partial)):
             return problem
         # A device without a network may wait long for an index.
         if links and not self._run(*words, *links, "--no-index"):
             return ""
-        return self._run(*words, *links)
+        problem = self._run(*words, *links)
+        # Who damages an environment damages the cache that it has its files from, to which they are hard links.
+        if not problem and release_files.find_damaged_file(partial):
+            problem = self._run(*words, *links, "--reinstall", "--no-cache")
+        return problem
 
     @property
     def _shelf(self) -> Path:
@@ -268,16 +303,3 @@ def _list_other_minors(problem: str) -> list[int]:
 
 def _parse_minors(tags: str) -> list[int]:
     return [minor for minor in map(int, re.findall(r"\bcp3([0-9]+)\b", tags)) if minor in _MINORS]
-
-
-def _read_python(folder: Path) -> str:
-    """Read the version of an environment's Python from its settings."""
-    settings = (folder / "pyvenv.cfg").read_text()
-    match = re.search(r"^version_info = (\S+)", settings, re.MULTILINE)
-    return match[1] if match else ""
-
-
-def _list_packages(folder: Path) -> dict[str, Any]:
-    """List the packages of an environment with their versions."""
-    paths = [str(path) for path in folder.glob("lib/python*/site-packages")]
-    return dict(sorted((each.metadata["Name"], each.version) for each in metadata.distributions(path=paths)))

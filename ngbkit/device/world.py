@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import options
+from ngbkit.device.environment_variables import VOLATILE
 from ngbkit.files import write_atomically
-from ngbkit.workloads.base import Workload, hash_json
+from ngbkit.workloads.base import Workload
 from ngbkit.workloads.files import find_script_folder, find_working_folder
 
-# Shells and test runners change these all the time, and no library reads them at its import.
-_VOLATILE = frozenset({"PWD", "OLDPWD", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"})
 # The filters of Python's warnings, for the user's program alone.
 WARNINGS = "PYTHONWARNINGS"
 # The packages of this interpreter, which another one must not import.
@@ -47,7 +46,7 @@ class World:
         return cls(
             folder=folder,
             path=tuple(entry for entry in dict.fromkeys(path) if entry != folder),
-            variables={name: value for name, value in os.environ.items() if name not in _VOLATILE},
+            variables={name: value for name, value in os.environ.items() if name not in VOLATILE},
             files={workload.name: workload.path for workload in workloads if workload.path},
         )
 
@@ -57,7 +56,7 @@ class World:
         An engine that does not share the packages of this process has an import path of its own.
         """
         changes = {name: value for name, value in self.variables.items() if start.get(name) != value}
-        removals = dict.fromkeys(start.keys() - self.variables.keys() - _VOLATILE)
+        removals = dict.fromkeys(start.keys() - self.variables.keys() - VOLATILE)
         # The engine's own state folder is that of the plan; its PYTHONPATH leads to ngbkit, and `path` to all else.
         ignored = {*constants, options.STATE_DIR, "PYTHONPATH", WARNINGS}
         variables = {name: value for name, value in {**changes, **removals}.items() if name not in ignored}
@@ -67,11 +66,6 @@ class World:
         """Apply the variables to an engine's own."""
         merged = {**environment, **self.variables}
         return {name: value for name, value in merged.items() if value is not None}
-
-    def hash_variables(self, environment: Mapping[str, str]) -> str:
-        """Hash an engine's variables under this world, except those that change all the time."""
-        variables = self.apply(environment)
-        return hash_json({name: value for name, value in variables.items() if name not in _VOLATILE})
 
     def list_additions(self) -> list[str]:
         """List the entries of the path that belong to no installation, for another interpreter."""

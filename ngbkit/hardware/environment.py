@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,7 @@ def describe(packages: Iterable[str] = PACKAGES, root: Path = ROOT) -> dict[str,
         "system": f"{platform.system()} {platform.release()}",
         "kernel_options": read_kernel_options(root),
         "hypervisor": is_virtual_machine(root),
-        "governor": read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": describe_governors(root),
         "load_1min": os.getloadavg()[0],
         "python": platform.python_version(),
         "packages": {package: release for package in packages if (release := find_version(package)) is not None},
@@ -114,22 +116,70 @@ def _compare_packages(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
     ]
 
 
-# A change of these may move a measurement, though the numbers of both can be compared.
-_STATE = ("system", "microcode", "smt", "kernel_options", "hypervisor", "governor", "python", "blas", "ngbkit_commit")
+_VARIABLES = "variables."
+# These fields of a description cannot make an earlier measurement wrong. Each other one is compared, a new one too.
+_IMMATERIAL = (
+    # Readings of a moment: each turn is judged by its own.
+    *("load_1min", "memory_available_bytes", "conditions.load_*", "conditions.memory_available_bytes"),
+    *("conditions.busiest", "conditions.other_busy_percent", "conditions.steal_percent", "conditions.swap*"),
+    *("conditions.clock_now_mhz", "conditions.temperature_max_c", "conditions.warnings", "conditions_after.*"),
+    # Results, of which the age and a later self-check are judged.
+    *("peaks.*", "selfcheck.*", "history.*"),
+    # Of the installation of a release, not of what it installed.
+    *("releases.*.seconds", "releases.*.size_bytes", "releases.*.digest", "releases.*.refusal"),
+    # A transport.
+    "packages.ipyparallel",
+)
 
 
 def find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """List, in a sentence each, all that changed on a device which may move a measurement."""
-    releases = [(device.get("packages") or {}).get("ngbkit") for device in (before, after)]
-    return [
-        *find_differences(before, after),
-        *(
-            f"{name} was {before[name]} and is {after[name]}"
-            for name in _STATE
-            if name in before and name in after and before[name] != after[name]
-        ),
-        *([f"ngbkit was {releases[0]} and is {releases[1]}"] if releases[0] != releases[1] else []),
+    releases = [device.get("releases") or {} for device in (before, after)]
+    # An environment that is not installed now would be installed anew.
+    shared = [{label: each[label] for label in releases[0] if label in releases[1]} for each in releases]
+    old = dict(_flatten({**before, "releases": shared[0]}))
+    new = dict(_flatten({**after, "releases": shared[1]}))
+    changed = [
+        path
+        for path in dict.fromkeys([*old, *new])
+        if not any(fnmatchcase(path, pattern) for pattern in _IMMATERIAL)
+        and not _is_same(path, old.get(path), new.get(path))
     ]
+    variables = [path.removeprefix(_VARIABLES) for path in changed if path.startswith(_VARIABLES)]
+    return [
+        *(
+            f"{_name_field(path)} was {_format(old.get(path))} and is {_format(new.get(path))}"
+            for path in changed
+            if not path.startswith(_VARIABLES)
+        ),
+        # Their values may be secret.
+        *([f"variables of the environment have changed ({', '.join(variables)})"] if variables else []),
+    ]
+
+
+def _flatten(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a description with those inside them, by path; unknown ones are left out."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif value not in (None, "", []):
+            yield f"{prefix}{name}", value
+
+
+def _is_same(path: str, before: Any, after: Any) -> bool:
+    if path == "memory_bytes" and before and after:  # a kernel keeps more or less of it for itself
+        return bool(abs(before - after) <= _MEMORY_SHARE * before)
+    return bool(before == after)
+
+
+def _name_field(path: str) -> str:
+    for group in ("packages.", "conditions.", "child_settings."):
+        path = path.removeprefix(group)
+    return path.replace(".", " ", 1)
+
+
+def _format(value: Any) -> str:
+    return "unknown" if value is None else str(value)
 
 
 def find_hardware_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -157,6 +207,12 @@ def list_refusals(description: Mapping[str, Any]) -> list[str]:
 def count_usable_cores() -> int:
     """Count the cores that this process may run on."""
     return len(list_usable_cores())
+
+
+def format_cores(cores: Sequence[int]) -> str:
+    """Format core numbers as in the devices file: ``"0-3,8"``."""
+    runs = [[core for _, core in run] for _, run in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def list_usable_cores() -> list[int]:
@@ -229,7 +285,7 @@ def describe_blas() -> str:
 
 def find_commit() -> str:
     """Find the commit of the checkout that ngbkit runs from, with ``-dirty`` if it is modified; ``""`` if none."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
     try:
@@ -251,6 +307,16 @@ def read_text(path: Path) -> str:
         return path.read_text(errors="replace").strip("\0 \n")
     except OSError:
         return ""
+
+
+def describe_governors(root: Path = ROOT) -> str:
+    """Describe the clock governors of all cores: ``performance``, or ``performance on 0-3, powersave on 4-7``."""
+    cores: dict[str, list[int]] = {}
+    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
+        cores.setdefault(read_text(path), []).append(int(path.parents[1].name.removeprefix("cpu")))
+    if len(cores) < 2:
+        return next(iter(cores), "")
+    return ", ".join(f"{name} on {format_cores(numbers)}" for name, numbers in sorted(cores.items()))
 
 
 def read_number(path: Path) -> int | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from ngbkit.runs.folders import get_runs_dir
+from ngbkit.sweep.journal_file import compute_checksum
 
 _NAME = "networks.sqlite"
 # Another process that writes is done within milliseconds.
 _WAIT_S = 2.0
-_TABLE = """CREATE TABLE IF NOT EXISTS contents (
-    digest TEXT, device TEXT, settings TEXT, network TEXT, run_id TEXT, started_at REAL,
+_TABLE = """CREATE TABLE IF NOT EXISTS measured (
+    digest TEXT, device TEXT, settings TEXT, network TEXT, run_id TEXT, started_at REAL, checksum INTEGER,
     PRIMARY KEY (digest, device, run_id, network)
 ) WITHOUT ROWID"""
 # A network that was measured more often than this has enough recent runs.
@@ -37,33 +39,43 @@ class MeasuredContent:
 
 def add(contents: Iterable[MeasuredContent]) -> None:
     """Add what a run measures; without a writable folder nothing is found later, and nothing else is lost."""
-    rows = list(map(astuple, contents))
-    try:
-        with _open() as connection, connection:
-            connection.execute(_TABLE)
-            connection.executemany("INSERT OR REPLACE INTO contents VALUES (?, ?, ?, ?, ?, ?)", rows)
-    except (OSError, sqlite3.Error):
-        return
+    rows = [(*row, compute_checksum(row)) for row in map(astuple, contents)]
+    with suppress(OSError, sqlite3.Error):
+        try:
+            _write(rows)
+        except sqlite3.DatabaseError as error:
+            if type(error) is sqlite3.DatabaseError:  # the file is damaged
+                (get_runs_dir() / _NAME).unlink()
+                _write(rows)
+
+
+def _write(rows: Sequence[tuple[Any, ...]]) -> None:
+    with _open() as connection, connection:
+        connection.execute(_TABLE)
+        connection.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 def list_runs(digest: str, device: str) -> list[MeasuredContent]:
     """List the latest runs that measured a content on a device, the latest first."""
-    query = "SELECT * FROM contents WHERE digest = ? AND device = ? ORDER BY started_at DESC LIMIT ?"
-    try:
-        with _open() as connection:
-            return [MeasuredContent(*row) for row in connection.execute(query, (digest, device, _MOST_RUNS))]
-    except (OSError, sqlite3.Error):  # there is none yet, or it is damaged
-        return []
+    return list(_read("digest = ? AND device = ? ORDER BY started_at DESC LIMIT ?", digest, device, _MOST_RUNS))
 
 
 def list_digests(run_ids: Iterable[str]) -> dict[str, dict[str, str]]:
     """List the contents that each run measured, by the key of a network's facts."""
     digests: dict[str, dict[str, str]] = {run_id: {} for run_id in run_ids}
-    query = f"SELECT run_id, network, digest FROM contents WHERE run_id IN ({','.join('?' * len(digests))})"
-    with suppress(OSError, sqlite3.Error), _open() as connection:
-        for run_id, network, digest in connection.execute(query, list(digests)):
-            digests[run_id][network] = digest
+    for row in _read(f"run_id IN ({','.join('?' * len(digests))})", *digests):
+        digests[row.run_id][row.network] = row.digest
     return digests
+
+
+def _read(condition: str, *values: Any) -> Iterator[MeasuredContent]:
+    """Yield the rows that fulfil a condition and are as they were written."""
+    try:
+        with _open() as connection:
+            rows = connection.execute(f"SELECT * FROM measured WHERE {condition}", values).fetchall()
+    except (OSError, sqlite3.Error):  # there is none yet, or it is damaged
+        return
+    yield from (MeasuredContent(*row) for *row, checksum in rows if checksum == compute_checksum(tuple(row)))
 
 
 @contextmanager

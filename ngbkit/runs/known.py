@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngbkit.cluster import devices
-from ngbkit.device.world import World
 from ngbkit.errors import NgbkitError
 from ngbkit.runs import content_index
 from ngbkit.runs.content_index import MeasuredContent
@@ -24,12 +23,6 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record, join
 from ngbkit.sweep.trials import BASELINE, Bundle, Group
 from ngbkit.workloads.base import hash_json
-
-# The variables that runtimes read.
-_VARIABLES = (
-    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "ORT_", "OV_", "OPENVINO_", "TVM_", "TORCH"),
-    *("PYTORCH_", "CUDA_", "NVIDIA_", "IREE_", "LD_", "MALLOC_", "NGBKIT_PATIENCE"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,28 +48,27 @@ class KnownTrials:
 
 
 class EarlierRuns:
-    """The earlier measurements of the networks of a run, in the surroundings of the line that asked for it."""
+    """The earlier measurements of the networks of a run."""
 
-    def __init__(self, run_id: str, sweep: Grid, world: World) -> None:
+    def __init__(self, run_id: str, sweep: Grid) -> None:
         self._run_id, self._sweep = run_id, sweep
-        variables = {name: value for name, value in world.variables.items() if name.startswith(_VARIABLES)}
         configured = devices.load()
         # An engine of the user's own cluster has no entry.
-        self._settings = {label: hash_json([variables, repr(configured.get(label))]) for label in sweep.devices}
+        self._settings = {label: hash_json(repr(configured.get(label))) for label in sweep.devices}
 
     def add(self, device: str, network: str, digest: str) -> None:
         """Add a network that the run measures on a device to the index, by the key of its facts."""
         content_index.add([MeasuredContent(digest, device, self._settings[device], network, self._run_id, time.time())])
 
     def find_known(
-        self, device: str, environment: Mapping[str, Any], contents: Mapping[str, tuple[str, str]]
+        self, device: str, description: Mapping[str, Any], contents: Mapping[str, tuple[str, str]]
     ) -> KnownTrials:
-        """Find the known trials of a device, whose present description is `environment`.
+        """Find the known trials of a device with that present description (`ngbkit.cluster.engine.Engine.describe`).
 
         `contents` are those of the networks by the key of their facts, as `ngbkit.device.contents` finds them.
         """
         reasons = [f"{json.loads(key)[0]}: {reason}" for key, (_, reason) in contents.items() if reason]
-        sources = self._open_sources(device, environment, contents, reasons)
+        sources = self._open_sources(device, description, contents, reasons)
         records: dict[str, Record] = {}
         for bundle in self._sweep.bundles(device):
             earlier = _take_bundle(bundle, sources, self._sweep)
@@ -95,7 +87,7 @@ class EarlierRuns:
     def _open_sources(
         self,
         device: str,
-        environment: Mapping[str, Any],
+        description: Mapping[str, Any],
         contents: Mapping[str, tuple[str, str]],
         reasons: list[str],
     ) -> list[KnownRun]:
@@ -109,13 +101,13 @@ class EarlierRuns:
         sources: list[KnownRun] = []
         for networks in latest:
             if networks[0][1].settings != self._settings[device]:
-                reasons.append("variables of runtimes, or the entry of the device, have changed")
+                reasons.append(f"the entry of {device} in the devices file has changed")
                 continue
             try:
                 source = KnownRun.open(self._sweep, device, dict(networks))
             except (NgbkitError, OSError):  # removed, damaged, or of another user
                 continue
-            if reason := source.find_change(environment) or source.find_difference(self._sweep):
+            if reason := source.find_change(description) or source.find_difference(self._sweep):
                 reasons.append(reason)
             else:
                 sources.append(source)

@@ -25,6 +25,10 @@ from ngbkit.sweep.trials import ANCHOR, Trial, facts_key
 _MOST_DAYS = 7.0
 # Where the runs of a device differed by more than this (standard deviation), a day is too old.
 _UNSTEADY_SD, _UNSTEADY_DAYS = 0.1, 1.0
+# The most changes of a device that are named.
+_MOST_CHANGES = 3
+# The clock of a device may be ahead of that of the client by this.
+_SKEW_S = 60.0
 # A later self-check disagrees where its deviation is more than so many times that of the earlier one.
 _DISAGREEING = 2.0
 # The failures that another attempt would repeat.
@@ -48,8 +52,9 @@ class KnownRun:
 
     run_id: str
     sweep: Grid
-    # The description of the device when it measured.
+    # The environment of the device when it measured, which its dataset has, and the description before that.
     environment: Mapping[str, Any]
+    description: Mapping[str, Any]
     # By the ids and the networks of the new sweep.
     records: Mapping[str, Record]
     facts: Mapping[str, Any]
@@ -80,11 +85,13 @@ class KnownRun:
         with Journal(folder / "journal.sqlite", writable=False) as journal:
             present = [record for record in journal.records(trials) if _is_certain(record)]
             environment = journal.notes("environment").get(device, {})
+            description = journal.notes("description").get(device, {})
             facts = journal.notes("facts")
         return cls(
             run_id=run_id,
             sweep=earlier,
             environment=environment,
+            description=description,
             records={
                 trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
                 for record in present
@@ -95,20 +102,32 @@ class KnownRun:
             names=names,
         )
 
-    def find_change(self, environment: Mapping[str, Any]) -> str:
+    def find_change(self, description: Mapping[str, Any]) -> str:
         """Find why the run no longer holds on the device that has this description now; empty if it does."""
-        if not self.environment:
-            return f"run {self.run_id} has no description of the device"
-        if changes := find_changes(self.environment, environment):
-            return changes[0]
+        if not (self.environment and self.description and description):
+            return f"run {self.run_id}, or this one, has no description of the device"
+        # An environment of a release was perhaps installed after the description.
+        before = {**self.description, "releases": self.environment.get("releases", {}), "change": ""}
+        if changes := find_changes(before, description):
+            return "; ".join(changes[:_MOST_CHANGES])
+        if change := self.description.get("change") or self._find_change_meanwhile():
+            return f"the device changed while run {self.run_id} measured: {change}"
         history = (self.environment.get("history") or {}).get("deviations") or {}
         is_unsteady = max(history.values(), default=0.0) > _UNSTEADY_SD
         most = _UNSTEADY_DAYS if is_unsteady else _MOST_DAYS
-        latest = max((record.started_at for record in self.records.values()), default=0.0)
-        if self.records and time.time() - latest > most * 86400:
+        age_s = time.time() - max((record.started_at for record in self.records.values()), default=0.0)
+        if self.records and age_s > most * 86400:
             reason = ", and the history of the device shows that it changes" if is_unsteady else ""
             return f"run {self.run_id} is more than {most:g} days old{reason}"
+        if self.records and age_s < -_SKEW_S:
+            return f"run {self.run_id} is dated in the future: the clock of this machine or of the device was wrong"
         return self._find_disagreement()
+
+    def _find_change_meanwhile(self) -> str:
+        """Find how the conditions changed between the start and the end of the run's last plan."""
+        before, after = (self.environment.get(name) for name in ("conditions", "conditions_after"))
+        changes = find_changes({"conditions": before}, {"conditions": after}) if before and after else []
+        return next(iter(changes), "")
 
     def _find_disagreement(self) -> str:
         """Find a later self-check of this machine that disagrees with that of the run."""

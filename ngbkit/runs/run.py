@@ -128,7 +128,7 @@ class Run:
             settling.trial_ids if settling is not None else self._journal.list_stopped()
         )
         self._replaced: set[str] = set()
-        self._earlier = EarlierRuns(run_id, sweep, self._world)
+        self._earlier = EarlierRuns(run_id, sweep)
         self._is_new, self._reuses = is_new, reuses and is_new
         statuses = self._journal.statuses()
         # The trials whose further records are joined with that in the journal.
@@ -267,6 +267,7 @@ class Run:
             retry=self._retry - {INCONCLUSIVE},
             retry_ids=self._retry_ids,
             environments=self._journal.notes("environment"),
+            descriptions=self._journal.notes("description"),
             on_events=self._on_events,
             stop=self._stop,
             world=self._world,
@@ -349,7 +350,7 @@ class Run:
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
-        if kind in ("facts", "environment"):
+        if kind in ("facts", "environment", "description"):
             self._journal.note(kind, event["key"], event["value"])
             if content := event["value"].get("content"):
                 self._earlier.add(event["device"], event["key"], content)

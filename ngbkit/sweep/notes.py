@@ -97,6 +97,8 @@ class Environment(TypedDict, total=False):
     peaks: PeaksNote
     selfcheck: Reliability | None
     history: HistoryNote | None
+    variables: Mapping[str, Line]
+    change: Line
 
 
 class Ending(TypedDict):
@@ -154,6 +156,7 @@ _FACTS = {name: _NUMBER if variable.units else Line | None for name, variable in
 """The facts of a network that the dataset has."""
 _ANNOTATIONS: Mapping[str, Any] = {
     "environment": Environment,
+    "description": Environment,
     "tuning": TuningCost,
     "ending": Ending,
     "guide": Line,

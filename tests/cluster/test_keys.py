@@ -16,6 +16,7 @@ from ngbkit.api import Sweep
 from ngbkit.cluster import devices, keys
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.hardware.environment import format_cores
 
 KEYS = [field.name for field in fields(Device) if field.name != "label"]
 project = pytest.fixture(autouse=True)(make_project)
@@ -170,7 +171,7 @@ def test_formatted_cores_are_parsed_again(cores: set[int]) -> None:
     """The same cores are parsed from a list and from a text with ranges."""
     expected = tuple(sorted(cores))
 
-    assert expected == validation.parse(keys.Cores, devices.format_cores(list(cores)))
+    assert expected == validation.parse(keys.Cores, format_cores(list(cores)))
     assert expected == validation.parse(keys.Cores, list(cores))
 
 

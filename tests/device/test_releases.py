@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from onnxgraphs import Builder, write
 from plans import carry_out
-from releases import build_index
+from releases import build_index, write_index
 
 from ngbkit import options, registry
 from ngbkit.api import Sweep
@@ -84,6 +87,84 @@ def test_a_device_without_a_network_has_the_wheels_of_its_deployment(tmp_path: P
         install(("fakeruntime==2.0", "attrs", "numpy", "psutil"), interrupt=interrupt)
 
     assert "1.0" == environment.packages["fakeruntime"]
+
+
+def replace_file(path: Path, text: str) -> None:
+    path.unlink()
+    path.write_text(text)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nothing/python")
+
+
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
+    "another version": lambda folder, packages: replace_file(packages / "fakeruntime.py", "__version__ = '9.9'\n"),
+    "a hard link of the cache": lambda folder, packages: (packages / "fakeruntime.py").write_text("__version__ = '9'"),
+    "a truncated library": lambda folder, packages: os.truncate(next(packages.glob("psutil/*.so")), 100),
+    "half removed": lambda folder, packages: shutil.rmtree(packages / "attrs"),
+    "a module that hides another": lambda folder, packages: (packages / "numpy.py").touch(),
+    "no interpreter": lambda folder, packages: (folder / "bin" / "python").unlink(),
+    "a removed interpreter": lambda folder, packages: link_to_nothing(folder / "bin" / "python"),
+    "no description": lambda folder, packages: (folder / "environment.json").unlink(),
+    "a damaged description": lambda folder, packages: (folder / "environment.json").write_text("{}"),
+    "a description of another kind": lambda folder, packages: (folder / "environment.json").write_text("[1]"),
+    "read-only": lambda folder, packages: [(packages / "fakeruntime.py").unlink(), packages.chmod(0o500)],
+    "a file in its place": lambda folder, packages: [shutil.rmtree(folder), folder.touch()],
+}
+
+
+@pytest.fixture(scope="module")
+def damaged_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state folder whose environments the tests damage one after the other."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_environment_is_installed_anew(
+    index: Path, damaged_dir: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment that differs from what was installed is replaced; an intact one is kept."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(damaged_dir / "cache"))
+    interrupt, _ = os.pipe()
+    requirements = ("fakeruntime==1.0", "attrs", "numpy", "psutil")
+    variables = {**os.environ, "UV_CONFIG_FILE": str(index)}
+    install = partial(
+        releases.install, damaged_dir, requirements, variables=variables, interrupt=interrupt, report=print
+    )
+    folder = releases.locate_environment(damaged_dir, requirements)
+    first = install()
+    packages = next(folder.glob("lib/python*/site-packages"))
+    DAMAGES[damage](folder, packages)
+    second = install()
+
+    assert first != second == install()
+    assert "__version__ = '1.0'\n" == (packages / "fakeruntime.py").read_text()
+    assert second.python == subprocess.check_output([folder / "bin" / "python", "-c", VERSION], text=True).strip()
+
+
+VERSION = "import platform, attrs, numpy, psutil; print(platform.python_version())"
+
+
+def test_a_child_that_imports_another_version_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its release is installed once more, then fails with the version that it has; the other columns are measured."""
+    build_index(tmp_path)
+    settings = write_index(tmp_path, {"1.2": "py3-none-any"}, {"1.2": "1.1.0"})
+    monkeypatch.setenv("UV_CONFIG_FILE", str(settings))
+    builder = Builder()
+    network = onnx.file(write(builder.model(builder.add("Relu", "x")), tmp_path / "relu.onnx"))
+    labels = ["identity", "released@1.2", "released@1.1"]
+    records, events = carry_out(Sweep(network, labels, [1], repeats=10, threads=1))
+    other, right = records["released@1.2", 1], records["released@1.1", 1]
+    texts = [event["text"].partition(": ")[0] for event in events if event.get("step") == "install"]
+    assert isinstance(other, Failure)
+
+    assert ("unsupported", "install") == (other.status, other.stage)
+    assert other.error.startswith("the environment of released@1.2 has fakeruntime 1.1.0, also after it was installed")
+    assert 2 == len({text for text in texts if " 1.2 " in text})
+    assert "1.1.0" == right.facts["release"]
+    assert isinstance(records["identity", 1], Measurement)
 
 
 def test_a_release_that_reads_no_proved_file_is_unsupported() -> None:

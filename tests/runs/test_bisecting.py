@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ class Lab:
 
     latencies: Mapping[str, float]
     failing: Sequence[str] = ()
+    uninstalled: Sequence[str] = ()
     fields: Mapping[str, object] = field(default_factory=dict)
     stops_at: int = 0
     sweeps: dict[str, Grid] = field(default_factory=dict)
@@ -64,6 +66,9 @@ class Lab:
         records: list[Record] = []
         for trial in sweep.trials():
             release = Choice.parse(trial.compiler).release
+            if release in self.uninstalled:
+                records.append(Failure(trial_id=trial.id, status="unsupported", stage="install", error="no network"))
+                continue
             if release in self.failing:
                 records.append(Failure(trial_id=trial.id, status="crashed", stage="measure", error="signal 11"))
                 continue
@@ -72,7 +77,8 @@ class Lab:
             facts = {**LIBRARIES, "operator_s": {"Conv": 0.02 if slow else 0.01}}
             records.append(build_record(trial, latency, 7, **{"facts": facts, **self.fields}))
         installed = {label: {"seconds": 2.0, "size_bytes": 160_000_000} for label in sweep.compilers}
-        environments = {"cpu": {"selfcheck": {"process_sd": 0.003}, "releases": installed}}
+        refused = {f"onnxruntime@{release}": {"refusal": "no network"} for release in self.uninstalled}
+        environments = {"cpu": {"selfcheck": {"process_sd": 0.003}, "releases": {**installed, **refused}}}
         return assemble(sweep, records, environments=environments, run_id=run_id)
 
     def bisect(self, **keywords: Any) -> Bisection:
@@ -160,6 +166,18 @@ def test_a_release_that_crashes_is_skipped_and_its_neighbour_tried(lab: Lab) -> 
     assert "crashed: signal 11" == result.skipped["1.19.0"]
     assert "is slower since 1.19.0 or 1.20.0 (" in str(result)
     assert any("1.19.0 is skipped, and its neighbour tried: crashed: signal 11" in line for line in lab.lines)
+
+
+@pytest.mark.parametrize("release", ["1.15.0", "1.19.0", "1.23.0"])
+def test_a_release_that_was_not_installed_is_tried_again(lab: Lab, release: str) -> None:
+    """The next call measures the gate again, whether the release is an end or between them."""
+    lab.uninstalled = [release]
+    with suppress(UsageError):
+        lab.bisect(good="1.15", bad="1.23")
+    lab.uninstalled = []
+    result = lab.bisect(good="1.15", bad="1.23")
+
+    assert ("slower", ("1.20.0",)) == (result.verdict, result.suspects)
 
 
 def test_two_changes_are_said_with_the_bisections_of_both_parts(lab: Lab) -> None:

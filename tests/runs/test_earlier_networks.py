@@ -12,7 +12,6 @@ from drawn import measured, network
 from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.device import contents
-from ngbkit.device.world import World
 from ngbkit.errors import UsageError
 from ngbkit.files import Store
 from ngbkit.options import LAYOUT
@@ -78,7 +77,7 @@ def edit_helper(folder: Path) -> Workload:
     manifests = contents.open_manifests(options.get_state_dir(), "cpu")
     manifests.add("recipe", "content", manifest, manifests.add_packages([])[0])
     key = facts_key("small", {})
-    EarlierRuns("20260101-000000-aa", Sweep(workload), World.capture([workload])).add("cpu", key, "content")
+    EarlierRuns("20260101-000000-aa", Sweep(workload)).add("cpu", key, "content")
     (folder / "parts.py").write_text("WIDTH = 8\n")
     return workload
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ from synthetic_records import build_network, build_record
 from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble, list_origins
-from ngbkit.device.world import World
 from ngbkit.files import write_atomically
 from ngbkit.runs import folders, known_run
 from ngbkit.runs.known import EarlierRuns, KnownTrials
@@ -33,7 +34,13 @@ ENVIRONMENT: dict[str, Any] = {
     "threads": 2,
     "system": "Linux 6.1",
     "governor": "performance",
+    "host": "lab",
+    "load_1min": 0.1,
     "packages": {"ngbkit": "0.1.0", "onnxruntime": "1.31.1"},
+    "gpu": {"name": "a GPU", "driver_version": "580.1"},
+    "conditions": {"turbo": False, "cpu_quota_cores": None, "busiest": ["python"], "transparent_hugepages": "madvise"},
+    "child_settings": {"OMP_NUM_THREADS": "2"},
+    "variables": {"HOME": "0f0f0f", "ATEN_CPU_CAPABILITY": "1e1e1e"},
 }
 COMPILERS = ("identity", "onnxruntime")
 ROUNDS = 20
@@ -63,8 +70,9 @@ def measure(sweep: Sweep, run_id: str = "first", environment: Mapping[str, Any] 
             records.append(replace(build_record(trial, latency, started_at=now), **changes))
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish(records)
-        journal.note("environment", "cpu", environment)
-    runs = EarlierRuns(run_id, sweep, World.capture(sweep.workloads))
+        for kind in ("environment", "description"):
+            journal.note(kind, "cpu", environment)
+    runs = EarlierRuns(run_id, sweep)
     for network, (digest, _) in list_contents(sweep).items():
         runs.add("cpu", network, digest)
 
@@ -75,7 +83,7 @@ def list_contents(sweep: Sweep) -> dict[str, tuple[str, str]]:
 
 
 def find(sweep: Sweep, environment: Mapping[str, Any] = ENVIRONMENT) -> KnownTrials:
-    runs = EarlierRuns("next", sweep, World.capture(sweep.workloads))
+    runs = EarlierRuns("next", sweep)
     return runs.find_known("cpu", environment, list_contents(sweep))
 
 
@@ -96,24 +104,64 @@ def test_the_same_sweep_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "reason"),
     [
-        {"chip": "another"},
-        {"threads": 4},
-        {"system": "Linux 6.2"},
-        {"governor": "powersave"},
-        {"packages": {"ngbkit": "0.1.0", "onnxruntime": "1.32.0"}},
-        {"packages": {"ngbkit": "0.2.0", "onnxruntime": "1.31.1"}},
+        ({"chip": "another"}, "chip was a chip and is another"),
+        ({"threads": 4}, "threads was 2 and is 4"),
+        ({"system": "Linux 6.2"}, "system was Linux 6.1 and is Linux 6.2"),
+        ({"governor": "performance on 0, powersave on 1"}, "governor was performance and is performance on 0, powersa"),
+        ({"host": "another"}, "host was lab and is another"),
+        ({"packages": {"ngbkit": "0.1.0", "onnxruntime": "1.32.0"}}, "onnxruntime was 1.31.1 and is 1.32.0"),
+        ({"packages": {"ngbkit": "0.2.0", "onnxruntime": "1.31.1"}}, "ngbkit was 0.1.0 and is 0.2.0"),
+        ({"gpu": {"name": "a GPU", "driver_version": "590.2"}}, "gpu driver_version was 580.1 and is 590.2"),
+        ({"gpu": {**ENVIRONMENT["gpu"], "bus_id": "0000:02:00.0"}}, "gpu bus_id was unknown and is 0000:02:00.0"),
+        (
+            {"conditions": {**ENVIRONMENT["conditions"], "cpu_quota_cores": 1.5}},
+            "cpu_quota_cores was unknown and is 1.5",
+        ),
+        ({"conditions": {**ENVIRONMENT["conditions"], "turbo": True}}, "turbo was False and is True"),
+        ({"conditions": {**ENVIRONMENT["conditions"], "on_battery": True}}, "on_battery was unknown and is True"),
+        ({"conditions": {"turbo": False}}, "transparent_hugepages was madvise and is unknown"),
+        ({"child_settings": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS was 2 and is 1"),
+        ({"a_new_field": 1}, "a_new_field was unknown and is 1"),
+        ({"variables": {"HOME": "2d2d2d", "CC": "3c"}}, "variables of the environment have changed (HOME, ATEN_CPU_CA"),
     ],
 )
-def test_a_changed_device_knows_nothing(change: dict[str, Any]) -> None:
-    """The reason names what changed."""
+def test_a_changed_device_knows_nothing(change: dict[str, Any], reason: str) -> None:
+    """Each field of the description is compared; the reason names it, and no value of a variable."""
     measure(build_sweep())
     earlier = find(build_sweep(), {**ENVIRONMENT, **change})
 
     assert {} == earlier.records
-    assert earlier.text.startswith("no trial is known: ")
-    assert " was " in earlier.text
+    assert earlier.text.startswith(f"no trial is known: {reason}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"load_1min": 3.0, "memory_available_bytes": 5, "selfcheck": {"process_sd": 0.1}, "peaks": {"flops": 1e9}},
+        {"conditions": {**ENVIRONMENT["conditions"], "busiest": ["cc"], "steal_percent": 2.0, "load_15min": 4.0}},
+        {"releases": {"onnxruntime@1.22.0": {"seconds": 3.0, "packages": {"onnxruntime": "1.22.0"}}}},
+    ],
+)
+def test_readings_and_results_separate_nothing(change: dict[str, Any]) -> None:
+    """The load and what was found out about the device since are no part of it, nor is what was installed beside."""
+    measure(build_sweep())
+
+    assert 5 == len(find(build_sweep(), {**ENVIRONMENT, **change}).records)
+
+
+def test_a_run_over_which_its_device_changed_is_not_known() -> None:
+    """A run that was resumed in another state, or began and ended in two, has measurements of both."""
+    steady = {**ENVIRONMENT, "conditions_after": {**ENVIRONMENT["conditions"], "busiest": []}}
+    measure(build_sweep(), environment=steady)
+    count = len(find(build_sweep()).records)
+    for change in ({"change": "host was a and is b"}, {"conditions_after": {"turbo": True}}):
+        measure(build_sweep(), f"other{len(change)}{next(iter(change))}", environment={**ENVIRONMENT, **change})
+    (folders.get_runs_dir() / "first" / "journal.sqlite").unlink()
+
+    assert 5 == count
+    assert "the device changed while run other1" in find(build_sweep()).text
 
 
 @pytest.mark.parametrize(
@@ -212,6 +260,7 @@ def test_columns_of_two_runs_have_the_rounds_of_both_baselines() -> None:
         ({"contended_samples": (0, 1)}, True),
         ({"started_at": time.time() - 8 * 86400}, False),
         ({"started_at": time.time() - 6 * 86400}, True),
+        ({"started_at": time.time() + 7200}, False),
     ],
 )
 def test_what_is_not_conclusive_or_too_old_is_measured_again(change: dict[str, Any], is_known: bool) -> None:
@@ -240,16 +289,6 @@ def test_a_self_check_that_disagrees_voids_what_was_before_it() -> None:
     path.write_text(json.dumps({"process_sd": 0.03}))
 
     assert "a self-check after run first disagrees" in find(build_sweep()).text
-
-
-def test_variables_of_runtimes_separate_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that OpenMP reads does, and another one does not."""
-    measure(build_sweep())
-    monkeypatch.setenv("MY_VARIABLE", "1")
-    before = len(find(build_sweep()).records)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-
-    assert (5, 0) == (before, len(find(build_sweep()).records))
 
 
 def test_networks_that_took_turns_are_known_together() -> None:
@@ -315,6 +354,17 @@ def test_a_damaged_index_costs_only_time(damage: bytes) -> None:
     assert {} == find(build_sweep()).records
 
 
+@pytest.mark.parametrize("column", ["digest", "device", "settings", "workload", "run_id", "started_at", "checksum"])
+def test_a_damaged_row_of_the_index_is_ignored(column: str) -> None:
+    """A row that leads to another network, device or run than it was written for leads nowhere."""
+    measure(build_sweep())
+    path = folders.get_runs_dir() / "contents.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE measured SET {column} = (SELECT {column} || '1' FROM measured)")
+
+    assert {} == find(build_sweep()).records
+
+
 def test_a_joined_record_has_each_round_once() -> None:
     """Joining is idempotent, and keeps which samples were contended."""
     trial = build_sweep().trials()[0]
@@ -328,13 +378,21 @@ def test_a_joined_record_has_each_round_once() -> None:
 
 
 def test_a_second_run_measures_what_is_new(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new column is measured beside its baseline, which then has the rounds of both; a third run measures nothing."""
+    """A new column is measured beside its baseline, which then has the rounds of both; a third run measures nothing.
+
+    A variable that a library reads has all measured again, unlike those of a terminal.
+    """
     monkeypatch.setattr(known_run, "is_conclusive", lambda record: True)  # whatever else this machine does
     first = Sweep(mlp, ["identity"], repeats=10, threads=1).run()
     sweep = Sweep(mlp, list(COMPILERS), repeats=10, threads=1)
     second = sweep.run()
     third = sweep.start()
     repeated = third.result()
+    monkeypatch.setenv("TERM", "another-terminal")
+    monkeypatch.setenv("SECRET_TOKEN", "a secret")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    other = sweep.start()
+    other.result()
     again = sweep.run(again=True)
 
     assert [20, 10] == (second["round"] >= 0).sum("repeat").values.ravel().tolist()
@@ -343,6 +401,7 @@ def test_a_second_run_measures_what_is_new(mlp: Workload, monkeypatch: pytest.Mo
     assert second["latency"].equals(repeated["latency"])
     assert third.known_trials["cpu"].startswith("all 2 trials are known")
     assert {second.attrs["run_id"]: 2} == list_origins(repeated)
+    assert other.known_trials["cpu"].endswith("variables of the environment have changed (ATEN_CPU_CAPABILITY)")
     assert {} == list_origins(again)
 
 

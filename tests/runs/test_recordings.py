@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from state import NewRuns, share_state_dir
 
-from ngbkit import set_options
+from ngbkit import options, set_options
 from ngbkit.api import Sweep
 from ngbkit.device import contents
 from ngbkit.errors import UsageError

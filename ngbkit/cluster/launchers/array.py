@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ngbkit.cluster import replies
-from ngbkit.cluster.devices import Device, format_cores
+from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, Vitals
 from ngbkit.cluster.job_queue import LOOK_S, JobQueue, JobState, build_submission, get_queue, parse_number
 from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, quote_state_dir
@@ -28,6 +28,7 @@ from ngbkit.device.array import ArraySpec, divide
 from ngbkit.device.plan import locate_journal
 from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.hardware.environment import format_cores
 from ngbkit.options import STATE_DIR
 from ngbkit.sweep import records
 from ngbkit.workloads.subprocesses import build_arguments
@@ -67,6 +68,16 @@ class ArrayEngine(Engine):
     def hello(self) -> dict[str, Any]:
         """Shake hands; the login node's environment is not that of a node, so none is returned."""
         Engine.hello(self)
+        return {}
+
+    def describe(self, spec: Spec) -> dict[str, Any]:
+        """Return nothing: no job runs on a node yet."""
+        del spec
+        return {}
+
+    def identify(self, spec: Spec) -> dict[str, tuple[str, str]]:
+        """Return nothing: networks are built on the nodes."""
+        del spec
         return {}
 
     def vitals(self) -> Vitals:

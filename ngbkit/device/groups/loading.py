@@ -56,6 +56,9 @@ class Loader(Preparer):
             try:
                 return self._load_task(job, task)
             except TrialFailedError as error:
+                if error.failure.stage == "install":
+                    self._reinstall(job.trial, error.failure.error)
+                    continue
                 narrower = self._find_limits(job.trial.compiler, error.failure, limits)
                 if narrower == limits:
                     raise explain_limits(error, limits, task) from error

@@ -30,6 +30,7 @@ from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, Tuning
 from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
+from ngbkit.device.isolation.imported_release import OtherReleaseError, check_release
 from ngbkit.device.isolation.profiling import ProfiledTurns
 from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
@@ -111,6 +112,8 @@ def describe_failure(error: BaseException) -> Message:
     facts: dict[str, Any] = {}
     if isinstance(error, StageError) and error.__cause__ is not None:
         stage, refusals, facts, error = error.stage, error.refusals, error.facts, error.__cause__
+    if isinstance(error, OtherReleaseError):
+        stage = "install"
     line = format_error(error)
     detail = error.traceback if isinstance(error, WorkloadError) else ""
     detail = detail or "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -156,6 +159,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
             # The server has imported it, unless that calls CUDA. It is no part of a compile.
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
+        check_release(choice, compiler)
     except Exception as error:
         raise StageError("build") from error
     built_s = time.perf_counter() - start
@@ -170,6 +174,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         outputs = loaded.program.run()
         first_call_time_s = (time.perf_counter() - start) / loaded.overlap
         fetched = loaded.program.fetch(outputs)
+        release = check_release(choice, compiler)
         if task.accelerator == "cuda":
             loaded.method = events.choose_method(
                 loaded.program.enqueue,
@@ -184,7 +189,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     cost = _measure_cost(loaded.program, message, task)
     verdict = evaluation.judge(verdict, cost, precision, message["accept"])
     check = verdict.check
-    facts = {**loaded.program.facts, **message["facts"], **cost, "build_time_s": built_s}
+    facts = {**loaded.program.facts, **message["facts"], **cost, "build_time_s": built_s, **release}
     if check is not None and check.problem:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
         place = _locate_overflow(check.problem, precision, message, task)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from ngbkit import files, registry
 from ngbkit.compilers.base import Compiler, Form
-from ngbkit.device.isolation.servers import ForkServer, Servers
+from ngbkit.device.isolation.servers import ForkServer, ServerEndedError, Servers
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
@@ -68,7 +69,8 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
             python = (interpreters or {}).get(choice.label, workload.python)
             is_installed = bool(python) if choice.release else not compiler.unavailable(spec.accelerator)
             if form is not None and is_installed:
-                servers.append(pool.get(list_modules(compiler, form, source), python))
+                with suppress(ServerEndedError):  # its trials try again, and record what fails
+                    servers.append(pool.get(list_modules(compiler, form, source), python))
     return servers
 
 

@@ -320,6 +320,11 @@ class Servers:
         for key in [key for key, server in self._servers.items() if server.is_outdated()]:
             self._servers.pop(key).close()
 
+    def close_interpreter(self, python: str) -> None:
+        """End the servers of an interpreter, whose packages have changed."""
+        for key in [key for key in self._servers if key[0] == python]:
+            self._servers.pop(key).close()
+
     def close(self) -> None:
         for server in self._servers.values():
             server.close()

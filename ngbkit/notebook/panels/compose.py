@@ -139,19 +139,22 @@ class ComposeSection:
         self._timer.start()
 
     def _look_up(self, line: Line) -> None:
-        from ngbkit.cluster import dispatch, engines
+        from ngbkit.cluster import engines
+        from ngbkit.cluster.dispatch import build_spec
 
         modules = tuple(self._list_modules())
         if {*line.workloads} & {*modules}:
             return  # a module is known by what its export contains
         sweep = line.to_sweep(modules)
         running = engines.find_running()
-        earlier, world = EarlierRuns("", sweep, World.capture(sweep.workloads)), World.capture(sweep.workloads)
-        sentences = [
-            earlier.find_known(label, engine.hello(), dispatch.identify(engine, sweep, world)).text
-            for label, engine in running.items()
-            if label in sweep.devices
-        ]
+        world = World.capture(sweep.workloads)
+        earlier = EarlierRuns("", sweep)
+        sentences = []
+        for engine in (running[label] for label in sweep.devices if label in running):
+            engine.hello()
+            spec = build_spec(engine, sweep, run_id="", world=engine.adapt(world))
+            known = earlier.find_known(engine.device, engine.describe(spec), engine.identify(spec))
+            sentences.append(known.text)
         if line is self.line:
             self._known = " ".join(filter(None, sentences))
             self._page.show("known", h.p[self._known] if self._known else "")

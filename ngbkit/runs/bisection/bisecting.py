@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from ngbkit import registry, validation
+from ngbkit.dataset.environments import read_environments
 from ngbkit.device.release_index import IndexedReleases, list_indexed_releases
 from ngbkit.errors import RunInterruptedError, UsageError
+from ngbkit.hardware.environment import list_refusals
 from ngbkit.metrics.gates.regressions import ALPHA, MARGIN
 from ngbkit.runs import lifecycle
 from ngbkit.runs.bisection.gate_log import GateLog
@@ -105,7 +107,11 @@ def bisect(
     def measure(columns: Sequence[str]) -> tuple[Data, str, float]:
         gate = log.find_gate(columns)
         if gate is not None and gate.seconds:
-            return load_dataset(find(gate.run_id)), gate.run_id, gate.seconds
+            data = load_dataset(find(gate.run_id))
+            if not _has_refusal(data):
+                return data, gate.run_id, gate.seconds
+            log.remove([gate.run_id])
+            gate = None
         start = time.monotonic()
         report(f"{', '.join(columns[:-1])} and {columns[-1]} take turns")
         if gate is None:
@@ -122,6 +128,8 @@ def bisect(
             ) from None
         gate.seconds = time.monotonic() - start
         log.save()
+        if _has_refusal(data):
+            log.remove([run.id])
         return data, run.id, gate.seconds
 
     search = ReleaseSearch(
@@ -139,6 +147,11 @@ def bisect(
     if bisection.verdict == "not conclusive":
         log.remove(search.contended)
     return bisection
+
+
+def _has_refusal(data: Data) -> bool:
+    """Return whether a release of a gate could not be installed, which another attempt may do."""
+    return any(list_refusals(device) for device in read_environments(data).values())
 
 
 def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[str]) -> Choice:
