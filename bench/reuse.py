@@ -27,7 +27,6 @@ from synthetic_records import build_network, build_record
 
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import Data, assemble
-from ngbkit.device.world import World
 from ngbkit.metrics.comparison import compare
 from ngbkit.metrics.draws import UNCHECKED_SD
 from ngbkit.metrics.statistics import estimate_share
@@ -75,7 +74,6 @@ def extend(
     with Journal(folder / "journal.sqlite") as journal:
         journal.finish(measure(first, generator, args).values())
         journal.note("environment", "cpu", environment)
-    world = World.capture(sweep.workloads)
     contents = {facts_key(group.workload.name, group.factors): (group.workload.id, "") for group in sweep.groups()}
     for network, (digest, _) in contents.items():
         EarlierRuns(folder.name, first).add("cpu", network, digest)
