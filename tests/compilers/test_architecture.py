@@ -36,8 +36,8 @@ GRAPHS = {
 }
 
 
-def summarize(found: Architecture) -> tuple[int, int, int, bool]:
-    return found.attentions, found.linear_layers, found.convolutions, found.is_transformer
+def summarize(kind: Architecture) -> tuple[int, int, int, bool]:
+    return kind.attentions, kind.linear_layers, kind.convolutions, kind.is_transformer
 
 
 @pytest.mark.parametrize(("body", "expected"), GRAPHS.values(), ids=GRAPHS)
@@ -74,7 +74,7 @@ def test_a_program_has_the_same_kind() -> None:
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU()), (1, 3, 8, 8)),
     ]
     programs = [torch.export.export(module.eval(), (torch.zeros(shape),)).module() for module, shape in modules]
-    found = [architecture.read_program(program.graph) for program in programs]
+    kinds = [architecture.read_program(program.graph) for program in programs]
 
-    assert [(1, 1, 0, True), (1, 4, 0, True), (0, 0, 1, False)] == [summarize(each) for each in found]
-    assert [0, 0, 1] == [each.smooth_activations for each in found]
+    assert [(1, 1, 0, True), (1, 4, 0, True), (0, 0, 1, False)] == [summarize(each) for each in kinds]
+    assert [0, 0, 1] == [each.smooth_activations for each in kinds]

@@ -40,7 +40,7 @@ _SMOOTH = {"sigmoid", "silu", "swish", "hardswish", "gelu", "erf", "elu", "celu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class GraphNode:
     """An operator of a graph, ONNX or torch: its kind, and its inputs and outputs that are no constants."""
 
     kind: str
@@ -78,14 +78,14 @@ def read_onnx(path: Path) -> Architecture:
     return count(_list_nodes(onnx.load(str(path), load_external_data=False).graph))
 
 
-def _list_nodes(graph: Any) -> Iterator[Operator]:
+def _list_nodes(graph: Any) -> Iterator[GraphNode]:
     constants = {tensor.name for tensor in find_tensors(graph)}
     for part in walk_graphs(graph):
         for node in part.node:
             values = [name for name in node.input if name and name not in constants]
             has_weights = len(values) < sum(map(bool, node.input))
             constants |= set() if values else set(node.output)
-            yield Operator(kind=node.op_type.lower(), inputs=values, outputs=node.output, has_weights=has_weights)
+            yield GraphNode(kind=node.op_type.lower(), inputs=values, outputs=node.output, has_weights=has_weights)
 
 
 def read_program(graph: torch.fx.Graph) -> Architecture:
@@ -93,7 +93,7 @@ def read_program(graph: torch.fx.Graph) -> Architecture:
     return count(_list_calls(graph))
 
 
-def _list_calls(graph: torch.fx.Graph) -> Iterator[Operator]:
+def _list_calls(graph: torch.fx.Graph) -> Iterator[GraphNode]:
     constants = {node.name for node in graph.nodes if node.op == "get_attr"}
     for node in graph.nodes:
         if node.op == "call_function":
@@ -101,14 +101,14 @@ def _list_calls(graph: torch.fx.Graph) -> Iterator[Operator]:
             values = [other.name for other in node.all_input_nodes if other.name not in constants]
             has_weights = len(values) < len(node.all_input_nodes)
             constants |= set() if values else {node.name}
-            yield Operator(kind=kind, inputs=values, outputs=[node.name], has_weights=has_weights)
+            yield GraphNode(kind=kind, inputs=values, outputs=[node.name], has_weights=has_weights)
 
 
-def count(operators: Iterable[Operator]) -> Architecture:
+def count(operators: Iterable[GraphNode]) -> Architecture:
     """Count the attentions, a product that a softmax leads to another product among them, and the layers."""
     listed = list(operators)
     makers = {name: [operator] for operator in listed for name in operator.outputs}
-    readers: dict[str, list[Operator]] = {}
+    readers: dict[str, list[GraphNode]] = {}
     for operator in listed:
         for name in operator.inputs:
             readers.setdefault(name, []).append(operator)
@@ -130,7 +130,7 @@ def count(operators: Iterable[Operator]) -> Architecture:
 
 
 def _reaches_product(
-    start: Operator, neighbours: Mapping[str, Sequence[Operator]], follow: Callable[[Operator], Sequence[str]]
+    start: GraphNode, neighbours: Mapping[str, Sequence[GraphNode]], follow: Callable[[GraphNode], Sequence[str]]
 ) -> bool:
     """Return whether a product of two values is next to an operator, or next to those between."""
     pending, visited = list(follow(start)), set[str]()
