@@ -136,6 +136,51 @@ def _compile_executorch(task: Task) -> plain.Call:
     return plain._compile_executorch(replace(task, module=converted))
 
 
+def quantise(name: str, source: Any, module: Any, samples: list[dict[str, Any]], is_transformer: bool) -> Any:
+    """Quantise with several samples, as the pages say: the path of the file, or the module."""
+    target = source.with_name("by-hand.onnx")
+    if name == "nncf":
+        import nncf
+        import openvino
+
+        kind = nncf.ModelType.TRANSFORMER if is_transformer else None
+        model = openvino.Core().read_model(str(source))
+        model = nncf.quantize(model, nncf.Dataset(samples), subset_size=len(samples), model_type=kind)
+        openvino.save_model(model, str(target.with_suffix(".xml")), compress_to_fp16=False)
+        return target.with_suffix(".xml")
+    if name.startswith("onnxruntime"):
+        from onnxruntime import quantization
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        prepared, kinds = str(source.with_name("prepared.onnx")), quantization.QuantType
+        quant_pre_process(str(source), prepared, skip_symbolic_shape=not is_transformer)
+        if name.endswith("dynamic"):
+            quantization.quantize_dynamic(prepared, str(target), per_channel=True, weight_type=kinds.QInt8)
+            return target
+        reader = _Reader.__new__(_Reader)
+        reader._batches = iter(samples)
+        types = {"activation_type": kinds.QUInt8, "weight_type": kinds.QInt8}
+        quantization.quantize_static(prepared, str(target), reader, per_channel=True, **types)
+        return target
+    import torch
+
+    if name == "torchao-dynamic":
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(module, Int8DynamicActivationInt8WeightConfig())
+        return module
+    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    batches = [tuple(map(torch.from_numpy, sample.values())) for sample in samples]
+    prepared = prepare_pt2e(torch.export.export(module, batches[0]).module(), quantizer)
+    for batch in batches:
+        prepared(*batch)
+    return convert_pt2e(prepared)
+
+
 ONNXRUNTIME_STATIC = _build_compiler("onnxruntime-int8", "onnx", _compile_onnxruntime_static, ("onnxruntime",))
 ONNXRUNTIME_DYNAMIC = _build_compiler(
     "onnxruntime-int8-dynamic", "onnx", _compile_onnxruntime_dynamic, ("onnxruntime",)

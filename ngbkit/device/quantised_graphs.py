@@ -6,6 +6,7 @@ batch-4.quantised-KEY.json      the recipe, its duration, and the size of the gr
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ class QuantisedGraph:
 def build_recipe(
     quantiser: Quantiser, workload: Workload, seed: int, accelerator: str = "cpu", source: str = ""
 ) -> dict[str, Any]:
-    """Build the recipe: the method, the samples, the versions of the tools, a GPU, and the name of the ONNX file."""
+    """Build the recipe: the method and its code, the samples, the versions, a GPU, and the name of the ONNX file."""
     place = {"accelerator": accelerator.partition(":")[0]} if accelerator != "cpu" else {}
     calibration: dict[str, Any] = {}
     if quantiser.calibrates:
@@ -51,11 +52,19 @@ def build_recipe(
         calibration |= {"pictures": transform} if transform else {}
     return {
         "quantiser": quantiser.name,
+        "code": _hash_code(quantiser),
         **calibration,
         **place,
         **({"source": source} if source else {}),
         "versions": {package: find_version(package) for package in quantiser.packages},
     }
+
+
+def _hash_code(quantiser: Quantiser) -> str:
+    """Hash the modules beside the one that quantises, which choose its settings."""
+    function = getattr(quantiser.quantise, "func", quantiser.quantise)
+    files = sorted(Path(inspect.getfile(function)).parent.glob("*.py"))
+    return hash_json([file.read_text() for file in files])[:12]
 
 
 def load_module(name: str, path: str, module: torch.nn.Module) -> torch.nn.Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,59 @@ def test_a_recipe_names_everything_that_the_graph_depends_on(mlp: Workload) -> N
 
     assert ["random", None] == [recipe.get("calibration") for recipe in recipes]
     assert onnx.__version__ == recipes[0]["versions"]["onnx"]
+
+
+def test_a_graph_of_other_code_is_made_again(mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe changes with the code that chose the settings of a graph."""
+    from ngbkit.compilers.quantisers.onnxruntime import DYNAMIC
+
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "choosing_settings.py"
+    file.write_text("def quantise(quantisation): return {}\n")
+    quantiser = replace(DYNAMIC, quantise=importlib.import_module("choosing_settings").quantise)
+    before = quantised_graphs.build_recipe(quantiser, mlp, 0)
+    same = quantised_graphs.build_recipe(quantiser, mlp, 0)
+    file.write_text("def quantise(quantisation): return {'preset': 'mixed'}\n")
+
+    assert before == same
+    assert before != quantised_graphs.build_recipe(quantiser, mlp, 0)
+
+
+ATTENTION = """
+attention (float[1, 8, 16] x) => (float[1, 8, 16] y) <float[16, 16] w, float[16] b> {
+    m = MatMul(x, w)
+    q = Add(m, b)
+    t = Transpose<perm = [0, 2, 1]>(q)
+    s = MatMul(q, t)
+    p = Softmax(s)
+    y = MatMul(p, q)
+}"""
+
+
+def test_a_transformer_keeps_what_its_layers_write(tmp_path: Path) -> None:
+    """ONNX Runtime quantises the inputs of the products of an attention, and not what they write."""
+    from ngbkit.compilers.quantiser import Quantisation
+    from ngbkit.compilers.quantisers.onnxruntime import STATIC
+
+    generator = np.random.default_rng(0)
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    model = onnx.helper.make_model(onnx.parser.parse_graph(ATTENTION), opset_imports=opsets, ir_version=10)
+    values = {"w": generator.standard_normal((16, 16)) / 4, "b": generator.standard_normal(16)}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value.astype(np.float32), name) for name, value in values.items()
+    )
+    onnx.save(model, tmp_path / "attention.onnx")
+    batches = [{"x": generator.standard_normal((1, 8, 16)).astype(np.float32)}]
+    target = tmp_path / "quantised.onnx"
+    settings = STATIC.quantise(
+        Quantisation(source=tmp_path / "attention.onnx", module=None, target=target, batches=batches, threads=1)
+    )
+    graph = onnx.load(target).graph
+    quantised = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
+
+    assert "transformer: 1 attentions, 1 linear layers, 0 convolutions" == settings["model_type"]
+    assert quantised
+    assert not quantised.intersection({"m", "s", "y"})
 
 
 @pytest.mark.parametrize(("compiler", "precision"), [("iree", "int8"), ("tvm", "f32")])

@@ -10,6 +10,7 @@ from typing import Any
 from ngbkit.compilers.profiles import source_graph
 from ngbkit.compilers.profiles.openvino import attach_source
 from ngbkit.compilers.quantiser import Quantisation, Quantiser
+from ngbkit.compilers.quantisers import architecture
 
 
 def _quantise(quantisation: Quantisation) -> dict[str, Any]:
@@ -18,12 +19,19 @@ def _quantise(quantisation: Quantisation) -> dict[str, Any]:
     import nncf
 
     samples = [dict(batch) for batch in quantisation.batches]
+    kind = architecture.read_onnx(quantisation.require_source())
+    # Its documentation: transformers need a scheme of their own, and asymmetric activations another preset.
+    preset = "mixed" if kind.is_transformer or kind.smooth_activations else "performance"
     model = nncf.quantize(
-        get_core().read_model(str(quantisation.require_source())), nncf.Dataset(samples), subset_size=len(samples)
+        get_core().read_model(str(quantisation.require_source())),
+        nncf.Dataset(samples),
+        subset_size=len(samples),
+        model_type=nncf.ModelType.TRANSFORMER if kind.is_transformer else None,
+        preset=nncf.QuantizationPreset(preset),
     )
     attach_source(model, source_graph.read(quantisation.require_source()))
     openvino.save_model(model, str(quantisation.target), compress_to_fp16=False)
-    return {"preset": "performance", "subset_size": len(samples)}
+    return {**kind.to_settings(), "preset": preset, "subset_size": len(samples)}
 
 
 NNCF = Quantiser(

@@ -16,6 +16,7 @@ from ngbkit.compilers import nvidia
 from ngbkit.compilers.onnxruntime import PACKAGE, make_settings
 from ngbkit.compilers.onnxruntime_session import CPU, open_session, write_to
 from ngbkit.compilers.quantiser import Quantisation, Quantiser, is_arm, needs_reduced_range
+from ngbkit.compilers.quantisers import architecture
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads.onnx_traversal import walk_graphs
 
@@ -27,6 +28,10 @@ _STORED = (
     "ONNX Runtime has no f16 kernels for this CPU and computes in f32 between casts, "
     "so that an overflow of f16 does not show here"
 )
+# Of a transformer only the layers that multiply are quantised, and what they write to softmax, norms and sums stays
+# f32, as in Microsoft's example of BERT.
+_LAYERS = ["MatMul", "Gemm", "Conv"]
+_TRANSFORMER = {"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]}
 # Numbers from here on round to infinity in f16.
 _OVERFLOW = 65520.0
 _MOST_CLAMPED = 3
@@ -76,7 +81,7 @@ def _quantise_for_tensorrt(quantisation: Quantisation) -> dict[str, Any]:
 
 
 def _write_qdq(
-    quantisation: Quantisation, settings: Mapping[str, Any], extra: Mapping[str, bool] | None = None
+    quantisation: Quantisation, settings: Mapping[str, Any], extra: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Write QDQ nodes with int8 weights, in the range of the samples; return all settings."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime  # isort: skip  # before its quantisation
@@ -84,6 +89,10 @@ def _write_qdq(
 
     del onnxruntime
     kinds = quantization.QuantType
+    kind = architecture.read_onnx(quantisation.require_source())
+    if kind.is_transformer:
+        settings = {**settings, "op_types_to_quantize": _LAYERS}
+        extra = {**(extra or {}), **_TRANSFORMER}
     with tempfile.TemporaryDirectory(prefix="ngbkit-quantise-") as folder:
         quantization.quantize_static(
             _preprocess(quantisation.require_source(), Path(folder)),
@@ -95,7 +104,34 @@ def _write_qdq(
             extra_options=dict(extra or {}),
             **{**settings, "activation_type": getattr(kinds, settings["activation_type"])},
         )
-    return {**settings, "weight_type": "QInt8", "calibrate_method": "MinMax", **(extra or {})}
+    if kind.is_transformer:
+        _keep_sums(quantisation.target)
+    chosen = {**settings, "weight_type": "QInt8", "calibrate_method": "MinMax", **(extra or {})}
+    return {**kind.to_settings(), **chosen}
+
+
+def _keep_sums(target: Path) -> None:
+    """Give the bias after a quantised MatMul three dimensions, or ONNX Runtime fuses both to a Gemm that it has in f32.
+
+    Where it fused another such pair before the quantisation, it then even fails, as it names two tensors alike.
+    """
+    import onnx
+
+    model = onnx.load(target)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.value_info}
+    products = {
+        name for node in model.graph.node if node.op_type == "MatMul" for name in node.output if ranks.get(name) == 3
+    }
+    for node in model.graph.node:
+        if node.op_type == "Add" and products.intersection(node.input):
+            for place, tensor in ((place, tensors.get(name)) for place, name in enumerate(node.input)):
+                if tensor is not None and len(tensor.dims) == 1:
+                    copy = model.graph.initializer.add()
+                    copy.CopyFrom(tensor)
+                    copy.name = node.input[place] = f"{node.output[0]}_bias"
+                    copy.dims[:] = [1, 1, *tensor.dims]
+    onnx.save(model, target)
 
 
 def _quantise_dynamic(quantisation: Quantisation) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers.quantiser import Quantisation, Quantiser, is_arm, needs_reduced_range
+from ngbkit.compilers.quantisers import architecture
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads.export import to_tensor
 
@@ -57,13 +58,14 @@ def _write_program(quantisation: Quantisation, quantizer: Any) -> dict[str, Any]
             if not inputs:
                 inputs = arrays
                 captured = torch.export.export(quantisation.require_module(), inputs).module()
+                kind = architecture.read_program(captured.graph).to_settings()["model_type"]
                 prepared = prepare_pt2e(captured, quantizer)
             prepared(*arrays)
         converted = convert_pt2e(prepared)
         _require_quantised(converted)
         _remove_unused(converted)
         torch.export.save(torch.export.export(converted, inputs), quantisation.target)
-    return {"quantizer": type(quantizer).__name__}
+    return {"quantizer": type(quantizer).__name__, "model_type": kind}
 
 
 def _require_quantised(converted: torch.fx.GraphModule) -> None:
