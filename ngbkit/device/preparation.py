@@ -38,7 +38,7 @@ from ngbkit.workloads.onnx_binding import specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 6
+_LAYOUT = 7
 _REFERENCE = "reference.npz"
 
 
@@ -267,6 +267,7 @@ def _write_description(
         "facts": {
             **asdict(counts.count(network)),
             "baseline": network.baseline,
+            **({"fixed_batch": network.batch_reason} if network.batch_reason else {}),
             "reference": expected.name,
             "inputs": {spec.name: f"{spec.dtype} {spec.format_shape()}" for spec in network.inputs},
         },
@@ -305,6 +306,8 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
 
 def describe_batch(name: str, prepared: Mapping[str, Any]) -> str:
     """Describe the only batch size that a prepared network accepts."""
+    if reason := prepared["facts"].get("fixed_batch"):
+        return f"{name} accepts batch size {prepared['batch_size']} only: {reason}"
     if any(TensorSpec.from_json(data).batch_axis is not None for data in prepared["inputs"]):
         return f"{name} accepts batch size {prepared['batch_size']} only: its batch is fixed"
     return f"{name} accepts batch size 1 only: none of its inputs has a batch, and a sample is a call. Use -b 1."

@@ -118,8 +118,9 @@ def build(workload: Workload, factors: Factors) -> Network:
         else:
             call = inputs.parse_values(values, module, workload.batch_axis, shared=spec["model"] is not None)
         wrapped, arrays = inputs.wrap_checked(workload.name, module, call, seed)
-    randomise(module, seed, lambda: run(wrapped, arrays))
-    return Network(inputs=call.specs, module=wrapped, examples=call.examples, batch_size=call.batch_size)
+        randomise(module, seed, lambda: run(wrapped, arrays))
+        call = inputs.settle_batch(call, wrapped, arrays, seed)
+    return call.build_network(wrapped)
 
 
 def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
