@@ -8,6 +8,7 @@ It runs in a child process and writes to the preparation's folder, from which th
     examples.npz        example inputs, if the workload has some
     evaluation.json     the samples that judge lower precisions, if the user gave some, with rows beside it
     batch-any.onnx, batch-4.onnx, and canonical graphs of the latter
+    batch-4.exporter    what exported that file, if it was not torch.export
     refused.json        why there is no ONNX file, by batch size
 """
 
@@ -184,6 +185,7 @@ def _read(folder: Path) -> dict[str, Any]:
         "references": references,
         "onnx": files,
         "canonical": canonical_graphs.read(folder),
+        "exporters": {size: export.read_exporter(Path(file)) for size, file in files.items()},
         "refused": _read_refusals(folder),
     }
 

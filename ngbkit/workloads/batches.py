@@ -33,7 +33,7 @@ _TOLERANCE, _TOLERANCE_16 = 1e-3, 3e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class SeenBatch:
     """The inputs with their batch, its only size, None if any is valid, and the reason for the only one."""
 
     specs: Sequence[TensorSpec]
@@ -60,7 +60,7 @@ def find_batch(
     seed: int,
     *,
     is_named: bool = False,
-) -> Batch:
+) -> SeenBatch:
     """Find the batch of a module, which runs on `rows` of the first claim, among claims in order of preference.
 
     A batch that the user has named needs only run at two sizes.
@@ -69,14 +69,14 @@ def find_batch(
     for specs in claims:
         count = rows if not views else count_rows(specs, examples)
         rounding = _TOLERANCE_16 if _is_short(module) else _TOLERANCE
-        look = _Look(_build_run(module, specs, examples, count, seed), count, rounding)
-        views.append((specs, count, look.view(is_named=is_named)))
+        comparison = _RowComparison(_build_run(module, specs, examples, count, seed), count, rounding)
+        views.append((specs, count, comparison.view(is_named=is_named)))
         if views[-1][-1] == _View(is_batch=True):
             break
     # Samples that are surely independent go before those that may be steps of a sequence.
     for specs, count, view in sorted(views, key=lambda each: each[-1].is_mixed or each[-1].is_fixed):
         if view.is_batch:
-            return Batch(specs=specs, size=count if view.is_fixed else None, reason=view.reason)
+            return SeenBatch(specs=specs, size=count if view.is_fixed else None, reason=view.reason)
     return _drop_batch(claims[0], examples, rows, views[0][-1].reason)
 
 
@@ -90,7 +90,7 @@ def count_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> in
     return given[0] if given else 2
 
 
-def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, reason: str) -> Batch:
+def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, reason: str) -> SeenBatch:
     """Fix inputs at the values that are given; a row of drawn ones is a call."""
     spec = next(spec for spec in specs if spec.batch_axis is not None)
     if rows > 1:
@@ -99,11 +99,11 @@ def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows
         f"dimension {spec.batch_axis} of its input {spec.name} is no batch, as {reason}, so that a sample is a call. "
         f"If it is one, name it: --batch-axis {spec.name}={spec.batch_axis}"
     )
-    return Batch(specs=specs, size=1, reason=text)
+    return SeenBatch(specs=specs, size=1, reason=text)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _RowComparison:
     """Runs of a module on chosen rows of a claimed batch."""
 
     # Returns the outputs for rows by their numbers; None if it fails.

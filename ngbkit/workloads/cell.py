@@ -249,9 +249,7 @@ def _find_maker(namespace: Mapping[str, Any], key: str | None, subject: str) -> 
     if key is None:
         return namespace["model"]
     if not isinstance(namespace["models"], Mapping) or key not in namespace["models"]:
-        raise WorkloadError(
-            f"{subject} changed `models`: no key {key!r} after it ran. Bind it to one literal dict."
-        )
+        raise WorkloadError(f"{subject} changed `models`: no key {key!r} after it ran. Bind it to one literal dict.")
     return namespace["models"][key]
 
 

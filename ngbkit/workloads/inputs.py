@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UnknownNameError, WorkloadError
-from ngbkit.workloads import batches, export, feeds
+from ngbkit.workloads import batches, feeds
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.export import flatten, is_flat, list_positional, read_signature, to_tensor
+from ngbkit.workloads.export_refusals import describe_cause
 from ngbkit.workloads.forward_arguments import check_arguments
+from ngbkit.workloads.indices import check_indices
 from ngbkit.workloads.onnx_inputs import BatchAxes
 
 if TYPE_CHECKING:
@@ -157,7 +159,8 @@ def wrap_checked(
     else:
         assert problem is not None
         check_arguments(name, read_signature(module), *call.arrange(arrays))
-        reason = f"{type(problem).__name__}: {export.describe_cause(problem)}"
+        check_indices(call.specs, wrapped, list(map(to_tensor, arrays)))
+        reason = f"{type(problem).__name__}: {describe_cause(problem)}"
         raise WorkloadError(
             f"invalid inputs of {name}: fed {described}, it raised {reason}.{_advise(problem, call)}"
         ) from problem

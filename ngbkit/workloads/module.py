@@ -22,6 +22,7 @@ from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.files import Store
 from ngbkit.workloads import export, feeds, inputs
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
+from ngbkit.workloads.export_refusals import describe_refusal
 from ngbkit.workloads.onnx_inputs import BatchAxes
 from ngbkit.workloads.randomise import randomise, run
 
@@ -190,9 +191,9 @@ def _write_program(name: str, network: Network, batch_size: int | None, path: Pa
         tensors = tuple(map(export.to_tensor, arrays))
         program = torch.export.export(network.module, tensors, dynamic_shapes=shapes)
     except Exception as error:
-        reason = export.describe_cause(error)
+        reason = describe_refusal(error)
         hint = "" if batch_size else " If only its batch cannot be dynamic, name the sizes: batch_sizes=(1, 8)."
-        raise WorkloadError(f"torch cannot export {name}: {type(error).__name__}: {reason}.{hint}") from error
+        raise WorkloadError(f"torch cannot export {name}: {reason}.{hint}") from error
     _strip(program)
     torch.export.save(program, path)
     _reject_pickles(path)
