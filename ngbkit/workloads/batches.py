@@ -82,12 +82,12 @@ def find_batch(
 
 def count_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> int:
     """Count the rows that are given; two for inputs that are drawn."""
-    given = [
+    counts = [
         examples[spec.name].shape[spec.batch_axis]
         for spec in specs
         if spec.batch_axis is not None and spec.name in examples
     ]
-    return given[0] if given else 2
+    return counts[0] if counts else 2
 
 
 def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, reason: str) -> SeenBatch:
@@ -114,19 +114,19 @@ class _RowComparison:
     def view(self, *, is_named: bool) -> _View:
         """Compare the rows of two sizes."""
         for most, fewest in _SIZES:
-            whole, first = self.run(range(most)), self.run(range(fewest))
-            if whole is None or first is None:
+            batch, first = self.run(range(most)), self.run(range(fewest))
+            if batch is None or first is None:
                 continue
             if is_named:
                 return _View(is_batch=True)
-            following = _find_following(whole, most, first, fewest)
+            following = _find_following(batch, most, first, fewest)
             if following is None:
                 return _View(reason="no output follows its size")
             last = self.run(range(most - fewest, most))
             # The first rows of a sequence do not depend on later ones; the last do.
-            if last is not None and self._match(whole, last, following, range(most - fewest, most), most):
+            if last is not None and self._match(batch, last, following, range(most - fewest, most), most):
                 return _View(is_batch=True)
-            return self._view_order(following, is_causal=self._match(whole, first, following, range(fewest), most))
+            return self._view_order(following, is_causal=self._match(batch, first, following, range(fewest), most))
         reason = f"its batch is fixed, as it fails at another number of rows than {self.rows}"
         if self.rows == 1 or is_named or self._is_order_free():
             return _View(is_batch=True, is_fixed=True, reason=reason)
@@ -157,15 +157,15 @@ class _RowComparison:
         return any(following) and self._match(straight, mixed, following, order, self.rows)
 
     def _match(
-        self, whole: list[Array], part: list[Array], following: _Following, order: Sequence[int], size: int
+        self, batch: list[Array], part: list[Array], following: _Following, order: Sequence[int], size: int
     ) -> bool:
         """Return whether some outputs are the rows `order` of those for `size` rows, where outputs follow the size."""
         if isinstance(following, int):  # a list of outputs, some for each row
-            chosen = [whole[row * following + place] for row in order for place in range(following)]
+            chosen = [batch[row * following + place] for row in order for place in range(following)]
             following = [()] * len(chosen)
         else:
             chosen, part = (
-                [output for output, axes in zip(outputs, following, strict=False) if axes] for outputs in (whole, part)
+                [output for output, axes in zip(outputs, following, strict=False) if axes] for outputs in (batch, part)
             )
             following = list(filter(None, following))
         return len(chosen) == len(part) and all(
@@ -178,12 +178,12 @@ _Following = Sequence[tuple[int, ...]] | int
 """The dimensions of each output that follow the batch, or the number of outputs for each row."""
 
 
-def _find_following(whole: list[Array], most: int, part: list[Array], fewest: int) -> _Following | None:
+def _find_following(batch: list[Array], most: int, part: list[Array], fewest: int) -> _Following | None:
     """Find what is as many times as large for the most rows as the rows; None if nothing is."""
-    if len(whole) != len(part):
-        return len(whole) // most if len(whole) * fewest == len(part) * most and not len(whole) % most else None
+    if len(batch) != len(part):
+        return len(batch) // most if len(batch) * fewest == len(part) * most and not len(batch) % most else None
     following = []
-    for large, small in zip(whole, part, strict=True):
+    for large, small in zip(batch, part, strict=True):
         sides = list(zip(large.shape, small.shape, strict=False)) if large.ndim == small.ndim else [(1, 0)]
         axes = [axis for axis, (long, short) in enumerate(sides) if long != short]
         follows = all(sides[axis][0] * fewest == sides[axis][1] * most for axis in axes)

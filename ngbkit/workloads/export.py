@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.errors import UnsupportedError
+from ngbkit.files import describe_disk_fault
 from ngbkit.workloads import dimensions, feeds
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.export_refusals import describe_cause, describe_refusal
@@ -134,7 +135,9 @@ def _export_static(network: Network, path: Path, batch_size: int, seed: int) -> 
     except UnsupportedError as error:
         try:
             _export_traced(network, path, batch_size, seed)
-        except Exception as other:  # noqa: BLE001  an exporter may raise anything
+        except Exception as other:
+            if describe_disk_fault(other):
+                raise
             raise UnsupportedError(f"{error}. TorchScript: {describe_cause(other)}") from error
         path.with_suffix(_EXPORTER).write_text("TorchScript")
 
@@ -196,6 +199,8 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
                 verbose=False,
             )
     except Exception as error:
+        if describe_disk_fault(error):
+            raise
         mode = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
         raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {describe_refusal(error)}") from error
     if batch_size is None and _is_batch_fixed(path, network.inputs):

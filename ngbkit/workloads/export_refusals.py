@@ -66,8 +66,8 @@ def _list_places(causes: list[BaseException]) -> list[tuple[str, int]]:
 
 def _list_node_places(node: torch.fx.Node) -> list[tuple[str, int]]:
     """List the lines that a node of a traced graph comes from."""
-    found = ((match["file"], int(match["line"])) for match in _PLACE.finditer(node.stack_trace or ""))
-    return [(file, line) for file, line in found if _is_own(file)]
+    places = ((match["file"], int(match["line"])) for match in _PLACE.finditer(node.stack_trace or ""))
+    return [(file, line) for file, line in places if _is_own(file)]
 
 
 def _is_own(file: str) -> bool:

@@ -35,6 +35,7 @@ from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
+from ngbkit.files import describe_disk_fault
 from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
@@ -105,7 +106,7 @@ def serve(channel: Channel) -> None:
 
 
 def describe_failure(error: BaseException) -> Message:
-    """Describe an error in the fields of a `Failure`."""
+    """Describe an error in the fields of a `Failure`, and the fault of a disk that caused it."""
     stage: Stage = "measure"
     refusals: Sequence[str] = ()
     facts: dict[str, Any] = {}
@@ -119,6 +120,7 @@ def describe_failure(error: BaseException) -> Message:
         "stage": stage,
         "error": line,
         "detail": detail[-20000:],
+        "disk": describe_disk_fault(error),
         "facts": facts,
     }
 
