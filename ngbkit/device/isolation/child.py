@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options, registry
+from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
 from ngbkit.device import equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
@@ -197,6 +198,8 @@ def _load(loaded: Loaded, message: Message) -> Message:
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
+    if contract.runtime.lower().startswith("torch"):
+        contract = torch_runtime.observe_state(contract)
     if quantised := message["quantised"]:  # of which the runtime reports the numbers between its operators
         notes = "; ".join(filter(None, [contract.notes, quantised["notes"]]))
         contract = replace(contract, precision=quantised["computes"], notes=notes)
