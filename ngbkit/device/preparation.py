@@ -35,7 +35,7 @@ from ngbkit.registry import find_version
 from ngbkit.workloads import building, counts, export, files, reference_file, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
 from ngbkit.workloads.content import hash_content
-from ngbkit.workloads.onnx_binding import specialise
+from ngbkit.workloads.onnx_binding import describe_mismatch, specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
@@ -287,16 +287,16 @@ def _bind_batch(network: Network, folder: Path, rows: int) -> Path:
 
 def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: int) -> dict[str, str]:
     """Write an ONNX file for each batch size; return the reasons for those without one."""
-    refusals: dict[str, str] = {}
+    fixed = network.batch_size
+    refusals = {str(size): describe_mismatch(fixed, size) for size in batch_sizes if fixed not in (None, size)}
+    batch_sizes = [size for size in batch_sizes if fixed in (None, size)]
     if network.onnx is None:
         try:
             export.export_for(network, folder, batch_sizes, seed)
         except UnsupportedError as error:
-            refusals = {str(size): str(error) for size in batch_sizes if not _locate_onnx(folder, size).exists()}
+            refusals |= {str(size): str(error) for size in batch_sizes if not _locate_onnx(folder, size).exists()}
         return refusals
     for batch_size in batch_sizes:
-        if network.batch_size not in (None, batch_size):
-            continue  # no trial asks for it
         try:
             # A user's own file is measured unchanged.
             fold = network.module is not None

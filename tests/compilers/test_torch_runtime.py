@@ -17,6 +17,7 @@ from ngbkit.compilers.base import Task, Tuning
 from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware import subprocesses
+from ngbkit.sweep.records import Contract
 from ngbkit.workloads.base import BATCH, TensorSpec
 
 
