@@ -10,6 +10,7 @@
     ├── JournalError
     │   └── FencedError              another process has locked the journal
     ├── DeviceError                  an engine, a child process or a link was lost
+    │   └── DiskError                a disk that ngbkit writes to is full or read-only: no trial is at fault
     └── MetricError (ValueError)     a metric lacks the trial that it is relative to
 
     RunInterruptedError (KeyboardInterrupt)   Ctrl-C stopped a run, which can be resumed
@@ -195,6 +196,10 @@ class FencedError(JournalError):
 
 class DeviceError(NgbkitError):
     """An engine, a child process or the link to them was lost."""
+
+
+class DiskError(DeviceError):
+    """A disk that ngbkit writes to is full or read-only: no trial is at fault, and a resumed run tries it again."""
 
 
 class MetricError(NgbkitError, ValueError):

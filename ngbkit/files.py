@@ -20,10 +20,11 @@ from typing import BinaryIO
 import psutil
 
 from ngbkit import options
-from ngbkit.errors import DeviceError, NgbkitError, UsageError, describe_hidden
+from ngbkit.errors import DeviceError, DiskError, NgbkitError, UsageError, describe_hidden
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _CHUNK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16
 # The errors of `pathlib` and `pwd` about a user who is a mere number.
 _HOMELESS = re.compile("determine home directory|uid not found")
 # Each with the folder that has not this fault.
@@ -40,6 +41,7 @@ _FAULTS = {
     errno.ESTALE: ("its file server has lost it", "on a local disk"),
     errno.EIO: ("its disk failed", "on a local disk"),
 }
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,27 @@ def write_atomically(path: Path) -> Iterator[Path]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
+
+
+def describe_disk_fault(error: BaseException) -> str:
+    """Describe the fault of the state folder's disk, full or read-only, that an error comes from; empty if none."""
+    if isinstance(error, OSError):
+        is_own = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(options.get_state_dir())
+        return _describe(error) if error.errno in _DISK_FAULTS and is_own else ""
+    # Libraries in other languages raise errors of their own, with the system's text.
+    text = str(error)
+    number = next((number for number in _DISK_FAULTS if os.strerror(number) in text), None)
+    return _describe(OSError(number, text)) if number and not isinstance(error, NgbkitError) else ""
+
+
+def check_disk(folder: Path) -> None:
+    """Raise `DiskError` if nothing can be written in a folder."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(bytes(_BLOCK_BYTES))
+    except OSError as error:
+        error.filename = str(folder)
+        raise DiskError(_describe(error)) from error
 
 
 @contextmanager

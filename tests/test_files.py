@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit.errors import DeviceError, MissingDependencyError, UsageError
-from ngbkit.files import Store, explain, explain_errors, hash_file, locate_usable, write_atomically
+from ngbkit.errors import DeviceError, DiskError, MissingDependencyError, UsageError
+from ngbkit.files import (
+    Store,
+    check_disk,
+    describe_disk_fault,
+    explain,
+    explain_errors,
+    hash_file,
+    locate_usable,
+    write_atomically,
+)
 from ngbkit.options import STATE_DIR
 
 
@@ -180,3 +189,27 @@ def test_a_file_that_is_read_only_is_usable(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "access", lambda path, mode: access.get((path, mode), False))
 
     assert tmp_path == locate_usable(tmp_path)
+
+
+def test_a_fault_of_the_state_folder_is_one_of_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full or read-only disk is told from other errors, also by the text of a library, and not of a user's folder."""
+    monkeypatch.setenv(STATE_DIR, str(tmp_path))
+    faults = [
+        OSError(errno.EROFS, "Read-only file system", str(tmp_path / "cache")),
+        RuntimeError("protobuf: No space left on device"),
+    ]
+    others = [OSError(errno.EROFS, "Read-only file system", "/user"), OSError(errno.ENOENT, "missing"), ValueError("x")]
+
+    assert ["read-only", "no room"] == [
+        next(word for word in ("read-only", "no room") if word in describe_disk_fault(error)) for error in faults
+    ]
+    assert [""] * 3 == [describe_disk_fault(error) for error in others]
+
+
+def test_a_folder_that_cannot_be_written_is_a_fault_of_its_disk(tmp_path: Path) -> None:
+    """The error names the folder, and nothing stays in one that can be written."""
+    check_disk(tmp_path)
+
+    assert [] == list(tmp_path.iterdir())
+    with pytest.raises(DiskError, match=r"^/proc/fs cannot be used: "):
+        check_disk(Path("/proc/fs"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +262,20 @@ def build_contract(bound: BoundNetwork, runtime: str, notes: str = "") -> Contra
         transfers="excluded" if bound.accelerator == "cuda" else "none",
         notes="; ".join(filter(None, (notes, "channels last" if bound.channels_last else "", lowered))),
     )
+
+
+def observe_state(contract: Contract) -> Contract:
+    """Return a contract of torch with what the network's own code has set: threads, and what selects the kernels."""
+    import torch
+
+    dtype = str(torch.get_default_dtype()).removeprefix("torch.")
+    states = {
+        f"default dtype {dtype}": dtype != "float32",
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "oneDNN off": not torch.backends.mkldnn.enabled,
+    }
+    notes = "; ".join(filter(None, [contract.notes, *(state for state, is_set in states.items() if is_set)]))
+    return replace(contract, threads=torch.get_num_threads(), notes=notes)
 
 
 def list_libraries(accelerator: str = "cpu") -> dict[str, Any]:

@@ -8,6 +8,7 @@ It runs in a child process and writes to the preparation's folder, from which th
     examples.npz        example inputs, if the workload has some
     evaluation.json     the samples that judge lower precisions, if the user gave some, with rows beside it
     batch-any.onnx, batch-4.onnx, and canonical graphs of the latter
+    batch-4.exporter    what exported that file, if it was not torch.export
     refused.json        why there is no ONNX file, by batch size
 """
 
@@ -33,11 +34,11 @@ from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.workloads import building, counts, export, files, reference_file, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
-from ngbkit.workloads.onnx_binding import specialise
+from ngbkit.workloads.onnx_binding import describe_mismatch, specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 6
+_LAYOUT = 7
 _REFERENCE = "reference.npz"
 
 
@@ -195,6 +196,7 @@ def _read(folder: Path) -> dict[str, Any]:
         "references": references,
         "onnx": files,
         "canonical": canonical_graphs.read(folder),
+        "exporters": {size: export.read_exporter(Path(file)) for size, file in files.items()},
         "refused": _read_refusals(folder),
     }
 
@@ -278,6 +280,7 @@ def _write_description(
         "facts": {
             **asdict(counts.count(network)),
             "baseline": network.baseline,
+            **({"fixed_batch": network.batch_reason} if network.batch_reason else {}),
             "reference": expected.name,
             "inputs": {spec.name: f"{spec.dtype} {spec.format_shape()}" for spec in network.inputs},
         },
@@ -295,16 +298,16 @@ def _bind_batch(network: Network, folder: Path, rows: int) -> Path:
 
 def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: int) -> dict[str, str]:
     """Write an ONNX file for each batch size; return the reasons for those without one."""
-    refusals: dict[str, str] = {}
+    fixed = network.batch_size
+    refusals = {str(size): describe_mismatch(fixed, size) for size in batch_sizes if fixed not in (None, size)}
+    batch_sizes = [size for size in batch_sizes if fixed in (None, size)]
     if network.onnx is None:
         try:
             export.export_for(network, folder, batch_sizes, seed)
         except UnsupportedError as error:
-            refusals = {str(size): str(error) for size in batch_sizes if not _locate_onnx(folder, size).exists()}
+            refusals |= {str(size): str(error) for size in batch_sizes if not _locate_onnx(folder, size).exists()}
         return refusals
     for batch_size in batch_sizes:
-        if network.batch_size not in (None, batch_size):
-            continue  # no trial asks for it
         try:
             # A user's own file is measured unchanged.
             fold = network.module is not None
@@ -316,6 +319,8 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
 
 def describe_batch(name: str, prepared: Mapping[str, Any]) -> str:
     """Describe the only batch size that a prepared network accepts."""
+    if reason := prepared["facts"].get("fixed_batch"):
+        return f"{name} accepts batch size {prepared['batch_size']} only: {reason}"
     if any(TensorSpec.from_json(data).batch_axis is not None for data in prepared["inputs"]):
         return f"{name} accepts batch size {prepared['batch_size']} only: its batch is fixed"
     return f"{name} accepts batch size 1 only: none of its inputs has a batch, and a sample is a call. Use -b 1."

@@ -15,6 +15,7 @@ from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Program, Task, Tuning
 from ngbkit.workloads import exact, export, feeds, precision
 from ngbkit.workloads.base import Network, TensorSpec
+from ngbkit.workloads.indices import check_indices
 
 if TYPE_CHECKING:
     import torch
@@ -80,6 +81,7 @@ def run_module(
         module = make()
         result, refusal = _attempt(lambda: _call(module, arrays))
         if result is None:
+            check_indices(network.inputs, module, list(map(export.to_tensor, arrays)))
             return Runs(refusal=refusal, precise=ReferenceRun(problem="not run"), precision=body, name="torch eager")
         single, changed = result
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
@@ -199,7 +201,12 @@ def run_batches(
 
         with torch.inference_mode(False), torch.no_grad():
             for arrays in batches:
-                yield _call(network.module, arrays)[0]
+                try:
+                    outputs = _call(network.module, arrays)[0]
+                except Exception:
+                    check_indices(network.inputs, network.module, list(map(export.to_tensor, arrays)))
+                    raise
+                yield outputs
         return
     program: Program | None = None
     for arrays in batches:

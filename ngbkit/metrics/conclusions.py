@@ -125,6 +125,7 @@ def conclude(data: Data) -> Conclusions:
         *writer.describe_groups(contests),
         *writer.describe_unchecked(unchecked),
         *describe_clamped(data),
+        *_describe_batches(data),
         *_describe_allowance(data),
     ]
     return Conclusions(verdict=list(filter(None, verdict)), details=details)
@@ -300,6 +301,19 @@ def _describe_allowance(data: Data) -> list[str]:
         f"{join_names(hosted)}, a virtual machine, may change them within hours. Repeat the run on other hours: "
         "`ngbkit selfcheck --history` then measures it."
     ]
+
+
+def _describe_batches(data: Data) -> list[str]:
+    """Describe the networks whose batch size is fixed, as they were seen to behave."""
+    reasons = {
+        f"{name}: {reason}."
+        for node in nodes(data).values()
+        if "fixed_batch" in node.coords
+        for name, column in node["fixed_batch"].groupby("workload")
+        for reason in column.values.ravel()
+        if reason
+    }
+    return sorted(reasons)
 
 
 def _average(parts: Sequence[xr.Dataset], name: str) -> float:

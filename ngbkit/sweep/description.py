@@ -32,6 +32,7 @@ class NetworkInputs:
     values: Mapping[str, str] = field(default_factory=dict)
     # The only batch size, as in `Network`.
     batch_size: int | None = None
+    batch_reason: str = ""
     factors: Mapping[str, tuple[FactorValue, ...]] = field(default_factory=dict)
     missing_factors: tuple[str, ...] = ()
     # The values of factors at which it was built; None if its description was enough.
@@ -85,7 +86,9 @@ class NetworkInputs:
     def _describe_batch_sizes(self) -> Iterator[str]:
         if self.unknown:
             return
-        if not has_batch(self.inputs):
+        if self.batch_reason:
+            yield f"batch size {self.batch_size} only: {self.batch_reason}."
+        elif not has_batch(self.inputs):
             spec = next((spec for spec in self.inputs if spec.shape), None)
             remedy = f" If a dimension is the batch, name it: --batch-axis {spec.name}=0." if spec else ""
             yield f"{NO_BATCH}; use -b 1.{remedy}"
@@ -179,7 +182,8 @@ def _describe_built(workload: Workload, source: Source, partial: NetworkInputs, 
     specs, examples = tuple(network.inputs), network.examples
     arrays = _match_values(workload, specs)
     texts = {spec.name: _describe_values(spec, arrays.get(spec.name), examples.get(spec.name), file) for spec in specs}
-    return replace(partial, inputs=specs, values=texts, batch_size=network.batch_size, built_at=first)
+    described = replace(partial, inputs=specs, values=texts, built_at=first)
+    return replace(described, batch_size=network.batch_size, batch_reason=network.batch_reason)
 
 
 def _match_values(workload: Workload, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:

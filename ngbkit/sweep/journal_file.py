@@ -127,10 +127,10 @@ def list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
 def explain(error: sqlite3.Error, path: Path) -> JournalError:
     """Build the error for the user of a journal."""
     text = str(error)
-    if "full" in text or "disk I/O" in text:
+    if "full" in text or "disk I/O" in text or "readonly" in text:
         return JournalError(
-            f"the disk that holds {path} is full or failing ({text}). Nothing that was committed is lost: "
-            "free some space, then resume."
+            f"the disk that holds {path} is full, read-only or failing ({text}). Nothing that was committed is lost: "
+            "free some space or make it writable, then resume."
         )
     if "locked" in text:
         return JournalError(

@@ -175,6 +175,7 @@ COORDINATES = {
         Variable("input_bytes", "byte", "inputs of one sample"),
         Variable("output_bytes", "byte", "outputs of one sample"),
         Variable("baseline", "", "what identity means"),
+        Variable("fixed_batch", "", "why no other batch size is valid, as the network was seen to behave"),
     )
 }
 """The coordinates that describe a network."""

@@ -252,6 +252,8 @@ class Network:
         An ONNX file with its external data, if any, beside it; None for a module.
     batch_size
         The only valid batch size; None if any is valid. It is 1 for a network without a batch, whose samples are calls.
+    batch_reason
+        Why no other batch size is valid, as the network was seen to behave; empty where its description says it.
     examples
         Values by input name, for inputs that noise cannot replace (token ids, masks): of the input's shape, with any
         number of rows along its batch, which are repeated. Inputs without an example are drawn.
@@ -263,6 +265,7 @@ class Network:
     module: torch.nn.Module | None = None
     onnx: Path | None = None
     batch_size: int | None = None
+    batch_reason: str = ""
     examples: Mapping[str, np.ndarray] = field(default_factory=dict)
     baseline: str = "torch eager"
 

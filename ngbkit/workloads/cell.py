@@ -78,12 +78,13 @@ def from_source(
         literal.
     """
     tree = _parse(source, filename)
-    models = signatures.read(tree, tuple(factors))
+    subject = _name_source(filename)
+    models = signatures.read(tree, tuple(factors), subject)
     if models is None:
         raise WorkloadError(
-            f"the cell binds neither `model` nor `models`; {signatures.describe_candidates(tree)} {_MINIMAL}"
+            f"{subject} binds neither `model` nor `models`; {signatures.describe_candidates(tree)} {_MINIMAL}"
         )
-    _check_inputs(tree)
+    _check_inputs(tree, subject)
     workloads = []
     for key, signature in models.items():
         spec = {"source": source, "filename": filename, "model": key}
@@ -101,18 +102,25 @@ def build(workload: Workload, factors: Factors) -> Network:
         The cell raised, or its model or inputs are invalid; ``traceback`` starts at the cell's own frames.
     """
     spec, seed = workload.spec, options.get_options()["seed"]
-    with seed_generators(seed), _convert_errors(spec["filename"]), files.import_beside(workload.path):
+    subject = _name_source(spec["filename"])
+    with (
+        seed_generators(seed),
+        _convert_errors(spec["filename"]),
+        files.import_beside(workload.path),
+        _own_arguments(workload.path or spec["filename"]),
+    ):
         namespace = vars(_execute(spec["source"], spec["filename"], workload.path))
-        maker = _find_maker(namespace, spec["model"])
+        maker = _find_maker(namespace, spec["model"], subject)
         module = _build_module(maker, workload.name, factors).cpu().eval()
-        kind, values = _find_inputs(namespace, spec["model"], {**_read_defaults(maker), **factors})
+        kind, values = _find_inputs(namespace, spec["model"], {**_read_defaults(maker), **factors}, subject)
         if kind == "input_shape":
             call = inputs.parse_shapes(values, module).with_batch(workload.batch_axis)
         else:
             call = inputs.parse_values(values, module, workload.batch_axis, shared=spec["model"] is not None)
         wrapped, arrays = inputs.wrap_checked(workload.name, module, call, seed)
-    randomise(module, seed, lambda: run(wrapped, arrays))
-    return Network(inputs=call.specs, module=wrapped, examples=call.examples, batch_size=call.batch_size)
+        randomise(module, seed, lambda: run(wrapped, arrays))
+        call = inputs.settle_batch(call, wrapped, arrays, seed)
+    return call.build_network(wrapped)
 
 
 def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
@@ -188,23 +196,23 @@ def _parse(source: str, filename: str) -> ast.Module:
             compile(source, filename, "exec", dont_inherit=True)  # reports more errors than the parser: a stray return
             return ast.parse(source, filename)
     except (RecursionError, MemoryError):  # the parser's own stack
-        raise WorkloadError(f"invalid syntax in the cell: it nests too deeply ({filename}).") from None
+        raise WorkloadError(f"invalid syntax in {_name_source(filename)}: it nests too deeply.") from None
     except (SyntaxError, ValueError) as error:
         line = ""
         if isinstance(error, SyntaxError) and error.lineno:
-            line = f", line {error.lineno}"
+            line = f" (line {error.lineno})"
             error.text = error.text or source.splitlines()[error.lineno - 1]  # compile() sets none, the parser does
         lines = "".join(traceback.format_exception_only(error))
-        raise WorkloadError(f"invalid syntax in the cell: {error.args[0]} ({filename}{line}).", lines) from None
+        raise WorkloadError(f"invalid syntax in {_name_source(filename)}: {error.args[0]}{line}.", lines) from None
 
 
-def _check_inputs(tree: ast.Module) -> None:
+def _check_inputs(tree: ast.Module, subject: str) -> None:
     names = signatures.find_bindings(tree)
     kinds = [name for name in _INPUTS if name in names]
     if not kinds and "*" not in names:
-        raise WorkloadError(f"the cell binds neither `inputs` nor `input_shape`. {_MINIMAL}")
+        raise WorkloadError(f"{subject} binds neither `inputs` nor `input_shape`. {_MINIMAL}")
     if len(kinds) > 1:
-        raise WorkloadError("the cell binds both `inputs` and `input_shape`; expected one. Delete the other.")
+        raise WorkloadError(f"{subject} binds both `inputs` and `input_shape`; expected one. Delete the other.")
 
 
 def _execute(source: str, filename: str, path: str) -> types.ModuleType:
@@ -220,14 +228,14 @@ def _execute(source: str, filename: str, path: str) -> types.ModuleType:
     return module
 
 
-def _find_maker(namespace: Mapping[str, Any], key: str | None) -> Any:
+def _find_maker(namespace: Mapping[str, Any], key: str | None, subject: str) -> Any:
     name = "model" if key is None else "models"
     if name not in namespace:
-        raise WorkloadError(f"the cell ran without binding `{name}`. {_MINIMAL}")
+        raise WorkloadError(f"{subject} ran without binding `{name}`. {_MINIMAL}")
     if key is None:
         return namespace["model"]
     if not isinstance(namespace["models"], Mapping) or key not in namespace["models"]:
-        raise WorkloadError(f"the cell changed `models`: no key {key!r} after it ran. Bind it once, to a literal dict.")
+        raise WorkloadError(f"{subject} changed `models`: no key {key!r} after it ran. Bind it to one literal dict.")
     return namespace["models"][key]
 
 
@@ -265,12 +273,14 @@ def _read_defaults(maker: Any) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
 
 
-def _find_inputs(namespace: Mapping[str, Any], key: str | None, factors: Mapping[str, Any]) -> tuple[str, Any]:
+def _find_inputs(
+    namespace: Mapping[str, Any], key: str | None, factors: Mapping[str, Any], subject: str
+) -> tuple[str, Any]:
     import torch
 
     kind = next((name for name in _INPUTS if name in namespace), None)
     if kind is None:
-        raise WorkloadError(f"the cell ran without binding `inputs` or `input_shape`. {_MINIMAL}")
+        raise WorkloadError(f"{subject} ran without binding `inputs` or `input_shape`. {_MINIMAL}")
     values = namespace[kind]
     if key is not None and isinstance(values, Mapping) and key in values and set(values) <= set(namespace["models"]):
         values = values[key]
@@ -287,6 +297,21 @@ def _find_inputs(namespace: Mapping[str, Any], key: str | None, factors: Mapping
     return kind, values(**{name: factors[name] for name in parameters if name in factors})
 
 
+def _name_source(filename: str) -> str:
+    """Return the name of a cell or a file in messages."""
+    return "the cell" if filename == _FILENAME else filename
+
+
+@contextmanager
+def _own_arguments(path: str) -> Iterator[None]:
+    """Give code the arguments of a file that is run alone, for the block."""
+    before, sys.argv = sys.argv, [path]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
 @contextmanager
 def _convert_errors(filename: str) -> Iterator[None]:
     """Convert the errors of a cell to `WorkloadError`, with the traceback from the cell's own file onward."""
@@ -300,16 +325,19 @@ def _convert_errors(filename: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         location, lines = _trace(error, filename)
         hint = ""
-        if isinstance(error, NameError):
+        if isinstance(error, NameError) and filename == _FILENAME:
             hint = " A cell runs on the device without the rest of the notebook: import or define every name in it."
-        raise WorkloadError(f"the cell raised {type(error).__name__}: {error}{location}.{hint}", lines) from error
+        if isinstance(error, SystemExit):
+            hint = " It runs without arguments: give those that it parses a default, and end no process."
+        text = f"{_name_source(filename)} raised {type(error).__name__}: {error}{location}.{hint}"
+        raise WorkloadError(text, lines) from error
 
 
 def _trace(error: BaseException, filename: str) -> tuple[str, str]:
     """Return the line of the cell that raised, and the traceback from the cell onward."""
     frames = [frame for frame in _walk_frames(error.__traceback__) if frame.tb_frame.f_code.co_filename == filename]
     lines = traceback.format_exception(type(error), error, frames[0] if frames else error.__traceback__)
-    return f" ({filename}, line {frames[-1].tb_lineno})" if frames else "", "".join(lines)
+    return f" (line {frames[-1].tb_lineno})" if frames else "", "".join(lines)
 
 
 def _walk_frames(frame: types.TracebackType | None) -> Iterator[types.TracebackType]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.errors import UnsupportedError
+from ngbkit.files import describe_disk_fault
 from ngbkit.workloads import dimensions, feeds
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads.export_refusals import describe_cause, describe_refusal
 from ngbkit.workloads.onnx_binding import EMBEDDED_BYTES, describe_mismatch, specialise
 from ngbkit.workloads.onnx_traversal import find_inputs
 
 if TYPE_CHECKING:
     import torch
+
+# The suffix of the file that names the exporter of a graph, if it is not torch.export.
+_EXPORTER = ".exporter"
 
 
 def flatten(output: Any) -> list[torch.Tensor]:
@@ -81,7 +88,8 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
     """Export a network to one static ONNX file per batch size, in an existing folder, and return their paths.
 
     A module is exported once, with a dynamic batch, and bound to each batch size; if its batch cannot be dynamic, it is
-    exported at each. An ONNX file is only bound, and never folded. `seed` draws the values that the exporter traces.
+    exported at each, by torch.export or, where that fails, by TorchScript, as `read_exporter` tells. An ONNX file is
+    only bound, and never folded. `seed` draws the values that the exporter traces.
     `UnsupportedError`: a part of the network has no ONNX operator, or an ONNX file has another, fixed batch size; the
     files of the other batch sizes are there.
     """
@@ -106,12 +114,60 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
     refusal: UnsupportedError | None = None
     for size, path in paths.items():
         try:
-            export(network, path, seed=seed, batch_size=size)
+            _export_static(network, path, size, seed)
         except UnsupportedError as error:
             refusal = refusal or error
     if refusal is not None:
         raise refusal
     return paths
+
+
+def read_exporter(path: Path) -> str:
+    """Read the name of the exporter of a file that `export_for` wrote."""
+    record = path.with_suffix(_EXPORTER)
+    return record.read_text() if record.exists() else "torch.export"
+
+
+def _export_static(network: Network, path: Path, batch_size: int, seed: int) -> None:
+    """Export a module at one batch size by torch.export, or by TorchScript, which keeps what the inputs decide."""
+    try:
+        export(network, path, seed=seed, batch_size=batch_size)
+    except UnsupportedError as error:
+        try:
+            _export_traced(network, path, batch_size, seed)
+        except Exception as other:
+            if describe_disk_fault(other):
+                raise
+            raise UnsupportedError(f"{error}. TorchScript: {describe_cause(other)}") from error
+        path.with_suffix(_EXPORTER).write_text("TorchScript")
+
+
+def _export_traced(network: Network, path: Path, batch_size: int, seed: int) -> None:
+    import torch
+
+    assert network.module is not None
+    tensors = tuple(map(to_tensor, feeds.draw(network.inputs, network.examples, batch_size, seed)))
+    names = [spec.name for spec in network.inputs]
+    with torch.no_grad(), warnings.catch_warnings(), _expand_groups():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(network.module, tensors, path, input_names=names, dynamo=False, verbose=False)
+
+
+def _expand_groups() -> AbstractContextManager[Any]:
+    """Repeat the keys and values of grouped attention, which TorchScript's exporter has not, for the block."""
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+
+    class ExpandGroups(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            options = dict(kwargs or {})
+            if func is functional.scaled_dot_product_attention and options.pop("enable_gqa", False):
+                query, *others = args[:3]
+                groups = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in others)
+                args = (query, *groups, *args[3:])
+            return func(*args, **options)
+
+    return ExpandGroups()
 
 
 def export(network: Network, path: Path, *, seed: int, batch_size: int | None = None) -> None:
@@ -143,9 +199,10 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
                 verbose=False,
             )
     except Exception as error:
-        reason = describe_cause(error)
+        if describe_disk_fault(error):
+            raise
         mode = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
-        raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {reason}") from error
+        raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {describe_refusal(error)}") from error
     if batch_size is None and _is_batch_fixed(path, network.inputs):
         raise UnsupportedError("torch exported a fixed batch instead of a dynamic one.")
 
@@ -159,25 +216,6 @@ def replace_traced(program: torch.export.ExportedProgram) -> torch.export.Export
         if node.target is aten._convolution.default:
             node.target, node.args = aten.convolution.default, node.args[:9]
     return program
-
-
-def describe_cause(error: BaseException) -> str:
-    """Return the first line of the innermost cause of an error that tells more than its type."""
-    causes = [error]
-    while (cause := causes[-1].__cause__) is not None and cause not in causes:
-        causes.append(cause)
-    lines = (_find_sentence(str(cause)) for cause in reversed(causes))
-    return next(filter(None, lines), type(error).__name__)
-
-
-def _find_sentence(text: str) -> str:
-    """Return the first line of a text that is no frame around another message."""
-    lines = (line.strip() for line in text.strip().splitlines())
-    return next((line for line in lines if line and not line.startswith(_FRAMES)), "")
-
-
-# How torch's errors begin that enclose the cause, or refer to another place for it.
-_FRAMES = ("While executing", "Original traceback", "Failed to", "See the stack trace", "## ", "See also", "(Refer to")
 
 
 def build_dynamic_shapes(module: torch.nn.Module, inputs: Sequence[TensorSpec]) -> tuple[Any, ...]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UnknownNameError, WorkloadError
-from ngbkit.workloads import export, feeds
-from ngbkit.workloads.base import BATCH, TensorSpec
+from ngbkit.workloads import batches, feeds
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.export import flatten, is_flat, list_positional, read_signature, to_tensor
+from ngbkit.workloads.export_refusals import describe_cause
 from ngbkit.workloads.forward_arguments import check_arguments
+from ngbkit.workloads.indices import check_indices
 from ngbkit.workloads.onnx_inputs import BatchAxes
 
 if TYPE_CHECKING:
@@ -29,17 +31,19 @@ _WEIGHTS = {"torch.float16": "float16", "torch.bfloat16": "bfloat16", "torch.flo
 class ModuleCall:
     """The call of a module: its inputs in order, their example values, and the arguments that they fill."""
 
-    specs: list[TensorSpec]
+    specs: Sequence[TensorSpec]
     examples: dict[str, Array] = field(default_factory=dict)
+    # The inputs with their batch elsewhere, where the module is not seen to have it in `specs`.
+    alternatives: Sequence[Sequence[TensorSpec]] = ()
+    # Whether the user has said where the batch is.
+    is_named: bool = False
+    # The only batch size, None if any is valid, and the reason for the only one.
+    batch_size: int | None = None
+    batch_reason: str = ""
     # Whether the inputs are the module's first arguments, in order.
     is_positional: bool = True
     # Arranges tensors in order to positional and keyword arguments.
     arrange: Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]] = lambda tensors: (tensors, {})
-
-    @property
-    def batch_size(self) -> int | None:
-        """The only batch size: 1 if no input has a batch, else any."""
-        return None if any(spec.batch_axis is not None for spec in self.specs) else 1
 
     def with_batch(self, batch_axes: BatchAxes) -> ModuleCall:
         """Return the call with the batch of these inputs of known shapes in another dimension, or in none."""
@@ -49,7 +53,19 @@ class ModuleCall:
                 raise UnknownNameError("input", name, names)
         return replace(
             self,
+            alternatives=() if batch_axes else self.alternatives,
+            is_named=bool(batch_axes),
             specs=[move_batch(spec, batch_axes[spec.name]) if spec.name in batch_axes else spec for spec in self.specs],
+        )
+
+    def build_network(self, module: torch.nn.Module) -> Network:
+        """Build the network of the wrapped module."""
+        return Network(
+            inputs=self.specs,
+            module=module,
+            examples=self.examples,
+            batch_size=self.batch_size,
+            batch_reason=self.batch_reason,
         )
 
 
@@ -63,7 +79,9 @@ def parse_shapes(input_shape: Any, module: torch.nn.Module) -> ModuleCall:
         shapes = dict(zip(_list_arguments(module, len(listed)), listed, strict=True))
     dtype = _find_weight_dtype(module)
     specs = [TensorSpec(name=name, shape=(BATCH, *shape), dtype=dtype) for name, shape in shapes.items()]
-    return _build_call(module, specs, {}, list(shapes) if isinstance(input_shape, Mapping) else None)
+    call = _build_call(module, [specs], {}, list(shapes) if isinstance(input_shape, Mapping) else None)
+    is_second = _has_sequence_first(module) and all(shapes.values())
+    return replace(call, alternatives=[[move_batch(spec, 1) for spec in specs]] if is_second else [])
 
 
 def parse_values(
@@ -71,9 +89,9 @@ def parse_values(
 ) -> ModuleCall:
     """Parse example tensors to inputs and their values by input name.
 
-    Tensors may be nested in tuples, lists and dicts, as the module takes them. The batch is the first dimension, in
-    which all have the same number of rows; a scalar has none, nor has a tensor of one row beside others of more.
-    `batch_axes` says where it is instead. Of `shared` values by name a module gets those that it takes.
+    Tensors may be nested in tuples, lists and dicts, as the module takes them. The batch is looked for in the first
+    dimension, of as many inputs as have the same number of rows; a scalar has none, nor has a tensor of one row beside
+    others of more. `batch_axes` says where it is instead. Of `shared` values by name a module gets those that it takes.
     """
     if isinstance(values, Mapping):
         chosen = _select_accepted(values, module) if shared else dict(values)
@@ -126,17 +144,10 @@ def wrap_checked(
     import torch
 
     wrapped = wrap(module, call)
-    rows = next(
-        (
-            call.examples[spec.name].shape[spec.batch_axis]
-            for spec in call.specs
-            if spec.batch_axis is not None and spec.name in call.examples
-        ),
-        2,
-    )
+    rows = batches.count_rows(call.specs, call.examples)
     problem: Exception | None = None
     described = ""
-    for count in dict.fromkeys((rows, 1)):
+    for count in dict.fromkeys((rows,) if call.examples and call.alternatives else (rows, 1)):
         arrays = feeds.draw(call.specs, call.examples, count, seed)
         try:
             with torch.no_grad():
@@ -148,7 +159,8 @@ def wrap_checked(
     else:
         assert problem is not None
         check_arguments(name, read_signature(module), *call.arrange(arrays))
-        reason = f"{type(problem).__name__}: {export.describe_cause(problem)}"
+        check_indices(call.specs, wrapped, list(map(to_tensor, arrays)))
+        reason = f"{type(problem).__name__}: {describe_cause(problem)}"
         raise WorkloadError(
             f"invalid inputs of {name}: fed {described}, it raised {reason}.{_advise(problem, call)}"
         ) from problem
@@ -158,6 +170,17 @@ def wrap_checked(
             "lists, dicts and dataclasses. Return them from forward()."
         )
     return wrap(module, call, is_flat=is_flat(outputs) and not always), arrays
+
+
+def settle_batch(call: ModuleCall, module: torch.nn.Module, arrays: Sequence[Array], seed: int) -> ModuleCall:
+    """Return the call with the batch that a wrapped module, which runs on these arrays, is seen to have."""
+    claims = [specs for specs in (call.specs, *call.alternatives) if any(spec.batch_axis is not None for spec in specs)]
+    if not claims:
+        return replace(call, batch_size=1)
+    pairs = zip(call.specs, arrays, strict=True)
+    rows = next((array.shape[spec.batch_axis] for spec, array in pairs if spec.batch_axis is not None), 1)
+    batch = batches.find_batch(module, claims, call.examples, rows, seed, is_named=call.is_named)
+    return replace(call, specs=batch.specs, batch_size=batch.size, batch_reason=batch.reason)
 
 
 def describe_feed(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> str:
@@ -188,10 +211,10 @@ def _parse_arguments(
     if not arrays:
         got = ", ".join(type(value).__name__ for value in (*arguments, *keywords.values())) or "none"
         raise WorkloadError(f"invalid inputs: got {got}, without a tensor; expected {_VALUES}.")
-    specs = _find_batch(arrays, module, batch_axes or {})
+    claims = _list_claims(arrays, module, batch_axes or {})
     is_nested = len(places) < len(leaves) or any(not _is_tensor(leaf) for leaf in (*arguments, *keywords.values()))
     if not is_nested:
-        return _build_call(module, specs, arrays, list(keywords) or None)
+        return replace(_build_call(module, claims, arrays, list(keywords) or None), is_named=bool(batch_axes))
 
     def arrange(tensors: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         filled = list(leaves)
@@ -200,19 +223,28 @@ def _parse_arguments(
         positional, by_name = _pytree.tree_unflatten(filled, structure)
         return positional, by_name
 
-    return ModuleCall(specs=specs, examples=arrays, is_positional=False, arrange=arrange)
+    return ModuleCall(
+        specs=claims[0],
+        alternatives=claims[1:],
+        is_named=bool(batch_axes),
+        examples=arrays,
+        is_positional=False,
+        arrange=arrange,
+    )
 
 
 def _build_call(
-    module: torch.nn.Module, specs: list[TensorSpec], arrays: dict[str, Array], names: list[str] | None
+    module: torch.nn.Module, claims: list[list[TensorSpec]], arrays: dict[str, Array], names: list[str] | None
 ) -> ModuleCall:
     """Build the call of a module whose inputs are its arguments, by position, or by these names."""
+    specs, alternatives = claims[0], claims[1:]
     first = [spec.name for spec in specs] == list_positional(module)[: len(specs)]
     if names is None or first:
-        return ModuleCall(specs=specs, examples=arrays)
+        return ModuleCall(specs=specs, examples=arrays, alternatives=alternatives)
     return ModuleCall(
         specs=specs,
         examples=arrays,
+        alternatives=alternatives,
         is_positional=False,
         arrange=lambda tensors: ((), dict(zip(names, tensors, strict=True))),
     )
@@ -251,13 +283,18 @@ def _select_accepted(values: Mapping[str, Any], module: torch.nn.Module) -> dict
     return {name: value for name, value in values.items() if name in names} or dict(values)
 
 
-def _find_batch(arrays: Mapping[str, Array], module: torch.nn.Module, batch_axes: BatchAxes) -> list[TensorSpec]:
-    """Describe arrays, whose batch is their first dimension unless the module or the user says otherwise."""
+def _list_claims(arrays: Mapping[str, Array], module: torch.nn.Module, batch_axes: BatchAxes) -> list[list[TensorSpec]]:
+    """List the descriptions of arrays with their batch where it is named, or may be, in order of preference."""
     for name in batch_axes:
         if name not in arrays:
             raise UnknownNameError("input", name, list(arrays))
-    default = _choose_axis(arrays, module)
-    axes = {name: batch_axes.get(name, default) if array.ndim else None for name, array in arrays.items()}
+    claims = [claim for default in _list_axes(arrays, module) for claim in _list_counts(arrays, batch_axes, default)]
+    return claims or [[_describe_array(name, array, None) for name, array in arrays.items()]]
+
+
+def _list_counts(arrays: Mapping[str, Array], batch_axes: BatchAxes, default: int) -> Iterator[list[TensorSpec]]:
+    """Yield descriptions of arrays with their batch in a dimension, for each number of rows that some have there."""
+    axes = {name: batch_axes.get(name, default if default < array.ndim else None) for name, array in arrays.items()}
     for name, axis in axes.items():
         if axis is not None and not 0 <= axis < arrays[name].ndim:
             raise WorkloadError(
@@ -266,26 +303,31 @@ def _find_batch(arrays: Mapping[str, Array], module: torch.nn.Module, batch_axes
             )
     rows = {name: arrays[name].shape[axis] for name, axis in axes.items() if axis is not None}
     most = max(rows.values(), default=0)
-    axes |= {name: None for name, count in rows.items() if count == 1 < most and name not in batch_axes}
-    counts = {name: count for name, count in rows.items() if axes[name] is not None}
-    if len(set(counts.values())) > 1 or 0 in counts.values():
+    counts = {name: count for name, count in rows.items() if not count == 1 < most or name in batch_axes}
+    if 0 in counts.values() or (batch_axes and len(set(counts.values())) > 1):
         raise WorkloadError(
             f"invalid batch of the inputs: got {counts} rows; expected the same number >= 1 for all, or 1 for an input "
             "that all samples share. If the batch is in another dimension, or in none, name it: --batch-axis "
             f"{next(iter(counts))}=1, or batch_axis={{…}}."
         )
-    return [_describe_array(name, array, axes[name]) for name, array in arrays.items()]
+    for rows_of_some in dict.fromkeys(counts.values()):
+        yield [
+            _describe_array(name, array, axes[name] if counts.get(name) == rows_of_some else None)
+            for name, array in arrays.items()
+        ]
 
 
-def _choose_axis(arrays: Mapping[str, Array], module: torch.nn.Module) -> int:
-    """Choose the dimension of the batch: the second if the module is recurrent, and its inputs agree there alone."""
+def _list_axes(arrays: Mapping[str, Array], module: torch.nn.Module) -> list[int]:
+    """List the dimensions that may be the batch: also the second if parts of the module take sequences first."""
+    shapes = [array.shape for array in arrays.values()]
+    return [0, 1] if _has_sequence_first(module) and all(len(shape) > 1 for shape in shapes) else [0]
+
+
+def _has_sequence_first(module: torch.nn.Module) -> bool:
     from torch import nn
 
-    shapes = [array.shape for array in arrays.values()]
-    is_second = all(len(shape) > 2 and shape[1] == shapes[0][1] for shape in shapes)
-    is_recurrent = any(isinstance(part, nn.RNNBase) and not part.batch_first for part in module.modules())
-    differs = len({shape[0] for shape in shapes if shape}) > 1
-    return 1 if is_second and is_recurrent and (differs or isinstance(module, nn.RNNBase)) else 0
+    kinds = (nn.RNNBase, nn.MultiheadAttention)
+    return any(isinstance(part, kinds) and not part.batch_first for part in module.modules())
 
 
 def _describe_array(name: str, array: Array, axis: int | None) -> TensorSpec:

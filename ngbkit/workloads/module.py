@@ -13,6 +13,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.files import Store
 from ngbkit.workloads import export, feeds, inputs
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
+from ngbkit.workloads.export_refusals import describe_refusal
 from ngbkit.workloads.onnx_inputs import BatchAxes
 from ngbkit.workloads.randomise import randomise, run
 
@@ -70,7 +72,7 @@ def from_module(
     >>> from_module("line", torch.nn.Linear(4, 2), torch.randn(1, 4)).source
     'module'
     """
-    network = _prepare(name, module, example_inputs, batch_axis or {})
+    network = _prepare(name, module, example_inputs, batch_axis or {}, is_named=bool(batch_axis or batch_sizes))
     if network.batch_size is not None:
         batch_sizes = [network.batch_size]
     sizes: list[int | None] = [None] if batch_sizes is None else [_check_batch_size(size) for size in batch_sizes]
@@ -85,6 +87,7 @@ def from_module(
             "onnx": _write_onnx(network, Path(folder), artifacts) if batch_sizes is None else None,
             "examples": _store(_write_examples(network, Path(folder) / "examples.npz"), artifacts),
             "inputs": [tensor.to_json() for tensor in network.inputs],
+            **({"batch_reason": network.batch_reason} if network.batch_reason else {}),
         }
     return Workload(name=name, source="module", spec=spec, artifacts=artifacts, batch_axis=dict(batch_axis or {}))
 
@@ -104,6 +107,7 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a p
         module=programs[_ANY] if not sizes else _dispatch_by_batch(programs, tensors),
         onnx=paths[spec["onnx"]] if spec["onnx"] else None,
         batch_size=sizes[0] if len(sizes) == 1 else None,
+        batch_reason=spec.get("batch_reason", ""),
         examples=examples,
         baseline="torch eager (exported program)",
     )
@@ -128,17 +132,17 @@ SOURCE = Source(
 )
 
 
-def _prepare(name: str, module: Any, example_inputs: Any, batch_axes: BatchAxes) -> Network:
+def _prepare(name: str, module: Any, example_inputs: Any, batch_axes: BatchAxes, *, is_named: bool) -> Network:
     import torch
 
     if not isinstance(module, torch.nn.Module):
         raise WorkloadError(f"invalid module {name}: got a {type(module).__name__}; expected a torch.nn.Module.")
     duplicate = _copy(name, module)
-    call = inputs.parse_values(example_inputs, duplicate, batch_axes)
+    call = replace(inputs.parse_values(example_inputs, duplicate, batch_axes), is_named=is_named)
     seed = options.get_options()["seed"]
     wrapped, arrays = inputs.wrap_checked(name, duplicate, call, seed, always=True)
     randomise(duplicate, seed, lambda: run(wrapped, arrays))
-    return Network(inputs=call.specs, module=wrapped, examples=call.examples, batch_size=call.batch_size)
+    return inputs.settle_batch(call, wrapped, arrays, seed).build_network(wrapped)
 
 
 def _copy(name: str, module: torch.nn.Module) -> torch.nn.Module:
@@ -187,9 +191,9 @@ def _write_program(name: str, network: Network, batch_size: int | None, path: Pa
         tensors = tuple(map(export.to_tensor, arrays))
         program = torch.export.export(network.module, tensors, dynamic_shapes=shapes)
     except Exception as error:
-        reason = export.describe_cause(error)
+        reason = describe_refusal(error)
         hint = "" if batch_size else " If only its batch cannot be dynamic, name the sizes: batch_sizes=(1, 8)."
-        raise WorkloadError(f"torch cannot export {name}: {type(error).__name__}: {reason}.{hint}") from error
+        raise WorkloadError(f"torch cannot export {name}: {reason}.{hint}") from error
     _strip(program)
     torch.export.save(program, path)
     _reject_pickles(path)

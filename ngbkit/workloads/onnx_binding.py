@@ -69,7 +69,7 @@ def bind_shapes(graph: Any, shapes: Shapes) -> bool:
     return is_open
 
 
-def describe_mismatch(fixed: int, batch_size: int) -> str:
+def describe_mismatch(fixed: int | None, batch_size: int) -> str:
     """Describe a batch size that a network does not accept, with the remedy."""
     return (
         f"invalid batch size: got {batch_size}; expected {fixed}, as the batch of this network is fixed. Sweep batch "

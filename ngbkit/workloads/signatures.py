@@ -29,7 +29,7 @@ def find_bindings(tree: ast.Module) -> dict[str, ast.AST | None]:
     return dict(_walk_bindings(tree.body))
 
 
-def read(tree: ast.Module, factors: Sequence[str]) -> dict[str | None, Signature] | None:
+def read(tree: ast.Module, factors: Sequence[str], subject: str = "the cell") -> dict[str | None, Signature] | None:
     """Read the signature of ``model``, under the key None, or of each of ``models``; None if neither is bound.
 
     A model without a visible signature takes all `factors`. `WorkloadError`: both are bound, or the keys of ``models``
@@ -37,9 +37,9 @@ def read(tree: ast.Module, factors: Sequence[str]) -> dict[str | None, Signature
     """
     bindings = find_bindings(tree)
     if "model" in bindings and "models" in bindings:
-        raise WorkloadError("the cell binds both `model` and `models`; expected one. Delete the other.")
+        raise WorkloadError(f"{subject} binds both `model` and `models`; expected one. Delete the other.")
     if "models" in bindings:
-        members = _read_members(tree, bindings["models"])
+        members = _read_members(tree, bindings["models"], subject)
         return {key: _read_signature(value, bindings, factors) for key, value in members.items()}
     if "model" in bindings or "*" in bindings:
         return {None: _read_signature(bindings.get("model"), bindings, factors)}
@@ -123,11 +123,11 @@ def _walk_targets(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[st
             yield node.id, None
 
 
-def _read_members(tree: ast.Module, value: ast.AST | None) -> dict[str | None, ast.AST | None]:
+def _read_members(tree: ast.Module, value: ast.AST | None, subject: str) -> dict[str | None, ast.AST | None]:
     for node in ast.walk(tree):
         if _changes_models(node):
             raise WorkloadError(
-                f"line {getattr(node, 'lineno', '?')} of the cell changes `models` after binding it. {_LITERAL}"
+                f"line {getattr(node, 'lineno', '?')} of {subject} changes `models` after binding it. {_LITERAL}"
             )
     pairs: list[tuple[object, ast.expr]]
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
@@ -136,7 +136,7 @@ def _read_members(tree: ast.Module, value: ast.AST | None) -> dict[str | None, a
         names = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
         pairs = list(zip(names, value.values, strict=True))
     else:
-        raise WorkloadError(f"invalid `models`: its keys are unknown until the cell runs. {_LITERAL}")
+        raise WorkloadError(f"invalid `models`: its keys are unknown until {subject} runs. {_LITERAL}")
     members: dict[str | None, ast.AST | None] = {key: node for key, node in pairs if isinstance(key, str) and key}
     if not members or len(members) < len(pairs):
         raise WorkloadError(f"invalid keys of `models`; expected one or more strings, each once. {_LITERAL}")

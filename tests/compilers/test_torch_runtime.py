@@ -17,6 +17,7 @@ from ngbkit.compilers.base import Task, Tuning
 from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware import subprocesses
+from ngbkit.sweep.records import Contract
 from ngbkit.workloads.base import BATCH, TensorSpec
 
 
@@ -213,3 +214,21 @@ def test_a_network_that_cannot_be_cast_is_a_refusal(tmp_path: Path) -> None:
         Stubborn().to(torch.bfloat16)(torch.ones(1, 2, dtype=torch.bfloat16))
 
     assert any(re.search(pattern, f"RuntimeError: {raised.value}") for pattern in torch_runtime.REFUSALS)
+
+
+def test_the_contract_has_what_a_network_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads and switches that the network's own code sets are in the contract."""
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True)
+    try:
+        contract = torch_runtime.observe_state(Contract(runtime="torch eager", threads=2, notes="x"))
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+
+    assert 1 == contract.threads
+    assert "x; default dtype float64; deterministic algorithms; oneDNN off" == contract.notes

@@ -177,7 +177,7 @@ def test_a_full_disk_is_named_and_what_was_committed_stays(tmp_path: Path) -> No
         journal.finish([measurement("a")])
         pages = journal._file.connection.execute("PRAGMA page_count").fetchone()[0]
         journal._file.connection.execute(f"PRAGMA max_page_count={pages + 1}")
-        with pytest.raises(JournalError, match=r"full.*free some space, then resume"):
+        with pytest.raises(JournalError, match=r"full.*free some space or make it writable, then resume"):
             journal.finish([measurement(f"b{index}", samples=1000) for index in range(50)])
     with Journal(path) as journal:
         assert {"a": "ok"} == journal.statuses()

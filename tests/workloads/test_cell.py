@@ -152,7 +152,7 @@ def test_an_incomplete_cell_is_rejected_by_the_client(source: str, message: str)
 )
 def test_a_syntax_error_shows_the_cells_own_line(source: str, line: str) -> None:
     """The traceback contains the line and its number in the cell."""
-    with pytest.raises(WorkloadError, match=r"invalid syntax in the cell: .*<ngbench cell>, line 2") as caught:
+    with pytest.raises(WorkloadError, match=r"invalid syntax in the cell: .* \(line 2\)\.$") as caught:
         cell.from_source(source)
 
     assert 'File "<ngbench cell>", line 2' in caught.value.traceback
@@ -170,7 +170,7 @@ def test_the_traceback_of_a_cell_starts_in_the_cell() -> None:
     error = failing("import json\ndef model(width):\n    return json.loads('{' * width)\ninput_shape = (4,)\n", width=2)
 
     assert "the cell raised JSONDecodeError: " in str(error)
-    assert "(<ngbench cell>, line 3)." in str(error)
+    assert " (line 3)." in str(error)
     assert 'Traceback (most recent call last):\n  File "<ngbench cell>", line 3, in model\n' in error.traceback
     assert "return json.loads('{' * width)" in error.traceback
     assert "json/decoder.py" in error.traceback
@@ -182,7 +182,7 @@ def test_a_name_of_the_notebook_is_explained() -> None:
     """A cell cannot use the names of other cells."""
     error = failing("model = Net()\ninput_shape = (4,)")
 
-    assert "NameError: name 'Net' is not defined (<ngbench cell>, line 1). A cell runs on the device with" in str(error)
+    assert "NameError: name 'Net' is not defined (line 1). A cell runs on the device with" in str(error)
 
 
 def test_invalid_inputs_are_reported_with_the_error_of_the_model() -> None:
@@ -206,7 +206,11 @@ def test_invalid_inputs_are_reported_with_the_error_of_the_model() -> None:
         ("model = 5\ninput_shape = 4", {}, "invalid model model: got a int; expected a torch.nn.Module"),
         ("def model(width): return [width]\ninput_shape = 4", {"width": 3}, r"model\(width=3\) returned a list"),
         ("def model(width): return 1/0\ninput_shape = 4", {"width": 3}, "ZeroDivisionError"),
-        ("raise SystemExit(3)\nmodel = input_shape = 4", {}, "the cell raised SystemExit: 3"),
+        (
+            "raise SystemExit(3)\nmodel = input_shape = 4",
+            {},
+            r"the cell raised SystemExit: 3 .*\. It runs with",
+        ),
         ("if 0:\n model = 1\ninput_shape = 4", {}, "ran without binding `model`"),
         (
             "import torch\nmodel = torch.nn.ReLU()\nif 0:\n inputs = 1",
@@ -252,7 +256,7 @@ def test_a_file_is_a_cell_with_a_name(tmp_path: Path) -> None:
     [
         (None, "unreadable file .*net.py: .*No such file"),
         ("models = {'a': 1, 'b': 2}\ninputs = 1", r"defines several models \(a, b\)"),
-        ("x = (", r"invalid syntax in the cell: .*net\.py, line 1"),
+        ("x = (", r"invalid syntax in net\.py: .* \(line 1\)"),
     ],
 )
 def test_an_invalid_file_is_rejected(tmp_path: Path, content: str | None, message: str) -> None:
@@ -263,6 +267,19 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, content: str | None, messag
 
     with pytest.raises(WorkloadError, match=message):
         cell.parse(str(path))
+
+
+def test_a_file_has_the_arguments_of_one_that_is_run_alone(tmp_path: Path) -> None:
+    """A file that parses its command line finds its own path and no more, and an error names the file."""
+    path = tmp_path / "net.py"
+    parsed = "import argparse\nargparse.ArgumentParser().parse_args()\nimport sys\n"
+    path.write_text(f"{LINE}\n{parsed}assert sys.argv == [__file__]\nmodel.width\n")
+    before = list(sys.argv)
+
+    with pytest.raises(WorkloadError, match=r"^net\.py raised AttributeError: .* \(line \d+\)\.$"):
+        cell.build(cell.parse(str(path)), {})
+
+    assert before == sys.argv
 
 
 def write_package(folder: Path) -> Path:

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import blocks, export, feeds, onnx_binding, timm
@@ -111,6 +112,49 @@ def test_a_batch_that_cannot_be_dynamic_is_unsupported(tmp_path: Path) -> None:
     """The dynamic export of a module with a fixed batch is rejected."""
     with pytest.raises(UnsupportedError, match="to ONNX with a dynamic batch: "):
         export.export(Network(inputs=LINE, module=Fixed().eval()), tmp_path / "fixed.onnx", seed=0)
+
+
+class Deciding(nn.Module):
+    """Decides by a value, and attends in groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        keys = self.linear(values)[:, None, None]
+        if keys.sum() > 1e9:
+            keys = keys * 2
+        queries = keys.expand(-1, 2, 3, -1)
+        return functional.scaled_dot_product_attention(queries, keys, keys, enable_gqa=True)
+
+
+def test_torchscript_exports_what_torch_export_refuses(tmp_path: Path) -> None:
+    """It keeps what the values of the inputs decide; the exporter is known, and the outputs are those of the module."""
+    network = Network(inputs=LINE, module=Deciding().eval())
+
+    paths = export.export_for(network, tmp_path, [2], 0)
+
+    assert network.module is not None
+    arrays = feeds.draw(LINE, {}, 2, 0)
+    expected = network.module(torch.from_numpy(arrays[0])).detach().numpy()
+    np.testing.assert_allclose(run(paths[2], network, 2)[0], expected, rtol=1e-4, atol=1e-5)
+    assert "TorchScript" == export.read_exporter(paths[2])
+
+
+def test_a_refusal_has_the_line_and_a_remedy(tmp_path: Path) -> None:
+    """The error has the line of the network, its code, the reason and the remedy, for both exporters."""
+
+    class Both(Deciding):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(super().forward(values))
+
+    with pytest.raises(UnsupportedError) as caught:
+        export.export_for(Network(inputs=LINE, module=Both().eval()), tmp_path, [2], 0)
+
+    assert "workloads/test_export.py, line " in str(caught.value)
+    assert "`if keys.sum() > 1e9:`: a value that the network computes decides what runs. Decide by" in str(caught.value)
+    assert "TorchScript: Exporting the operator 'aten::special_bessel_j0'" in str(caught.value)
 
 
 def test_an_operator_that_onnx_lacks_is_unsupported(tmp_path: Path) -> None:

@@ -79,10 +79,6 @@ def test_tensors_become_inputs_with_their_rows(wrap: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            [torch.ones(2, 3), torch.ones(3, 3)],
-            "invalid batch of the inputs: got {'left': 2, 'right': 3} rows; expected the same number",
-        ),
         (torch.ones(0, 3), "the same number >= 1"),
         ([], "invalid inputs: got none, without a tensor; expected a tensor"),
         ("text", "invalid inputs: got str, without a tensor; expected a tensor"),
@@ -164,15 +160,6 @@ def test_the_batch_is_where_the_rows_are(
     call, _ = build(Pair(), values, **batch_axes)
 
     assert shapes == [spec.shape for spec in call.specs]
-
-
-def test_a_recurrent_module_has_the_batch_second() -> None:
-    """The batch of a recurrent module is the second dimension, where its inputs agree."""
-    module = nn.GRU(12, 16)
-
-    call, _ = build(module, (torch.ones(10, 3, 12), torch.ones(1, 3, 16)))
-
-    assert [(10, BATCH, 12), (1, BATCH, 16)] == [spec.shape for spec in call.specs]
 
 
 def test_several_modules_share_values_by_name() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import attrs
@@ -16,6 +16,7 @@ from ngbkit.device.groups.preparing import MOST_ATTEMPTS
 from ngbkit.device.groups.profiling import profile_workers
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.process_lifetime import hold_if_ending
+from ngbkit.errors import DiskError, JournalError
 from ngbkit.hardware import resources
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.records import Record
@@ -137,9 +138,10 @@ class Bench(Loader):
                     break
                 separate.append(job)
             yield workers
-        except InterruptedError:
-            for phase in ("load", "measure"):
-                self.journal.passed([job.trial.id for job in batch], phase)
+        except (InterruptedError, DiskError) as error:
+            with suppress(*([JournalError] if isinstance(error, DiskError) else [])):
+                for phase in ("load", "measure"):
+                    self.journal.passed([job.trial.id for job in batch], phase)
             raise
         finally:
             for worker in workers:

@@ -15,6 +15,7 @@ from ngbkit.device.isolation.channel import Message
 from ngbkit.device.isolation.server_pool import choose_threads, get_servers, list_modules
 from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.spec import Spec
+from ngbkit.files import check_disk
 from ngbkit.hardware import telemetry
 from ngbkit.hardware.telemetry import Chip, Meter
 from ngbkit.options import LAYOUT
@@ -84,6 +85,7 @@ class Forker:
         try:
             child = get_servers(self.spec).fork(modules, python)
         except ServerEndedError as error:
+            check_disk(self.spec.state_dir)
             failure = build_failure(trial, "crashed", "build", error.reason)
             raise TrialFailedError(replace(failure, detail=error.log)) from error
         try:

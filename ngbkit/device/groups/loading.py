@@ -49,7 +49,7 @@ class Loader(Preparer):
         """Load a trial; a release that cannot read the network's ONNX file gets one of an earlier opset or format."""
         task = self._build_task(job.trial, job.group, job.prepared)
         self.journal.start([job.trial.id], "load")
-        task["facts"] = {**_count_file_bytes(task, job.prepared), **task["facts"]}
+        task["facts"] = {**_describe_file(task, job.prepared), **task["facts"]}
         task |= self._quantise(job.trial, job.group, task)
         limits = Importer()
         while True:
@@ -204,12 +204,13 @@ class Loader(Preparer):
         }
 
 
-def _count_file_bytes(task: Mapping[str, Any], prepared: Mapping[str, Any]) -> dict[str, Any]:
-    """Count the bytes of the ONNX file of a task, with weights that it has in another file; empty without a file."""
+def _describe_file(task: Mapping[str, Any], prepared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bytes of the ONNX file of a task, with weights that it has in another file, and its exporter."""
     if task["form"] != "onnx":
         return {}
     size, weights = Path(task["onnx"]).stat().st_size, int(prepared["facts"].get("weight_bytes") or 0)
-    return {"file_bytes": size if size > weights else size + weights}
+    exporter = {} if prepared["is_file"] else {"exporter": prepared["exporters"][str(task["batch_size"])]}
+    return {"file_bytes": size if size > weights else size + weights, **exporter}
 
 
 def explain_limits(error: TrialFailedError, limits: Importer, task: Mapping[str, Any]) -> TrialFailedError:

@@ -19,7 +19,8 @@ from ngbkit.device.isolation.servers import Child, ChildEndedError, ChildTimeout
 from ngbkit.device.timing.patience import PIECE_S, SPARED, Patience
 from ngbkit.device.timing.rounds import count_settling_calls
 from ngbkit.device.timing.sampling import choose_block_size
-from ngbkit.errors import DeviceError
+from ngbkit.errors import DeviceError, DiskError
+from ngbkit.files import check_disk
 from ngbkit.hardware import environment
 from ngbkit.hardware.conditions import InterferenceMonitor
 from ngbkit.hardware.resources import CpuClock, CpuUse
@@ -266,10 +267,13 @@ class Worker(TurnLog):
         try:
             reply = answer(self.timeout_s, self.interrupt, self.report)
         except (ChildTimeoutError, ChildEndedError) as error:
+            check_disk(self.child.log.parent)
             raise TrialFailedError(self._build_failure(error, stage)) from error
         if "failure" in reply:
             output = self.child.read_log_tail()
             self.child.end()
+            if fault := reply["failure"].pop("disk", ""):
+                raise DiskError(f"{fault} Then resume the run, which tries {self.trial} again.")
             fields = {**reply["failure"], "detail": "\n".join(filter(None, [reply["failure"]["detail"], output]))}
             raise TrialFailedError(Failure(trial_id=self.trial.id, started_at=self.started_at, **fields))
         return reply

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options, registry
+from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
 from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
@@ -36,6 +37,7 @@ from ngbkit.device.serving import loadgen
 from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
+from ngbkit.files import describe_disk_fault
 from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators import cuda, events
 from ngbkit.hardware.accelerators.events import Method
@@ -106,7 +108,7 @@ def serve(channel: Channel) -> None:
 
 
 def describe_failure(error: BaseException) -> Message:
-    """Describe an error in the fields of a `Failure`."""
+    """Describe an error in the fields of a `Failure`, and the fault of a disk that caused it."""
     stage: Stage = "measure"
     refusals: Sequence[str] = ()
     facts: dict[str, Any] = {}
@@ -122,6 +124,7 @@ def describe_failure(error: BaseException) -> Message:
         "stage": stage,
         "error": line,
         "detail": detail[-20000:],
+        "disk": describe_disk_fault(error),
         "facts": facts,
     }
 
@@ -200,6 +203,8 @@ def _load(loaded: Loaded, message: Message) -> Message:
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
     contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
+    if contract.runtime.lower().startswith("torch"):
+        contract = torch_runtime.observe_state(contract)
     if quantised := message["quantised"]:  # of which the runtime reports the numbers between its operators
         notes = "; ".join(filter(None, [contract.notes, quantised["notes"]]))
         contract = replace(contract, precision=quantised["computes"], notes=notes)

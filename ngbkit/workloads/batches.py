@@ -1,0 +1,259 @@
+"""The batch of a module, as the module was seen to treat it.
+
+A dimension is the batch if outputs follow its size, and a row has the same outputs alone as among others. Samples may
+depend on each other, as by a mean over the batch: rows that change places then change those of the outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.export import flatten, to_array, to_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from ngbkit.workloads.feeds import Array
+
+    Run = Callable[[Sequence[int]], list[Array] | None]
+
+# Two sizes each: a normalisation over the batch needs two rows or more, and a siamese network pairs.
+_SIZES = ((2, 1), (4, 2))
+_MOST_ROWS = 4
+# The relative error of equal outputs, and of those of 16-bit numbers.
+_TOLERANCE, _TOLERANCE_16 = 1e-3, 3e-2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenBatch:
+    """The inputs with their batch, its only size, None if any is valid, and the reason for the only one."""
+
+    specs: Sequence[TensorSpec]
+    size: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """A module's treatment of a claimed batch."""
+
+    is_batch: bool = False
+    is_fixed: bool = False
+    # Whether the outputs of a sample depend on the others.
+    is_mixed: bool = False
+    reason: str = ""
+
+
+def find_batch(
+    module: torch.nn.Module,
+    claims: Sequence[Sequence[TensorSpec]],
+    examples: Mapping[str, Array],
+    rows: int,
+    seed: int,
+    *,
+    is_named: bool = False,
+) -> SeenBatch:
+    """Find the batch of a module, which runs on `rows` of the first claim, among claims in order of preference.
+
+    A batch that the user has named needs only run at two sizes.
+    """
+    views: list[tuple[Sequence[TensorSpec], int, _View]] = []
+    for specs in claims:
+        count = rows if not views else count_rows(specs, examples)
+        rounding = _TOLERANCE_16 if _is_short(module) else _TOLERANCE
+        comparison = _RowComparison(_build_run(module, specs, examples, count, seed), count, rounding)
+        views.append((specs, count, comparison.view(is_named=is_named)))
+        if views[-1][-1] == _View(is_batch=True):
+            break
+    # Samples that are surely independent go before those that may be steps of a sequence.
+    for specs, count, view in sorted(views, key=lambda each: each[-1].is_mixed or each[-1].is_fixed):
+        if view.is_batch:
+            return SeenBatch(specs=specs, size=count if view.is_fixed else None, reason=view.reason)
+    return _drop_batch(claims[0], examples, rows, views[0][-1].reason)
+
+
+def count_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> int:
+    """Count the rows that are given; two for inputs that are drawn."""
+    counts = [
+        examples[spec.name].shape[spec.batch_axis]
+        for spec in specs
+        if spec.batch_axis is not None and spec.name in examples
+    ]
+    return counts[0] if counts else 2
+
+
+def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, reason: str) -> SeenBatch:
+    """Fix inputs at the values that are given; a row of drawn ones is a call."""
+    spec = next(spec for spec in specs if spec.batch_axis is not None)
+    if rows > 1:
+        specs = [replace(spec, shape=examples[spec.name].shape) if spec.name in examples else spec for spec in specs]
+    text = (
+        f"dimension {spec.batch_axis} of its input {spec.name} is no batch, as {reason}, so that a sample is a call. "
+        f"If it is one, name it: --batch-axis {spec.name}={spec.batch_axis}"
+    )
+    return SeenBatch(specs=specs, size=1, reason=text)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowComparison:
+    """Runs of a module on chosen rows of a claimed batch."""
+
+    # Returns the outputs for rows by their numbers; None if it fails.
+    run: Run
+    rows: int
+    tolerance: float
+
+    def view(self, *, is_named: bool) -> _View:
+        """Compare the rows of two sizes."""
+        for most, fewest in _SIZES:
+            batch, first = self.run(range(most)), self.run(range(fewest))
+            if batch is None or first is None:
+                continue
+            if is_named:
+                return _View(is_batch=True)
+            following = _find_following(batch, most, first, fewest)
+            if following is None:
+                return _View(reason="no output follows its size")
+            last = self.run(range(most - fewest, most))
+            # The first rows of a sequence do not depend on later ones; the last do.
+            if last is not None and self._match(batch, last, following, range(most - fewest, most), most):
+                return _View(is_batch=True)
+            return self._view_order(following, is_causal=self._match(batch, first, following, range(fewest), most))
+        reason = f"its batch is fixed, as it fails at another number of rows than {self.rows}"
+        if self.rows == 1 or is_named or self._is_order_free():
+            return _View(is_batch=True, is_fixed=True, reason=reason)
+        return _View(reason="it fails at another size of it")
+
+    def _view_order(self, following: _Following, *, is_causal: bool) -> _View:
+        """Compare outputs with those of the same rows in another order."""
+        size = _MOST_ROWS if self.run(range(_MOST_ROWS)) is not None else max(2, self.rows)
+        order = _mix(size)
+        straight, mixed = self.run(range(size)), self.run(order)
+        if straight is None or mixed is None:  # such as lengths that must be sorted
+            is_batch = is_causal
+        else:
+            again = self.run(range(size))
+            is_random = again is None or not self._match(straight, again, following, range(size), size)
+            is_batch = is_random or self._match(straight, mixed, following, order, size)
+        return _View(is_batch=is_batch, is_mixed=is_batch, reason="" if is_batch else "its rows cannot change places")
+
+    def _is_order_free(self) -> bool:
+        """Return whether rows of the given number may change places, and with them those of the outputs."""
+        order = _mix(self.rows)
+        straight, mixed = self.run(range(self.rows)), self.run(order)
+        if straight is None or mixed is None:
+            return False
+        following = [
+            tuple(axis for axis, size in enumerate(output.shape) if size == self.rows)[:1] for output in straight
+        ]
+        return any(following) and self._match(straight, mixed, following, order, self.rows)
+
+    def _match(
+        self, batch: list[Array], part: list[Array], following: _Following, order: Sequence[int], size: int
+    ) -> bool:
+        """Return whether some outputs are the rows `order` of those for `size` rows, where outputs follow the size."""
+        if isinstance(following, int):  # a list of outputs, some for each row
+            chosen = [batch[row * following + place] for row in order for place in range(following)]
+            following = [()] * len(chosen)
+        else:
+            chosen, part = (
+                [output for output, axes in zip(outputs, following, strict=False) if axes] for outputs in (batch, part)
+            )
+            following = list(filter(None, following))
+        return len(chosen) == len(part) and all(
+            any(_are_close(_take(left, axes, order, size, step), right, self.tolerance) for step in (1, size))
+            for left, right, axes in zip(chosen, part, following, strict=True)
+        )
+
+
+_Following = Sequence[tuple[int, ...]] | int
+"""The dimensions of each output that follow the batch, or the number of outputs for each row."""
+
+
+def _find_following(batch: list[Array], most: int, part: list[Array], fewest: int) -> _Following | None:
+    """Find what is as many times as large for the most rows as the rows; None if nothing is."""
+    if len(batch) != len(part):
+        return len(batch) // most if len(batch) * fewest == len(part) * most and not len(batch) % most else None
+    following = []
+    for large, small in zip(batch, part, strict=True):
+        sides = list(zip(large.shape, small.shape, strict=False)) if large.ndim == small.ndim else [(1, 0)]
+        axes = [axis for axis, (long, short) in enumerate(sides) if long != short]
+        follows = all(sides[axis][0] * fewest == sides[axis][1] * most for axis in axes)
+        following.append(tuple(axes) if follows else ())
+    return following if any(following) else None
+
+
+def _take(output: Array, axes: Sequence[int], order: Sequence[int], size: int, step: int) -> Array | None:
+    """Take the rows of an output, of which a row has one after the other, or one in every `step`."""
+    for axis in axes:
+        if output.shape[axis] % size:
+            return None
+        places = np.arange(output.shape[axis])
+        places = places.reshape(size, -1) if step == 1 else places.reshape(-1, size).T
+        places = places[list(order)] if step == 1 else places[list(order)].T
+        output = output.take(places.ravel(), axis)
+    return output
+
+
+def _are_close(left: Array | None, right: Array, tolerance: float) -> bool:
+    if left is None or left.shape != right.shape:
+        return False
+    if right.dtype.kind != "f":
+        return bool((left != right).mean() <= _TOLERANCE_16) if right.size else True
+    wide, other = np.nan_to_num(left.astype(np.float64)), np.nan_to_num(right.astype(np.float64))
+    return bool(np.linalg.norm(wide - other) <= tolerance * np.linalg.norm(other))
+
+
+def _mix(size: int) -> list[int]:
+    """Return the numbers of rows in another order, which is neither the reverse nor a rotation from four rows up."""
+    return [*range(1, size, 2), *range(0, size, 2)]
+
+
+def _build_run(
+    module: torch.nn.Module, specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, seed: int
+) -> Run:
+    """Build the function that runs a module on rows that all differ, each time in the state that it has now."""
+    import torch
+
+    varied = {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
+    arrays = feeds.draw(specs, varied, max(rows, _MOST_ROWS), seed)
+    set_stance: Any = torch.compiler.set_stance
+
+    def run(order: Sequence[int]) -> list[Array] | None:
+        chosen = [
+            array if spec.batch_axis is None else array.take(list(order), spec.batch_axis)
+            for spec, array in zip(specs, arrays, strict=True)
+        ]
+        for candidate in _iterate_copies(module):
+            with suppress(Exception), torch.no_grad(), set_stance("force_eager"):  # a module may raise anything
+                return [to_array(output).copy() for output in flatten(candidate(*map(to_tensor, chosen)))]
+        return None
+
+    return run
+
+
+def _iterate_copies(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield a copy, with the same parameters and a state of its own, and the module itself, for copies that fail."""
+    with suppress(Exception):
+        yield copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    yield module
+
+
+def _vary(example: Array, axis: int | None) -> Array:
+    """Add rows to fewer than four given ones: theirs, moved along their last dimension."""
+    others = [other for other in range(example.ndim) if other != axis]
+    if axis is None or not others or example.shape[axis] >= _MOST_ROWS:
+        return example
+    return np.concatenate([np.roll(example, shift, others[-1]) for shift in range(_MOST_ROWS)], axis)
+
+
+def _is_short(module: torch.nn.Module) -> bool:
+    return any(weight.element_size() == 2 for weight in module.parameters())
