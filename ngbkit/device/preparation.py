@@ -38,7 +38,7 @@ from ngbkit.workloads.onnx_binding import specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 6
+_LAYOUT = 7
 _REFERENCE = "reference.npz"
 
 

@@ -32,7 +32,9 @@ from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.isolation.profiling import ProfiledTurns
 from ngbkit.device.serving import loadgen
+from ngbkit.device.timing import timed_checks
 from ngbkit.device.timing.sampling import sample
+from ngbkit.device.timing.timed_checks import TimedChecks
 from ngbkit.device.timing.warming import warm_up
 from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
 from ngbkit.hardware import resources
@@ -77,6 +79,20 @@ class Loaded:
     # The context of the program's calls, from the first one to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
     profiled: ProfiledTurns | None = None
+    _checks: TimedChecks | None = None
+    # Before anything was held for checks.
+    peak_memory_bytes: int = 0
+
+    @property
+    def checks(self) -> TimedChecks:
+        """The inputs of the program's calls, and the checks of its timed ones."""
+        if self._checks is None:
+            raise RuntimeError("nothing is loaded in this child")
+        return self._checks
+
+    @checks.setter
+    def checks(self, checks: TimedChecks) -> None:
+        self._checks = checks
 
     @property
     def run(self) -> Callable[[], Any]:
@@ -189,12 +205,13 @@ def _load(loaded: Loaded, message: Message) -> Message:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
         place = _locate_overflow(check.problem, precision, message, task)
         raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem + place)
+    loaded.checks = _build_checks(loaded.program, message, task, precision, verdict)
     # All objects so far stay alive: the collector need not visit them again between timed calls.
     gc.collect()
     gc.freeze()
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
-    contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
+    contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed, inputs=loaded.checks.fresh.manner)
     if quantised := message["quantised"]:  # of which the runtime reports the numbers between its operators
         notes = "; ".join(filter(None, [contract.notes, quantised["notes"]]))
         contract = replace(contract, precision=quantised["computes"], notes=notes)
@@ -275,8 +292,28 @@ def _judge(outputs: list[np.ndarray], message: Message, task: Task, requested: s
     path = message["reference"]
     if path is None:
         return reference.Verdict(unchecked="nothing here could run the uncompiled network for a reference")
-    tolerated = requested if requested in equivalence.TOLERANCES else "q8"
-    return reference.judge(reference.read_reference(path), outputs, task.batch_size, tolerated)
+    return reference.judge(reference.read_reference(path), outputs, task.batch_size, _choose_tolerance(requested))
+
+
+def _choose_tolerance(requested: str) -> str:
+    return requested if requested in equivalence.TOLERANCES else "q8"
+
+
+def _build_checks(
+    program: Program, message: Message, task: Task, requested: str, verdict: reference.Verdict
+) -> TimedChecks:
+    """Build the checks of the timed calls: none of a trial whose outputs cannot be compared.
+
+    A precision that is judged by its cost, or by nobody, is compared with its own outputs before timing.
+    """
+    by_cost = requested not in equivalence.TOLERANCES or (requested in evaluation.LOWER and bool(message["accept"]))
+    has_reference = message["reference"] is not None and (by_cost or not verdict.unchecked)
+    known = reference.read_reference(message["reference"]) if has_reference else None
+    examples = preparation.read_arrays(message["examples"])
+    checks = timed_checks.build(program, task, examples, message["seed"], known, _choose_tolerance(requested))
+    if by_cost:
+        timed_checks.compare_with_itself(checks)
+    return checks
 
 
 def _measure_cost(program: Program, message: Message, task: Task) -> dict[str, Any]:
@@ -301,24 +338,53 @@ def _locate_overflow(problem: str, precision: str, message: Message, task: Task)
 
 def _warm(loaded: Loaded, message: Message) -> Message:
     del message
-    warm = asdict(warm_up(loaded.run))
-    return {**warm, "peak_memory_bytes": resources.read_peak_memory_bytes()}
+    warm = asdict(warm_up(loaded.run, vary=loaded.checks.fresh.vary))
+    loaded.peak_memory_bytes = resources.read_peak_memory_bytes()
+    return {**warm, "peak_memory_bytes": loaded.peak_memory_bytes}
 
 
 def _time_turn(loaded: Loaded, message: Message) -> Message:
+    """Time some calls; where a turn begins, with wholly new inputs, half of the calls that settle come before those."""
+    run, checks, settle, block = loaded.run, loaded.checks, message["settle"], message["block"]
     cpu_start, start = time.process_time(), time.perf_counter()
+    if message["begins"]:
+        sample(run, 0, settle=settle // 2, vary=checks.fresh.vary)
+        settle -= settle // 2
+        checks.feed()
+        if settle:
+            checks.time_whole(run)
+            settle -= 1
+    sample(run, 0, settle=settle, vary=checks.fresh.vary)
+    is_timed = loaded.method.measure is None
+    is_checked = checks.begin(message["samples"] * block if message["begins"] else 0)
     durations = sample(
-        loaded.run,
+        run,
         message["samples"],
-        block=message["block"],
-        settle=message["settle"],
+        block=block,
         measure=loaded.method.measure,
         prepare=loaded.method.prepare,
+        vary=checks.vary if is_timed else checks.fresh.vary,
+        inspect=checks.keep,
     )
     spent_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
-    timed_s = sum(durations) * message["block"] * 1e-9
+    if is_checked and not is_timed:  # events return no outputs
+        checks.check_untimed()
+    _reject(checks.conclude(durations, block))
+    timed_s = sum(durations) * block * 1e-9
     latency_s = [duration * 1e-9 / loaded.overlap for duration in durations]
-    return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": timed_s, "cpu_s": cpu_s}
+    return {
+        "latency_s": latency_s,
+        "spent_s": spent_s,
+        "timed_s": timed_s,
+        "cpu_s": cpu_s,
+        "resident_bytes": resources.read_resident_memory_bytes(),
+    }
+
+
+def _reject(problem: str) -> None:
+    """End a trial of which a timed call was wrong."""
+    if problem:
+        raise StageError("check") from NotEquivalentError(problem)
 
 
 def _serve(loaded: Loaded, message: Message) -> Message:
@@ -329,8 +395,13 @@ def _serve(loaded: Loaded, message: Message) -> Message:
 
 
 def _read_usage(loaded: Loaded, message: Message) -> Message:
-    del loaded, message
-    return {"peak_memory_bytes": resources.read_peak_memory_bytes()}
+    """Check one more call after the last round, and read what the child has used, without what checks hold."""
+    del message
+    checks = loaded.checks
+    peak = max(loaded.peak_memory_bytes, resources.read_peak_memory_bytes() - checks.held_bytes)
+    checks.check_untimed()
+    _reject(checks.conclude([], 1))
+    return {"peak_memory_bytes": peak, "checked_calls": checks.checked, "unchecked": checks.find_doubt()}
 
 
 def _explain(loaded: Loaded, message: Message) -> Message:
