@@ -29,7 +29,7 @@ import xarray as xr
 HONEST = 3.0
 COMPILERS = "identity,torchscript,inductor,aotinductor,executorch,onnxruntime,openvino,tvm,iree"
 
-SOURCE = '''
+SOURCE = """
 import threading, time
 import torch
 from torch import nn
@@ -64,7 +64,7 @@ class Net(nn.Module):
 
 model = Net().eval()
 input_shape = (512,)
-'''
+"""
 
 TRICKS = {
     "none": "return self.body(x)",
@@ -168,7 +168,7 @@ def measure_trick(name: str, compilers: list[str]) -> xr.Dataset:
         lines = TRICKS[name].strip().splitlines()
         file.write_text(SOURCE.format(body="\n".join(f"        {line}" for line in lines)))
         sweep = ngbkit.Sweep([str(file)], compilers, batch_sizes=(4,), repeats=20)
-        return sweep.run(known=False).squeeze(["workload", "device", "batch_size"], drop=True)
+        return sweep.run(again=True).squeeze(["workload", "device", "batch_size"], drop=True)
 
 
 def judge(status: str, ratio: float) -> str:

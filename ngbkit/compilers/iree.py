@@ -195,6 +195,8 @@ def _read_commands(statistics: Path) -> Iterator[str]:
 
 def _bind(iree: Any, device: Any, arrays: Sequence[np.ndarray]) -> tuple[Any, list[np.ndarray]]:
     """Copy the inputs to the device, as the arguments of a call; return these with the memory of each."""
+    import numpy as np
+
     arguments = iree.VmVariantList(len(arrays))
     memory = []
     for array in arrays:
@@ -206,7 +208,8 @@ def _bind(iree: Any, device: Any, arrays: Sequence[np.ndarray]) -> tuple[Any, li
             element_type=iree.array_interop.map_dtype_to_element_type(array.dtype),
         )
         arguments.push_ref(buffer)
-        memory.append(buffer.map().asarray((array.nbytes,), "uint8").view(array.dtype).reshape(array.shape))
+        raw = buffer.map().asarray((array.nbytes,), np.dtype(np.uint8))
+        memory.append(raw.view(array.dtype).reshape(array.shape))
     return arguments, memory
 
 

@@ -102,11 +102,14 @@ def _map_memory(task: Task, tensors: Mapping[str, Any]) -> list[list[np.ndarray]
     """Map the memory of the inputs; none if NumPy lacks the type of one."""
     import numpy as np
 
-    with contextlib.suppress(BufferError, RuntimeError, TypeError):
-        pairs = zip(task.inputs, task.arrays, strict=True)
-        memory = [np.from_dlpack(tensors[spec.name]) if spec.name in tensors else array for spec, array in pairs]
-        return [[array] for array in memory] if all(array.flags.writeable for array in memory) else []
-    return []
+    try:
+        memory = [
+            np.from_dlpack(tensors[spec.name]) if spec.name in tensors else array
+            for spec, array in zip(task.inputs, task.arrays, strict=True)
+        ]
+    except (BufferError, RuntimeError, TypeError):
+        return []
+    return [[array] for array in memory]
 
 
 def _open_profiler(task: Task, target: Any, library: Library, inputs: Sequence[Any]) -> Profiler:

@@ -80,7 +80,9 @@ class TurnLog:
         """
         if len(self._memory) < _FEWEST_GROWING:
             return 0.0
-        (first_calls, first), (_, middle), (calls, last) = (self._memory[place] for place in (0, len(self._memory) // 2, -1))
+        (first_calls, first), (_, middle), (calls, last) = (
+            self._memory[place] for place in (0, len(self._memory) // 2, -1)
+        )
         grown = [later > earlier for (_, earlier), (_, later) in pairwise(self._memory)]
         if last - first < _NOISE_BYTES or fmean(grown) < _MOST_GROW or last - middle < _STILL * (last - first):
             return 0.0

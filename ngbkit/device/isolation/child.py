@@ -211,7 +211,9 @@ def _load(loaded: Loaded, message: Message) -> Message:
     gc.freeze()
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
-    contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed, inputs=loaded.checks.fresh.manner)
+    contract = replace(
+        loaded.program.contract, clock=method.clock, flushed=method.flushed, inputs=loaded.checks.fresh.manner
+    )
     if quantised := message["quantised"]:  # of which the runtime reports the numbers between its operators
         notes = "; ".join(filter(None, [contract.notes, quantised["notes"]]))
         contract = replace(contract, precision=quantised["computes"], notes=notes)

@@ -133,7 +133,8 @@ class FreshInputs:
             return None
         steps = self._generator.integers(1, 3, size) * self._generator.choice([-1, 1], size)
         kind = np.float64 if array.dtype == np.float64 else np.float32
-        return (1 + _EPSILON[array.dtype.name] * steps).astype(kind)
+        factors: Array = (1 + _EPSILON[array.dtype.name] * steps).astype(kind)
+        return factors
 
     def _choose_places(self) -> None:
         """Choose at random where inputs change."""

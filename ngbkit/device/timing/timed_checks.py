@@ -1,4 +1,4 @@
-"""Checks of timed calls: at a call that nobody knows before, inputs with known outputs are there, and the outputs judged.
+"""Checks of timed calls: one that is chosen at random gets inputs with known outputs, and its outputs are judged.
 
 At the beginning of a turn the inputs become samples of the reference, put together anew, before the calls that settle.
 A few elements of them change from call to call (`FreshInputs`), and before the call that is checked they are restored:
@@ -218,9 +218,7 @@ def _take(output: np.ndarray, samples: Sequence[int], axis: int | None, batch_si
     return output.take([sample * rows + row for sample in samples for row in range(rows)], axis)
 
 
-def _yield_probes(
-    task: Task, examples: Mapping[str, np.ndarray], seed: int, checks: TimedChecks
-) -> Iterator[Probe]:
+def _yield_probes(task: Task, examples: Mapping[str, np.ndarray], seed: int, checks: TimedChecks) -> Iterator[Probe]:
     """Yield inputs with known outputs, without an end: samples of the reference in any order, or its sets."""
     reference = checks.reference
     numbers = range(1, 1 + len(reference.probes)) if reference.probes else range(1)
@@ -277,4 +275,3 @@ def _are_separable(inputs: Sequence[TensorSpec], reference: Reference) -> bool:
         for spec in inputs
     )
     return are_plain and reference.row_wise and None not in reference.axes
-

@@ -39,7 +39,7 @@ def warm_up(
     clock: Clock = time.perf_counter_ns,
     vary: Callable[[], Any] = lambda: None,
 ) -> WarmUp:
-    """Call `run`, and untimed before that `vary`, in windows until one is no longer clearly faster than the window before it.
+    """Call `run` in windows until one is no longer clearly faster than the window before it; `vary` before each call.
 
     Clearly faster means that the median of the window is below every call of the window before, and by more than 2 % of
     that window's median: noise alone makes at most one window of three calls in five appear so, and costs one more
