@@ -73,6 +73,11 @@ def choose_precision(body: str, requested: str) -> str:
     return max((body, requested), key=lambda name: TOLERANCES[name].absolute)
 
 
+def choose_tolerance(requested: str) -> str:
+    """Choose the precision whose tolerance a requested one has: as that of int8, unless it has its own."""
+    return requested if requested in TOLERANCES else "q8"
+
+
 def compare(
     outputs: Sequence[np.ndarray],
     reference: Sequence[np.ndarray],

@@ -158,12 +158,12 @@ class Worker(TurnLog):
         return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
 
     def conclude(self) -> None:
-        """Read what the child and its chip have used, after its last turn."""
+        """Read what the child and its chip have used, after its last turn, and check one more call."""
         self._use = self._read_chip()
-        usage = self._ask({"op": "usage"}, "measure")
-        self.peak_memory_bytes = usage["peak_memory_bytes"]
-        self._loaded["facts"] |= {"checked_calls": usage["checked_calls"]}
-        self._loaded["unchecked"] = self._loaded["unchecked"] or usage["unchecked"]
+        self.peak_memory_bytes = self._ask({"op": "usage"}, "measure")["peak_memory_bytes"]
+        check = self._ask({"op": "check"}, "measure")
+        self._loaded["facts"] |= {"checked_calls": check["checked_calls"]}
+        self._loaded["unchecked"] = self._loaded["unchecked"] or check["unchecked"]
 
     def profile_turn(self, calls: int) -> None:
         """Call the network that often with and without the profiler; 0 reads the profile."""

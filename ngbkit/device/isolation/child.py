@@ -1,9 +1,9 @@
 """The operations of a child process: build or load one network, compile it, check it, and time it on request.
 
-A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage`, `profile` by `profile`
-where the sweep asks for it, and `explain`), for one preparation (`prepare`), or for a load test (`load` and `warm` for
-each batch size, then `serve`). It answers one message at a time, and blocks in between. It answers every error with a
-description of the error and its stage.
+A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage`, `check`, `profile` by
+`profile` where the sweep asks for it, and `explain`), for one preparation (`prepare`), or for a load test (`load` and
+`warm` for each batch size, then `serve`). It answers one message at a time, and blocks in between. It answers every
+error with a description of the error and its stage.
 """
 
 from __future__ import annotations
@@ -25,25 +25,23 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import options, registry
-from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
+from ngbkit import registry
+from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.device import equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.isolation.profiling import ProfiledTurns
+from ngbkit.device.isolation.tasks import build_task
 from ngbkit.device.serving import loadgen
 from ngbkit.device.timing import timed_checks
-from ngbkit.device.timing.sampling import sample
 from ngbkit.device.timing.timed_checks import TimedChecks
 from ngbkit.device.timing.warming import warm_up
-from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
+from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.hardware import resources
-from ngbkit.hardware.accelerators import cuda, events
+from ngbkit.hardware.accelerators import events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
-from ngbkit.workloads import building, feeds
-from ngbkit.workloads.base import TensorSpec
 from ngbkit.workloads.precision import PRECISION
 
 _OUT_OF_MEMORY = re.compile(
@@ -79,20 +77,16 @@ class Loaded:
     # The context of the program's calls, from the first one to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
     profiled: ProfiledTurns | None = None
-    _checks: TimedChecks | None = None
+    timed: TimedChecks | None = None
     # Before anything was held for checks.
     peak_memory_bytes: int = 0
 
     @property
     def checks(self) -> TimedChecks:
         """The inputs of the program's calls, and the checks of its timed ones."""
-        if self._checks is None:
+        if self.timed is None:
             raise RuntimeError("nothing is loaded in this child")
-        return self._checks
-
-    @checks.setter
-    def checks(self, checks: TimedChecks) -> None:
-        self._checks = checks
+        return self.timed
 
     @property
     def run(self) -> Callable[[], Any]:
@@ -167,7 +161,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     try:
         choice = Choice.parse(message["compiler"])
         compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
-        task = _build_task(message, compiler, choice, loaded.report)
+        task = build_task(message, compiler, choice, loaded.report)
         for module in compiler.forms[task.form]:
             # The server has imported it, unless that calls CUDA. It is no part of a compile.
             with contextlib.suppress(ImportError):
@@ -205,7 +199,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
         place = _locate_overflow(check.problem, precision, message, task)
         raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem + place)
-    loaded.checks = _build_checks(loaded.program, message, task, precision, verdict)
+    loaded.timed = timed_checks.build(loaded.program, task, message, precision, verdict)
     # All objects so far stay alive: the collector need not visit them again between timed calls.
     gc.collect()
     gc.freeze()
@@ -229,93 +223,13 @@ def _load(loaded: Loaded, message: Message) -> Message:
     }
 
 
-def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Callable[[Message], None]) -> Task:
-    module, onnx = None, None
-    quantised: Message | None = message["quantised"]
-    if message["form"] == "module":
-        workload = preparation.read_workload(message)
-        with options.set_options(seed=message["seed"]):
-            network = building.build(workload, message["factors"])
-        module, inputs, examples = network.module, network.inputs, network.examples
-        if quantised is not None and module is not None:
-            module = quantised_graphs.load_module(quantised["quantiser"], quantised["path"], module)
-    else:
-        onnx = Path(quantised["path"] if quantised else message["onnx"])
-        if choice.options.get(GRAPH):
-            onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
-        inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
-        examples = preparation.read_arrays(message["examples"])
-    # Both are networks that the compiler gets in place of the network itself.
-    replaced = (GRAPH, *([PRECISION] if quantised else []))
-    cache, accelerator = Path(message["cache"]), message["accelerator"].partition(":")[0]
-    if accelerator == "cuda":
-        cuda.set_cache(cache / "cuda")
-    return Task(
-        form=message["form"],
-        module=module,
-        onnx=onnx,
-        inputs=tuple(inputs),
-        arrays=tuple(feeds.draw(inputs, examples, message["batch_size"], message["seed"])),
-        batch_size=message["batch_size"],
-        options=compiler.settle({name: value for name, value in choice.options.items() if name not in replaced}),
-        threads=message["threads"],
-        cache=cache,
-        tuning=_build_tuning(message["tuning"], report),
-        accelerator=accelerator,
-        precision=message["precision"],
-    )
-
-
-def _link_graph(onnx: Path, digest: str, locate: Callable[[str], Path]) -> Path:
-    """Link an artifact beside the network's own file, under a name whose suffix runtimes recognise."""
-    artifact = locate(digest)
-    if not artifact.exists():
-        raise UsageError(f"{GRAPH}={digest!r} is no artifact of this workload: add the file to its artifacts.")
-    link = onnx.with_name(f"graph-{digest}.onnx")
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to(artifact)
-    return link
-
-
-def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning:
-    def report_progress(progress: TuningProgress) -> None:
-        report({"progress": asdict(progress)})
-
-    return Tuning(
-        folder=Path(message["folder"]),
-        seconds=message["seconds"],
-        candidates=message["candidates"],
-        report=report_progress,
-    )
-
-
 def _judge(outputs: list[np.ndarray], message: Message, task: Task, requested: str) -> reference.Verdict:
     """Judge the outputs of a trial by the reference in a file."""
     path = message["reference"]
     if path is None:
         return reference.Verdict(unchecked="nothing here could run the uncompiled network for a reference")
-    return reference.judge(reference.read_reference(path), outputs, task.batch_size, _choose_tolerance(requested))
-
-
-def _choose_tolerance(requested: str) -> str:
-    return requested if requested in equivalence.TOLERANCES else "q8"
-
-
-def _build_checks(
-    program: Program, message: Message, task: Task, requested: str, verdict: reference.Verdict
-) -> TimedChecks:
-    """Build the checks of the timed calls: none of a trial whose outputs cannot be compared.
-
-    A precision that is judged by its cost, or by nobody, is compared with its own outputs before timing.
-    """
-    by_cost = requested not in equivalence.TOLERANCES or (requested in evaluation.LOWER and bool(message["accept"]))
-    has_reference = message["reference"] is not None and (by_cost or not verdict.unchecked)
-    known = reference.read_reference(message["reference"]) if has_reference else None
-    examples = preparation.read_arrays(message["examples"])
-    checks = timed_checks.build(program, task, examples, message["seed"], known, _choose_tolerance(requested))
-    if by_cost:
-        timed_checks.compare_with_itself(checks)
-    return checks
+    tolerated = equivalence.choose_tolerance(requested)
+    return reference.judge(reference.read_reference(path), outputs, task.batch_size, tolerated)
 
 
 def _measure_cost(program: Program, message: Message, task: Task) -> dict[str, Any]:
@@ -346,38 +260,14 @@ def _warm(loaded: Loaded, message: Message) -> Message:
 
 
 def _time_turn(loaded: Loaded, message: Message) -> Message:
-    """Time some calls; where a turn begins, with wholly new inputs, half of the calls that settle come before those."""
-    run, checks, settle, block = loaded.run, loaded.checks, message["settle"], message["block"]
-    cpu_start, start = time.process_time(), time.perf_counter()
-    if message["begins"]:
-        sample(run, 0, settle=settle // 2, vary=checks.fresh.vary)
-        settle -= settle // 2
-        checks.feed()
-        if settle:
-            checks.time_whole(run)
-            settle -= 1
-    sample(run, 0, settle=settle, vary=checks.fresh.vary)
-    is_timed = loaded.method.measure is None
-    is_checked = checks.begin(message["samples"] * block if message["begins"] else 0)
-    durations = sample(
-        run,
-        message["samples"],
-        block=block,
-        measure=loaded.method.measure,
-        prepare=loaded.method.prepare,
-        vary=checks.vary if is_timed else checks.fresh.vary,
-        inspect=checks.keep,
-    )
+    checks, cpu_start, start = loaded.checks, time.process_time(), time.perf_counter()
+    durations = checks.time_turn(loaded.run, loaded.method, message)
     spent_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
-    if is_checked and not is_timed:  # events return no outputs
-        checks.check_untimed()
-    _reject(checks.conclude(durations, block))
-    timed_s = sum(durations) * block * 1e-9
-    latency_s = [duration * 1e-9 / loaded.overlap for duration in durations]
+    _reject(checks.conclude(durations, message["block"]))
     return {
-        "latency_s": latency_s,
+        "latency_s": [duration * 1e-9 / loaded.overlap for duration in durations],
         "spent_s": spent_s,
-        "timed_s": timed_s,
+        "timed_s": sum(durations) * message["block"] * 1e-9,
         "cpu_s": cpu_s,
         "resident_bytes": resources.read_resident_memory_bytes(),
     }
@@ -396,14 +286,20 @@ def _serve(loaded: Loaded, message: Message) -> Message:
     return loadgen.run_test(calls, dict(load["call_s"]), load, Path(load["folder"]))
 
 
-def _read_usage(loaded: Loaded, message: Message) -> Message:
-    """Check one more call after the last round, and read what the child has used, without what checks hold."""
+def _check_last(loaded: Loaded, message: Message) -> Message:
+    """Check one more call, after the last round."""
     del message
     checks = loaded.checks
-    peak = max(loaded.peak_memory_bytes, resources.read_peak_memory_bytes() - checks.held_bytes)
     checks.check_untimed()
     _reject(checks.conclude([], 1))
-    return {"peak_memory_bytes": peak, "checked_calls": checks.checked, "unchecked": checks.find_doubt()}
+    return {"checked_calls": checks.checked, "unchecked": checks.find_doubt()}
+
+
+def _read_usage(loaded: Loaded, message: Message) -> Message:
+    """Read the peak memory, without what is held for checks."""
+    del message
+    held = loaded.timed.held_bytes if loaded.timed else 0
+    return {"peak_memory_bytes": max(loaded.peak_memory_bytes, resources.read_peak_memory_bytes() - held)}
 
 
 def _explain(loaded: Loaded, message: Message) -> Message:
@@ -457,6 +353,7 @@ _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "warm": _warm,
     "turn": _time_turn,
     "serve": _serve,
+    "check": _check_last,
     "usage": _read_usage,
     "explain": _explain,
     "profile": _profile,

@@ -12,19 +12,23 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from ngbkit.compilers.base import Program, Task
-from ngbkit.device import equivalence
-from ngbkit.device.reference import Reference
+from ngbkit.device import equivalence, evaluation
+from ngbkit.device.reference import Reference, Verdict, read_reference
 from ngbkit.device.timing.fresh_inputs import FreshInputs
-from ngbkit.workloads import dimensions, feeds
+from ngbkit.device.timing.sampling import sample
+from ngbkit.hardware.accelerators.events import Method
+from ngbkit.workloads import dimensions, feeds, values
 from ngbkit.workloads.base import BATCH, TensorSpec
 
 Arrays = list[np.ndarray]
+UNJUDGED = Verdict()
 
 # The first turns, in each of which a call is checked, and the most calls among which one is checked later: its inputs
 # return now and then, and a network that remembers them must not gain by that.
@@ -75,19 +79,41 @@ class TimedChecks:
     _whole_s: float | None = None
     _kept: Arrays = field(default_factory=list)
 
-    def feed(self) -> None:
+    def _feed(self) -> None:
         """Feed wholly new inputs with known outputs."""
         self._probe = next(self.probes, None)
         if self._probe is not None:
             self.fresh.feed(self._probe.arrays)
 
-    def time_whole(self, run: Callable[[], Any]) -> None:
-        """Time the first call with wholly new inputs."""
-        start = time.perf_counter()
-        run()
-        self._whole_s = time.perf_counter() - start
+    def time_turn(self, run: Callable[[], Any], method: Method, message: Mapping[str, Any]) -> list[float]:
+        """Time the calls of a message; at the beginning of a turn, half of the calls that settle get new inputs."""
+        settle, block, begins = message["settle"], message["block"], message["begins"]
+        if begins:
+            sample(run, 0, settle=settle // 2, vary=self.fresh.vary)
+            settle -= settle // 2
+            self._feed()
+            if settle:
+                start = time.perf_counter()
+                run()
+                self._whole_s = time.perf_counter() - start
+                settle -= 1
+        sample(run, 0, settle=settle, vary=self.fresh.vary)
+        is_checked = self._choose_call(message["samples"] * block if begins else 0)
+        by_host = method.measure is None
+        durations = sample(
+            run,
+            message["samples"],
+            block=block,
+            measure=method.measure,
+            prepare=method.prepare,
+            vary=self._vary if by_host else self.fresh.vary,
+            inspect=self._keep,
+        )
+        if is_checked and not by_host:  # events return no outputs
+            self.check_untimed()
+        return durations
 
-    def begin(self, calls: int) -> bool:
+    def _choose_call(self, calls: int) -> bool:
         """Choose which of the next timed calls is checked; return whether any is."""
         self._turns += bool(calls)
         is_checked = self._turns <= _FIRST or self._random.random() < calls / _SHARE
@@ -96,7 +122,7 @@ class TimedChecks:
         self._number = self.timed + self._place + 1
         return is_checked
 
-    def vary(self) -> bool:
+    def _vary(self) -> bool:
         """Change the inputs before a call; return whether it is the one that is checked."""
         self._place -= 1
         if self._place == -1:
@@ -105,7 +131,7 @@ class TimedChecks:
         self.fresh.vary()
         return False
 
-    def keep(self, outputs: Any) -> None:
+    def _keep(self, outputs: Any) -> None:
         """Keep a copy of the outputs of the call that is checked."""
         start = time.perf_counter()
         fetched = self.program.fetch(outputs)
@@ -132,7 +158,7 @@ class TimedChecks:
         """Make one more call, and keep its outputs to be compared."""
         if self._probe is not None:
             self.fresh.restore()
-            self.keep(self.program.run())
+            self._keep(self.program.run())
 
     @property
     def held_bytes(self) -> int:
@@ -175,20 +201,28 @@ class TimedChecks:
 
 
 def build(
-    program: Program,
-    task: Task,
-    examples: Mapping[str, np.ndarray],
-    seed: int,
-    reference: Reference | None,
-    requested: str,
+    program: Program, task: Task, message: Mapping[str, Any], requested: str = "f32", verdict: Verdict = UNJUDGED
 ) -> TimedChecks:
-    """Build the checks of a program; without a reference its inputs are fresh all the same."""
-    fresh = FreshInputs(program, task.inputs, examples, task.arrays, task.batch_size)
-    usable = reference if reference is not None and reference.probe_errors and not reference.problem else None
-    checks = TimedChecks(program=program, fresh=fresh, reference=Reference(), precision=requested, probes=iter(()))
-    if usable is not None:
-        checks.reference, checks.precision = usable, equivalence.choose_precision(usable.precision, requested)
-        checks.probes = _yield_probes(task, examples, seed, checks)
+    """Build the checks of a trial; one whose outputs could not be compared before has fresh inputs all the same.
+
+    A precision that is judged by its cost, or by nobody, is compared with its own outputs before timing.
+    """
+    by_cost = requested not in equivalence.TOLERANCES or (requested in evaluation.LOWER and bool(message["accept"]))
+    path, examples = message["reference"], values.read(Path(message["examples"])) if message["examples"] else {}
+    checks = TimedChecks(
+        program=program,
+        fresh=FreshInputs(program, task.inputs, examples, task.arrays, task.batch_size),
+        reference=Reference(),
+        precision=requested,
+        probes=iter(()),
+    )
+    reference = read_reference(path) if path and (by_cost or not verdict.unchecked) else checks.reference
+    if reference.probe_errors and not reference.problem:
+        tolerated = equivalence.choose_tolerance(requested)
+        checks.reference, checks.precision = reference, equivalence.choose_precision(reference.precision, tolerated)
+        checks.probes = _yield_probes(task, examples, message["seed"], checks)
+    if by_cost:
+        compare_with_itself(checks)
     return checks
 
 
@@ -200,7 +234,7 @@ def compare_with_itself(checks: TimedChecks) -> None:
     probes = []
     for probe in itertools.islice(checks.probes, _OWN):
         checks.fresh.feed(probe.arrays)
-        checks.keep(checks.program.run())
+        checks._keep(checks.program.run())
         probes.append(Probe(arrays=probe.arrays, expected=checks._kept))
         checks._kept = []
     count = len(probes[0].expected) if probes else 0

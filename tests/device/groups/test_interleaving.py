@@ -36,6 +36,7 @@ class FakeWorker:
     # The rounds that something else disturbs.
     contended: Callable[[int], bool] = lambda _number: False
     contended_share: float = 0.0
+    outgrown: bool = False
     rounds: dict[int, float] = field(default_factory=dict)
     samples: int = 0
 

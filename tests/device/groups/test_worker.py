@@ -29,12 +29,17 @@ class FakeChild:
 
     def __init__(self) -> None:
         self.messages: list[Mapping[str, Any]] = []
+        # The resident memory, and its growth in a call.
+        self.resident_bytes = 500_000_000
+        self.growth_bytes = 0
 
     def ask(self, message: Mapping[str, Any], *_: object) -> dict[str, Any]:
         self.messages.append(message)
         spent_s = (message["samples"] + message["settle"]) * CALL_S
         latency_s = [CALL_S] * message["samples"]
-        return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": sum(latency_s), "cpu_s": spent_s}
+        self.resident_bytes += (message["samples"] + message["settle"]) * self.growth_bytes
+        times = {"latency_s": latency_s, "spent_s": spent_s, "timed_s": sum(latency_s), "cpu_s": spent_s}
+        return {**times, "resident_bytes": self.resident_bytes}
 
 
 @pytest.fixture
