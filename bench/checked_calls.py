@@ -263,9 +263,9 @@ def main() -> int:
     tricks.add_argument("--compilers", default=COMPILERS)
     tricks.add_argument("--only", default="")
     commands.add_parser("cost").add_argument("--rounds", type=int, default=60)
-    one = commands.add_parser("one")
+    single = commands.add_parser("one")
     for name, kind in (("network", str), ("compiler", str), ("batch_size", int), ("rounds", int)):
-        one.add_argument(name, type=kind)
+        single.add_argument(name, type=kind)
     args = parser.parse_args()
     if args.command == "cost":
         run_costs(args.rounds)

@@ -89,7 +89,7 @@ def run_module(
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
         again, _ = _attempt(lambda: _call(module, arrays)[0])
         draw, nudge = partial(_run_drawn, network, make), _choose_nudge(network, arrays, body, seed)
-        drawn = _draw_probes(network, seed, rows)
+        sets = _draw_probes(network, seed, rows)
         precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
         return Runs(
             single=single,
@@ -98,7 +98,7 @@ def run_module(
             alone=draw(1, seed) if alone else None,
             nudged=_attempt(lambda: _call(make(), nudge(arrays))[0])[0] if nudge is not None else None,
             others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
-            probes=_pair_probes(lambda arrays: _attempt(lambda: _call(make(), arrays)[0])[0], nudge, drawn),
+            probes=_pair_probes(lambda arrays: _attempt(lambda: _call(make(), arrays)[0])[0], nudge, sets),
             changed=next((network.inputs[index].name for index in changed), ""),
             name="torch eager, float32" if body == "f32" else f"torch eager, {body}",
             precision=body,
@@ -160,11 +160,11 @@ def _draw_probes(network: Network, seed: int, rows: int) -> list[Arrays]:
 
 
 def _pair_probes(
-    run: Callable[[Arrays], Arrays | None], nudge: Callable[[Arrays], Arrays] | None, drawn: Iterable[Arrays]
+    run: Callable[[Arrays], Arrays | None], nudge: Callable[[Arrays], Arrays] | None, sets: Iterable[Arrays]
 ) -> tuple[tuple[Arrays, Arrays], ...]:
     """Run sets of inputs, and again with their last digit changed, up to the first that fails."""
     pairs = []
-    for arrays in drawn:
+    for arrays in sets:
         outputs = run(arrays)
         nudged = outputs if nudge is None or outputs is None else run(nudge(arrays))
         if outputs is None or nudged is None:
@@ -182,8 +182,8 @@ def _run_file_probes(
     nudge: Callable[[Arrays], Arrays] | None,
 ) -> tuple[tuple[Arrays, Arrays], ...]:
     """Run the further sets of inputs in one session on an ONNX file."""
-    drawn = _draw_probes(network, seed, rows)
-    batches = [arrays for each in drawn for arrays in (each, nudge(each) if nudge else each)]
+    sets = _draw_probes(network, seed, rows)
+    batches = [arrays for each in sets for arrays in (each, nudge(each) if nudge else each)]
     outputs, _ = _attempt(lambda: list(run_batches(network, batches, rows, onnx, threads)))
     return tuple(zip(outputs[::2], outputs[1::2], strict=True)) if outputs else ()
 

@@ -222,7 +222,10 @@ def describe_differences(contract: dict[str, Any], reference: dict[str, Any]) ->
     was_checked, is_checked = bool(reference.get("inputs")), bool(contract.get("inputs"))
     if not contract or not reference or was_checked == is_checked:
         return phrases
-    return [*phrases, "other inputs in every call" if is_checked else "the same inputs in every call, and no check of it"]
+    return [
+        *phrases,
+        "other inputs in every call" if is_checked else "the same inputs in every call, and no check of it",
+    ]
 
 
 def _format_value(value: Any) -> str:

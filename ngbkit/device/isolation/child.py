@@ -298,8 +298,8 @@ def _check_last(loaded: Loaded, message: Message) -> Message:
 def _read_usage(loaded: Loaded, message: Message) -> Message:
     """Read the peak memory, without what is held for checks."""
     del message
-    held = loaded.timed.held_bytes if loaded.timed else 0
-    return {"peak_memory_bytes": max(loaded.peak_memory_bytes, resources.read_peak_memory_bytes() - held)}
+    check_bytes = loaded.timed.held_bytes if loaded.timed else 0
+    return {"peak_memory_bytes": max(loaded.peak_memory_bytes, resources.read_peak_memory_bytes() - check_bytes)}
 
 
 def _explain(loaded: Loaded, message: Message) -> Message:

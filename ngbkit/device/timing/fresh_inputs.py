@@ -22,7 +22,7 @@ from ngbkit.workloads.base import TensorSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Manner = Literal["fresh", "nudged", "rotated", "same"]
-"""How inputs differ from call to call: drawn again, in the last digits of given numbers, by given rows, or not."""
+"""The difference of inputs from call to call: drawn again, given numbers in their last digits, other rows, or none."""
 
 # The bytes of a sample that change in a call, and the places of a turn that do in turns.
 _LINE_BYTES, _PLACES = 64, 4
@@ -79,7 +79,7 @@ class FreshInputs:
 
     @property
     def manner(self) -> Manner:
-        """How the inputs of a call differ from those of the call before."""
+        """The difference between the inputs of two calls."""
         if any(self.inputs[index].name not in self.examples for index in self._pools):
             return "fresh"
         return "nudged" if self._pools else "rotated" if self._rotated else "same"
@@ -87,7 +87,7 @@ class FreshInputs:
     def feed(self, arrays: Sequence[Array]) -> None:
         """Feed whole inputs, and choose the elements that change from now on."""
         self.arrays = arrays
-        self.restore(whole=True)
+        self.restore(everywhere=True)
         self._choose_places()
 
     def vary(self) -> None:
@@ -104,11 +104,11 @@ class FreshInputs:
         if self._copies and self.program.feed is not None:
             self.program.feed(self._copies)
 
-    def restore(self, *, whole: bool = False) -> None:
+    def restore(self, *, everywhere: bool = False) -> None:
         """Write what was fed last over what has changed since, or over everything."""
-        if whole and not self._copies and self.program.feed is not None:
+        if everywhere and not self._copies and self.program.feed is not None:
             self.program.feed(self.arrays)
-        elif whole or self._rotated:
+        elif everywhere or self._rotated:
             self._write(self.arrays)
         else:
             for cell in (cell for cells in self._places for cell in cells):

@@ -45,7 +45,7 @@ _OWN, _OWN_PRECISION = 3, "q8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class KnownCall:
     """Inputs of a call, and its outputs as far as they are known: of all samples, or of the first ones."""
 
     arrays: Arrays
@@ -62,9 +62,9 @@ class TimedChecks:
     fresh: FreshInputs
     reference: Reference
     precision: str
-    probes: Iterator[Probe]
+    probes: Iterator[KnownCall]
     # All that `probes` are made of.
-    held: Sequence[np.ndarray] = ()
+    storage: Sequence[np.ndarray] = ()
     timed: int = 0
     checked: int = 0
     # Seconds of the first call with wholly new inputs of each turn, over those of the others.
@@ -72,12 +72,12 @@ class TimedChecks:
     # Seconds in which the outputs of a checked call were read, without those of a copy.
     _fetched: list[float] = field(default_factory=list)
     _random: random.Random = field(default_factory=random.SystemRandom)
-    _probe: Probe | None = None
+    _probe: KnownCall | None = None
     _place: int = -1
     _number: int = 0
     _turns: int = 0
-    _whole_s: float | None = None
-    _kept: Arrays = field(default_factory=list)
+    _first_call_s: float | None = None
+    _outputs: Arrays = field(default_factory=list)
 
     def _feed(self) -> None:
         """Feed wholly new inputs with known outputs."""
@@ -96,7 +96,7 @@ class TimedChecks:
                 self.fresh.vary()  # or the call that is checked might see the inputs of this one
                 start = time.perf_counter()
                 run()
-                self._whole_s = time.perf_counter() - start
+                self._first_call_s = time.perf_counter() - start
                 settle -= 1
         sample(run, 0, settle=settle, vary=self.fresh.vary)
         is_checked = self._choose_call(message["samples"] * block if begins else 0)
@@ -137,20 +137,20 @@ class TimedChecks:
         start = time.perf_counter()
         fetched = self.program.fetch(outputs)
         fetch_s = time.perf_counter() - start
-        self._kept = [np.array(output) for output in fetched]
-        self._fetched.append(fetch_s - sum(output.nbytes for output in self._kept) / _COPIED_BYTES_S)
+        self._outputs = [np.array(output) for output in fetched]
+        self._fetched.append(fetch_s - sum(output.nbytes for output in self._outputs) / _COPIED_BYTES_S)
 
     def conclude(self, durations: Sequence[float], block: int) -> str:
         """Judge the call that was checked among these timed ones; return why it is wrong, or an empty text."""
         self.timed += len(durations) * block
-        if self._whole_s is not None and durations:
-            self._excess.append((self._whole_s, median(durations) * 1e-9))
-            self._whole_s = None
-        kept, self._kept = self._kept, []
-        if not kept or self._probe is None:
+        if self._first_call_s is not None and durations:
+            self._excess.append((self._first_call_s, median(durations) * 1e-9))
+            self._first_call_s = None
+        outputs, self._outputs = self._outputs, []
+        if not outputs or self._probe is None:
             return ""
         self.checked += 1
-        problem = self._compare(kept, self._probe)
+        problem = self._compare(outputs, self._probe)
         if not problem:
             return ""
         return f"{f'timed call {self._number}' if durations else 'the call after the last round'}: {problem}"
@@ -163,17 +163,17 @@ class TimedChecks:
 
     @property
     def held_bytes(self) -> int:
-        """The memory of inputs and outputs that are held for checks, which are no part of the program's."""
+        """The memory of inputs and outputs that checks keep, which are no part of the program's."""
         probe = [] if self._probe is None else [*self._probe.arrays, *self._probe.expected]
-        return sum(array.nbytes for array in (*probe, *self.held))
+        return sum(array.nbytes for array in (*probe, *self.storage))
 
     def find_doubt(self) -> str:
         """Find what the timed calls left out although their outputs are right: it is done at other times."""
         if len(self._excess) < _FEWEST_TURNS:
             return ""
         call_s = median(rest for _, rest in self._excess)
-        ratio = median(whole / rest for whole, rest in self._excess)
-        if ratio >= _FACTOR and median(whole - rest for whole, rest in self._excess) >= _SLACK_S:
+        ratio = median(first / rest for first, rest in self._excess)
+        if ratio >= _FACTOR and median(first - rest for first, rest in self._excess) >= _SLACK_S:
             return (
                 f"a call with wholly new inputs takes {ratio:.2g} times as long as the timed ones, in which a few "
                 "elements of each sample are new: the network answers from memory. Time it without its cache"
@@ -186,13 +186,13 @@ class TimedChecks:
             )
         return ""
 
-    def _compare(self, kept: Arrays, probe: Probe) -> str:
+    def _compare(self, outputs: Arrays, probe: KnownCall) -> str:
         axes = self.reference.axes
         if probe.samples is not None:
             size = self.fresh.batch_size
-            kept = [_take(output, probe.samples, axis, size) for output, axis in zip(kept, axes, strict=False)]
+            outputs = [_take(output, probe.samples, axis, size) for output, axis in zip(outputs, axes, strict=False)]
         return equivalence.compare(
-            kept,
+            outputs,
             probe.expected,
             baseline_rmse=self.reference.probe_errors,
             precision=self.precision,
@@ -236,12 +236,12 @@ def compare_with_itself(checks: TimedChecks) -> None:
     for probe in itertools.islice(checks.probes, _OWN):
         checks.fresh.feed(probe.arrays)
         checks._keep(checks.program.run())
-        probes.append(Probe(arrays=probe.arrays, expected=checks._kept))
-        checks._kept = []
+        probes.append(KnownCall(arrays=probe.arrays, expected=checks._outputs))
+        checks._outputs = []
     count = len(probes[0].expected) if probes else 0
     checks.reference = Reference(axes=(None,) * count, probe_errors=(0.0,) * count, scales=(0.0,) * count)
     checks.precision, checks.probes = _OWN_PRECISION, itertools.cycle(probes)
-    checks.held = [array for probe in probes for array in (*probe.arrays, *probe.expected)]
+    checks.storage = [array for probe in probes for array in (*probe.arrays, *probe.expected)]
 
 
 def _take(output: np.ndarray, samples: Sequence[int], axis: int | None, batch_size: int) -> np.ndarray:
@@ -253,52 +253,54 @@ def _take(output: np.ndarray, samples: Sequence[int], axis: int | None, batch_si
     return output.take([sample * rows + row for sample in samples for row in range(rows)], axis)
 
 
-def _yield_probes(task: Task, examples: Mapping[str, np.ndarray], seed: int, checks: TimedChecks) -> Iterator[Probe]:
+def _yield_probes(
+    task: Task, examples: Mapping[str, np.ndarray], seed: int, checks: TimedChecks
+) -> Iterator[KnownCall]:
     """Yield inputs with known outputs, without an end: samples of the reference in any order, or its sets."""
     reference = checks.reference
     numbers = range(1, 1 + len(reference.probes)) if reference.probes else range(1)
-    known = reference.probes or (reference.outputs,)
+    answers = reference.probes or (reference.outputs,)
     mixes = _are_separable(task.inputs, reference)
     rows = reference.rows if mixes else task.batch_size
     sets = [feeds.draw_other(task.inputs, examples, rows, seed, number, reference.rows) for number in numbers]
-    checks.held = [array for arrays in sets for array in arrays]
+    checks.storage = [array for arrays in sets for array in arrays]
     chooser = random.SystemRandom()
     while True:
         if not mixes:
-            for arrays, outputs in zip(sets, known, strict=True):
-                yield Probe(arrays=arrays, expected=list(outputs))
+            for arrays, outputs in zip(sets, answers, strict=True):
+                yield KnownCall(arrays=arrays, expected=list(outputs))
             continue
         total = len(sets) * rows
         order = chooser.sample(range(total), total)
         for start in range(0, total, task.batch_size):
             chosen = order[start : start + task.batch_size]
             chosen += chooser.choices(range(total), k=task.batch_size - len(chosen))
-            yield _mix(task, reference, sets, known, chosen, chooser)
+            yield _mix(task, reference, sets, answers, chosen, chooser)
 
 
 def _mix(
     task: Task,
     reference: Reference,
     sets: Sequence[Arrays],
-    known: Sequence[Sequence[np.ndarray]],
+    answers: Sequence[Sequence[np.ndarray]],
     chosen: Sequence[int],
     chooser: random.Random,
-) -> Probe:
+) -> KnownCall:
     """Put samples of sets of inputs together to a batch; some of its outputs are compared."""
     arrays = [
         np.ascontiguousarray(np.concatenate(parts, spec.batch_axis).take(chosen, spec.batch_axis))
         for spec, parts in zip(task.inputs, zip(*sets, strict=True), strict=True)
     ]
     total = len(sets) * reference.rows
-    size = sum(output.nbytes for outputs in known for output in outputs) / total
+    size = sum(output.nbytes for outputs in answers for output in outputs) / total
     most = max(1, min(_MOST_SAMPLES, int(_MOST_BYTES / max(size, 1))))
     places = range(task.batch_size)
     samples = sorted(chooser.sample(places, most)) if most < task.batch_size else list(places)
     expected = [
         _take(np.concatenate(parts, axis), [chosen[sample] for sample in samples], axis, total)
-        for parts, axis in zip(zip(*known, strict=True), reference.axes, strict=True)
+        for parts, axis in zip(zip(*answers, strict=True), reference.axes, strict=True)
     ]
-    return Probe(arrays=arrays, expected=expected, samples=samples)
+    return KnownCall(arrays=arrays, expected=expected, samples=samples)
 
 
 def _are_separable(inputs: Sequence[TensorSpec], reference: Reference) -> bool:

@@ -35,9 +35,7 @@ def build(
         read[0][...] = fed[0]
 
     memory: Any = [[array] for array in read] if maps else ()
-    program = Program(
-        run=lambda: None, fetch=lambda _: [], contract=Contract(runtime="test"), feed=feed, memory=memory
-    )
+    program = Program(run=lambda: None, fetch=lambda _: [], contract=Contract(runtime="test"), feed=feed, memory=memory)
     return FreshInputs(program, [spec], examples or {}, arrays, batch_size), read
 
 
@@ -46,18 +44,18 @@ def build(
 def test_drawn_inputs_are_drawn_again(spec: TensorSpec, maps: bool) -> None:
     """No call has the inputs of an earlier one, every sample has changed, and values stay those that are drawn."""
     fresh, read = build(spec, maps=maps)
-    seen = []
+    calls = []
     for _ in range(CALLS):
         fresh.vary()
-        seen.append(read[0].copy())
+        calls.append(read[0].copy())
 
     assert "fresh" == fresh.manner
-    assert len({array.tobytes() if spec.dtype != "str" else str(array.tolist()) for array in seen}) > CALLS - 3
+    assert len({array.tobytes() if spec.dtype != "str" else str(array.tolist()) for array in calls}) > CALLS - 3
     if spec.batch_axis is not None:
-        changed = np.moveaxis(np.any([array != seen[0] for array in seen], axis=0), spec.batch_axis, 0)
+        changed = np.moveaxis(np.any([array != calls[0] for array in calls], axis=0), spec.batch_axis, 0)
         assert changed.reshape(2, -1).any(axis=1).all()
     if spec.below:
-        assert all(0 <= array.min() and array.max() < 50 for array in seen)
+        assert all(0 <= array.min() and array.max() < 50 for array in calls)
 
 
 def test_a_call_changes_a_cache_line_of_each_sample() -> None:
@@ -71,28 +69,28 @@ def test_a_call_changes_a_cache_line_of_each_sample() -> None:
 
 def test_given_numbers_change_in_their_last_digits() -> None:
     """The user's numbers are as good as unchanged, and no two calls have the same."""
-    given = np.random.default_rng(1).standard_normal((1, 3, 40)).astype(np.float32)
-    fresh, read = build(NOISE, examples={"x": given})
-    seen = set()
+    examples = np.random.default_rng(1).standard_normal((1, 3, 40)).astype(np.float32)
+    fresh, read = build(NOISE, examples={"x": examples})
+    calls = set()
     for _ in range(CALLS):
         fresh.vary()
-        seen.add(read[0].tobytes())
+        calls.add(read[0].tobytes())
 
-    assert ("nudged", CALLS) == (fresh.manner, len(seen))
-    np.testing.assert_allclose(read[0], np.repeat(given, 2, axis=0), rtol=1e-6)
+    assert ("nudged", CALLS) == (fresh.manner, len(calls))
+    np.testing.assert_allclose(read[0], np.repeat(examples, 2, axis=0), rtol=1e-6)
 
 
 def test_other_given_values_change_places_by_row() -> None:
     """Every row is one that the user gave."""
-    given = np.arange(60).reshape(5, 12)
-    fresh, read = build(TOKENS, examples={"x": given})
-    seen = []
+    examples = np.arange(60).reshape(5, 12)
+    fresh, read = build(TOKENS, examples={"x": examples})
+    calls = []
     for _ in range(CALLS):
         fresh.vary()
-        seen.append(read[0][:, 0].tolist())
+        calls.append(read[0][:, 0].tolist())
 
     assert "rotated" == fresh.manner
-    assert set(given[:, 0].tolist()) == {value for rows in seen for value in rows}
+    assert set(examples[:, 0].tolist()) == {value for rows in calls for value in rows}
 
 
 def test_one_given_row_of_integers_stays() -> None:

@@ -40,8 +40,8 @@ def compute_joined(x: np.ndarray) -> np.ndarray:
 def write_reference(folder: Path, network: Network, batch_size: int, *, row_wise: bool) -> Path:
     rows = 2 if row_wise else batch_size
     single = [network(feeds.draw([SPEC], {}, rows, SEED)[0])]
-    drawn = [feeds.draw_other([SPEC], {}, rows, SEED, number, rows) for number in (1, 2, 3)]
-    pairs = tuple(([network(arrays[0])], [network(arrays[0])]) for arrays in drawn)
+    sets = [feeds.draw_other([SPEC], {}, rows, SEED, number, rows) for number in (1, 2, 3)]
+    pairs = tuple(([network(arrays[0])], [network(arrays[0])]) for arrays in sets)
     runs = Runs(single=single, precise=ReferenceRun(), probes=pairs)
     reference = Reference(
         outputs=tuple(single),
@@ -167,11 +167,11 @@ def test_a_network_that_does_not_compute_is_caught(tmp_path: Path, name: str) ->
 def test_what_becomes_wrong_after_the_last_round_is_caught(tmp_path: Path) -> None:
     """One more call follows the last round."""
     calls = 1 + TURNS * (TURN["settle"] + TURN["samples"] * TURN["block"])
-    seen: list[int] = []
+    inputs: list[int] = []
 
     def forget(x: np.ndarray) -> np.ndarray:
-        seen.append(1)
-        return compute(x) * (len(seen) < calls)
+        inputs.append(1)
+        return compute(x) * (len(inputs) < calls)
 
     assert time_turns(build_checks(tmp_path, forget)).startswith("the call after the last round: output 0")
 
@@ -179,16 +179,16 @@ def test_what_becomes_wrong_after_the_last_round_is_caught(tmp_path: Path) -> No
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_no_call_has_the_inputs_of_an_earlier_one(tmp_path: Path, batch_size: int) -> None:
     """An answer from memory is possible in the calls that are checked alone, once their inputs return."""
-    seen: list[bytes] = []
+    inputs: list[bytes] = []
 
     def remember(x: np.ndarray) -> np.ndarray:
-        seen.append(x.tobytes())
+        inputs.append(x.tobytes())
         return compute(x)
 
     checks = build_checks(tmp_path, remember, batch_size=batch_size)
     time_turns(checks)
 
-    assert len(seen) - len(set(seen)) <= max(0, checks.checked - 6 // batch_size)
+    assert len(inputs) - len(set(inputs)) <= max(0, checks.checked - 6 // batch_size)
 
 
 def test_a_network_that_answers_from_nearly_the_same_inputs_is_doubted(tmp_path: Path) -> None:
@@ -218,14 +218,14 @@ def test_outputs_that_are_computed_when_they_are_read_are_doubted(tmp_path: Path
 
 
 def test_int8_is_compared_with_its_own_outputs(tmp_path: Path) -> None:
-    """How far it may be from the network is judged elsewhere; but timed calls answer as those before."""
+    """Its distance from the network is judged elsewhere, and its timed calls answer as it did before timing."""
 
     def round_coarsely(x: np.ndarray) -> np.ndarray:
         return np.round(compute(x))
 
-    def forget(x: np.ndarray, seen: list[int] = []) -> np.ndarray:  # noqa: B006  the calls so far
-        seen.append(1)
-        return round_coarsely(x) * (len(seen) < 30)
+    def forget(x: np.ndarray, inputs: list[int] = []) -> np.ndarray:  # noqa: B006  the calls so far
+        inputs.append(1)
+        return round_coarsely(x) * (len(inputs) < 30)
 
     assert "" == time_turns(build_checks(tmp_path, round_coarsely, precision="int8"))
     assert "output 0" in time_turns(build_checks(tmp_path, forget, precision="int8"))
