@@ -38,9 +38,9 @@ def sample(
     clock than the host's `clock`, such as the CUDA events of `ngbkit.hardware.accelerators.events`. `prepare` runs
     untimed before every timed call; the calls of a block are then timed one by one, since each undoes the preparation
     (a cold cache). So they are with `vary`, which changes the inputs before every call, those that settle included;
-    where it returns True, `inspect` gets the outputs of that call. `measure` times the calls of a block in a row all
-    the same, since each follows the one before without a wait: their inputs change from block to block. A sample of
-    several calls is their mean.
+    where it returns True, one more call comes first, untimed, and `inspect` gets its outputs. `measure` times the calls
+    of a block in a row all the same, since each follows the one before without a wait: their inputs change from block
+    to block. A sample of several calls is their mean.
     """
     with disable_collector():
         for _ in repeat(None, settle):
@@ -76,18 +76,14 @@ def _sample_singly(
 ) -> float:
     total = 0
     for _ in repeat(None, block):
-        is_inspected = vary() if vary is not None else None
+        if vary is not None and vary() and inspect is not None:
+            inspect(run())
+            vary()
         if prepare is not None:
             prepare()
-        if not is_inspected or inspect is None:
-            start = clock()
-            run()  # its outputs are freed within the timed region
-            total += clock() - start
-            continue
         start = clock()
-        outputs = run()
+        run()
         total += clock() - start
-        inspect(outputs)
     return total / block
 
 

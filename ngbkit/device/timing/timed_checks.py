@@ -1,8 +1,9 @@
-"""Checks of timed calls: one that is chosen at random gets inputs with known outputs, and its outputs are judged.
+"""Checks of timed calls: before one that is chosen at random, a call with known outputs is made, and judged.
 
 At the beginning of a turn the inputs become samples of the reference, put together anew, before the calls that settle.
 A few elements of them change from call to call (`FreshInputs`), and before the call that is checked they are restored:
-that call differs in nothing from the others. What it returns is compared once the turn is over.
+the program cannot tell it from the timed ones. It is not timed, since its inputs return, and a network that remembers
+them must not gain by that. What it returns is compared once the turn is over.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ from ngbkit.workloads.base import BATCH, TensorSpec
 Arrays = list[np.ndarray]
 UNJUDGED = Verdict()
 
-# The first turns, in each of which a call is checked, and the most calls among which one is checked later: its inputs
-# return now and then, and a network that remembers them must not gain by that.
-_FIRST, _SHARE = 8, 10
+# The first turns, in each of which a call is checked, and the calls among which one is checked later.
+_FIRST, _SHARE = 5, 10
 # The samples of a call that are compared, and their bytes if they are large.
 _MOST_SAMPLES, _MOST_BYTES = 16, 32_000_000
 # A call with wholly new inputs may take longer than one with a few new elements by this factor and time, since more of
@@ -153,7 +153,7 @@ class TimedChecks:
         problem = self._compare(outputs, self._probe)
         if not problem:
             return ""
-        return f"{f'timed call {self._number}' if durations else 'the call after the last round'}: {problem}"
+        return f"{f'at timed call {self._number}' if durations else 'the call after the last round'}: {problem}"
 
     def check_untimed(self) -> None:
         """Make one more call, and keep its outputs to be compared."""
