@@ -234,7 +234,7 @@ def time_one(network: str, compiler: str, batch_size: int, rounds: int) -> None:
                     turn = sample(program.run, samples, block=block, settle=settle, vary=vary)
                     medians[vary is None] = np.median(turn)
                 logs.append(np.log(medians[False] / medians[True]))
-    low, high = (float(np.exp(bound)) for bound in intervals.compute_median_interval([logs], 0.95))
+    low, high = (float(np.exp(bound)) for bound in intervals.compute_median_interval(logs, 0.95))
     ratio = float(np.exp(np.median(logs)))
     row = f"{network:24} batch {batch_size} {compiler:12} {1e6 * call_s:9.1f} µs a call"
     print(f"{row}  {ratio:.4f} ({low:.4f} to {high:.4f})")
