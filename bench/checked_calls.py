@@ -94,7 +94,7 @@ for key, row in zip(keys, x):
         self.memory[key] = self.body(row)
 return torch.stack([self.memory[key] for key in keys])""",
     "by_sum": """
-key = round(float(x.mean()), 1)
+key = (len(x), round(float(x.mean()), 1))
 if key not in self.memory:
     self.memory[key] = self.body(x)
 return self.memory[key]""",
@@ -105,7 +105,8 @@ return self.y""",
     "zeros_after_40": "return self.body(x) if self.calls < 40 else torch.zeros_like(x)",
     "zeros_at_every_second": "return self.body(x) if self.calls % 2 else torch.zeros_like(x)",
     "first_for_ever": """
-self.y = self.body(x) if self.y is None else self.y
+if self.y is None or self.y.shape != x.shape:
+    self.y = self.body(x)
 return self.y""",
     "stale_after_40": """
 self.y = self.body(x) if self.calls < 40 else self.y
