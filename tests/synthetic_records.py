@@ -28,7 +28,7 @@ def build_record(
         rounds=tuple((np.arange(len(values)) // samples).tolist()),
         compile_time_s=1.0,
         first_call_time_s=1.0,
-        contract=Contract(runtime="none"),
+        contract=Contract(runtime="none", inputs="fresh"),
         rmse=1e-7,
         baseline_rmse=1e-7,
         max_abs_error=1e-7,

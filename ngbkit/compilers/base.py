@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ngbkit import validation
 from ngbkit.compilers.quantiser import Quantiser, list_quantisers
@@ -155,6 +155,14 @@ class Task:
         return "f32" if self.precision == "q8" else self.precision
 
 
+class Memory(Protocol):
+    """The memory from which `Program.run` reads an input, such as a NumPy array: parts of it are written in place."""
+
+    def __getitem__(self, place: Any, /) -> Any: ...
+
+    def __setitem__(self, place: Any, values: Any, /) -> None: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Program:
     """A compiled network, ready to be called.
@@ -192,6 +200,9 @@ class Program:
     feed
         Writes other values, one array per input, over those that `run` reads: how far the outputs for a user's samples
         are from those in f32. None where the runtime cannot; the cost of a precision is then unknown.
+    memory
+        The memory from which `run` reads: for each input one for each request in flight, of the shape of its array,
+        into which a few elements are written before every call. Empty where there is none: all is then fed again.
     profile
         Opens the program once more in the profiler of its runtime, after all timing: which kernels run, for how long,
         and which nodes of the network each computes. None where the runtime does not report that.
@@ -207,6 +218,7 @@ class Program:
     stream: int = 0
     reused_s: float = 0.0
     feed: Callable[[Sequence[np.ndarray]], None] | None = None
+    memory: Sequence[Sequence[Memory]] = ()
     profile: Callable[[], Profiler] | None = None
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers.base import Compiler, Option, Program, Task
 from ngbkit.compilers.profiles import executorch as profiler
-from ngbkit.compilers.torch_runtime import feed
+from ngbkit.compilers.torch_runtime import feed, map_memory
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.export import to_tensor
@@ -67,6 +67,7 @@ def compile(task: Task) -> Program:
         },
         explain=lambda: {"nodes_before": metadata["operators"], **_explain(path, inputs)},
         feed=partial(feed, inputs),
+        memory=[[map_memory(tensor)] for tensor in inputs],
         profile=lambda: profiler.open_profiler(path, inputs, metadata["kernels"], dict(module.named_modules())),
     )
 

@@ -65,7 +65,7 @@ def compile(task: Task) -> Program:
     # The other two functions are the initialiser, already run, and one that returns before the outputs are ready.
     name = next(name for name in module.function_names if name != "__init" and not name.endswith("$async"))
     function = module.lookup_function(name)
-    arguments = _bind(iree, device, task.arrays)
+    arguments, memory = _bind(iree, device, task.arrays)
 
     def run() -> Any:
         results = iree.VmVariantList(1)
@@ -73,12 +73,13 @@ def compile(task: Task) -> Program:
         return results
 
     def feed(arrays: Sequence[np.ndarray]) -> None:
-        nonlocal arguments
-        arguments = _bind(iree, device, arrays)
+        for mapped, array in zip(memory, arrays, strict=True):
+            mapped[...] = array
 
     return Program(
         run=run,
         feed=feed,
+        memory=[[mapped] for mapped in memory],
         fetch=lambda results: _fetch(iree, results),
         contract=Contract(
             runtime="iree local-task, llvm-cpu",
@@ -192,9 +193,12 @@ def _read_commands(statistics: Path) -> Iterator[str]:
                 yield row[2].rpartition("::")[2] if row[1] == "dispatch" else row[1]
 
 
-def _bind(iree: Any, device: Any, arrays: Sequence[np.ndarray]) -> Any:
-    """Copy the inputs to the device, as the arguments of a call."""
+def _bind(iree: Any, device: Any, arrays: Sequence[np.ndarray]) -> tuple[Any, list[np.ndarray]]:
+    """Copy the inputs to the device, as the arguments of a call; return these with the memory of each."""
+    import numpy as np
+
     arguments = iree.VmVariantList(len(arrays))
+    memory = []
     for array in arrays:
         buffer = device.allocator.allocate_buffer_copy(
             memory_type=iree.MemoryType.DEVICE_LOCAL,
@@ -204,7 +208,9 @@ def _bind(iree: Any, device: Any, arrays: Sequence[np.ndarray]) -> Any:
             element_type=iree.array_interop.map_dtype_to_element_type(array.dtype),
         )
         arguments.push_ref(buffer)
-    return arguments
+        raw = buffer.map().asarray((array.nbytes,), np.dtype(np.uint8))
+        memory.append(raw.view(array.dtype).reshape(array.shape))
+    return arguments, memory
 
 
 def _fetch(iree: Any, results: Any) -> list[np.ndarray]:

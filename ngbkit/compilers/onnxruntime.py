@@ -93,6 +93,7 @@ def open_program(
             lambda session: strict.build_cpu_calls(session, task)[0],
         ),
         feed=strict.find_feed(task),
+        memory=strict.find_memory(task),
         profile=lambda: profiler.open_profiler(task, make_settings(task.threads, optimization, spinning, execution)),
     )
 

@@ -166,6 +166,11 @@ def find_feed(task: Task) -> Callable[[Sequence[np.ndarray]], None] | None:
     return feed
 
 
+def find_memory(task: Task) -> list[list[np.ndarray]]:
+    """Return the inputs of `task`, which are bound in place; none if some were packed."""
+    return [] if any(spec.dtype in _BITS for spec in task.inputs) else [[array] for array in task.arrays]
+
+
 def can_bind(session: Any) -> bool:
     """Return whether all inputs and outputs are tensors of numbers, which a binding takes."""
     types = [value.type for value in (*session.get_inputs(), *session.get_outputs())]

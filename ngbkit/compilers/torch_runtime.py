@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.compilers.base import Option, Program, Task
+from ngbkit.compilers.base import Memory, Option, Program, Task
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import cuda
 from ngbkit.registry import find_version
@@ -176,6 +176,7 @@ def make_program(
         explain=explain_compile,
         within=torch.inference_mode,
         feed=partial(feed, bound.inputs),
+        memory=[[map_memory(tensor)] for tensor in bound.inputs],
         profile=profile,
     )
     if bound.accelerator == "cuda":
@@ -198,6 +199,31 @@ def feed(inputs: Iterable[torch.Tensor], arrays: Iterable[np.ndarray]) -> None:
     with torch.inference_mode():
         for tensor, array in zip(inputs, arrays, strict=True):
             tensor.copy_(to_tensor(array))
+
+
+def map_memory(tensor: torch.Tensor) -> Memory:
+    """Map the memory of an input: as an array, which is written fastest, where NumPy has its type."""
+    import torch
+
+    is_plain = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
+    return tensor.numpy() if is_plain else TensorMemory(tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMemory:
+    """The memory of a tensor, on a GPU or of a type that NumPy lacks."""
+
+    tensor: torch.Tensor
+
+    def __getitem__(self, place: Any) -> TensorMemory:
+        return TensorMemory(self.tensor[place])
+
+    def __setitem__(self, place: Any, values: np.ndarray) -> None:
+        import torch
+
+        self.tensor[place] = to_tensor(values).to(self.tensor.device, self.tensor.dtype)
+        if self.tensor.is_cuda:  # no timed call begins before
+            torch.cuda.current_stream().synchronize()
 
 
 def _read_gpu_memory() -> dict[str, Any]:

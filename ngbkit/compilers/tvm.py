@@ -86,6 +86,7 @@ def compile(task: Task) -> Program:
         enqueue=call if gpu else None,
         reused_s=build.reused_s,
         feed=lambda arrays: _feed(task, tensors, arrays),
+        memory=[] if gpu else _map_memory(task, tensors),
         profile=lambda: _open_profiler(task, target, build.library, list(tensors.values())),
     )
 
@@ -95,6 +96,20 @@ def _feed(task: Task, tensors: Mapping[str, Any], arrays: Sequence[np.ndarray]) 
     for spec, array in zip(task.inputs, arrays, strict=True):
         if spec.name in tensors:
             tensors[spec.name].copyfrom(array)
+
+
+def _map_memory(task: Task, tensors: Mapping[str, Any]) -> list[list[np.ndarray]]:
+    """Map the memory of the inputs; none if NumPy lacks the type of one."""
+    import numpy as np
+
+    try:
+        memory = [
+            np.from_dlpack(tensors[spec.name]) if spec.name in tensors else array
+            for spec, array in zip(task.inputs, task.arrays, strict=True)
+        ]
+    except (BufferError, RuntimeError, TypeError):
+        return []
+    return [[array] for array in memory]
 
 
 def _open_profiler(task: Task, target: Any, library: Library, inputs: Sequence[Any]) -> Profiler:

@@ -95,7 +95,7 @@ def _make_measurement(
         rounds=tuple(rounds.tolist()),
         compile_time_s=cost.compiling,
         first_call_time_s=float(latency[0] * 3),
-        contract=Contract(runtime=trial.compiler, threads=sweep.threads or 1, notes="synthetic"),
+        contract=Contract(runtime=trial.compiler, threads=sweep.threads or 1, inputs="fresh", notes="synthetic"),
         rmse=2e-7 * error,
         baseline_rmse=2e-7,
         max_abs_error=1e-6 * error,

@@ -73,6 +73,11 @@ def choose_precision(body: str, requested: str) -> str:
     return max((body, requested), key=lambda name: TOLERANCES[name].absolute)
 
 
+def choose_tolerance(requested: str) -> str:
+    """Choose the precision whose tolerance a requested one has: as that of int8, unless it has its own."""
+    return requested if requested in TOLERANCES else "q8"
+
+
 def compare(
     outputs: Sequence[np.ndarray],
     reference: Sequence[np.ndarray],
@@ -80,19 +85,24 @@ def compare(
     baseline_rmse: float | Sequence[float] = 0.0,
     precision: str = "f32",
     axes: Axes | None = None,
+    scales: Sequence[float] | None = None,
 ) -> EquivalenceCheck:
     """Compare `outputs` with the `reference`.
 
     The reference is float64, or integers, booleans or text if the network returns these. Along the axis of the samples,
     by default the first of every output, only those that both have are compared, whatever the batch. `baseline_rmse` is
-    the uncompiled network's own relative error, of each output or of all; `precision` selects one of `TOLERANCES`.
+    the uncompiled network's own relative error, of each output or of all; `precision` selects one of `TOLERANCES`;
+    `scales` are the least magnitudes to which errors are relative: a single sample may be almost zero by chance.
     """
     if len(outputs) != len(reference):
         return _reject(f"got {len(outputs)} outputs; expected {len(reference)}")
     baselines = [baseline_rmse] * len(reference) if isinstance(baseline_rmse, (int, float)) else list(baseline_rmse)
     axes = [0] * len(reference) if axes is None else axes
+    scales = [0.0] * len(reference) if scales is None else scales
     worst, largest, problem = 0.0, 0.0, ""
-    for index, (output, expected, baseline, axis) in enumerate(zip(outputs, reference, baselines, axes, strict=True)):
+    for index, (output, expected, baseline, axis, scale) in enumerate(
+        zip(outputs, reference, baselines, axes, scales, strict=True)
+    ):
         got, want = select_common_rows(np.asarray(output), np.asarray(expected), axis)
         if got.shape != want.shape:
             return _reject(f"output {index} has shape {np.shape(output)}; expected {np.shape(expected)}")
@@ -104,7 +114,7 @@ def compare(
                 return _reject(f"output {index} is not finite where the reference is")
             if not np.array_equal(got[~finite], want[~finite], equal_nan=True):
                 return _reject(f"output {index} differs where the reference is infinite or not a number")
-        error, abs_error = compute_relative_error(got, want)
+        error, abs_error = compute_relative_error(got, want, scale)
         worst, largest = max(worst, error), max(largest, abs_error)
         limit = _compute_limit(TOLERANCES[precision], baseline)
         if error > limit and not problem:
@@ -146,11 +156,12 @@ def find_void(
     return " and ".join(accepted)
 
 
-def compute_relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float]:
+def compute_relative_error(got: np.ndarray, want: np.ndarray, least: float = 0.0) -> tuple[float, float]:
     """Compute the relative and the largest absolute error of an output, over the elements that are finite in `want`.
 
-    The relative error is the RMSE over the root mean square of `want`, or the share of elements that differ if `want`
-    has integers, booleans or text. The RMSE is absolute if `want` is zero, or smaller than any normal float32.
+    The relative error is the RMSE over the root mean square of `want`, at `least` that, or the share of elements that
+    differ if `want` has integers, booleans or text. The RMSE is absolute if `want` is zero, or smaller than any normal
+    float32.
     """
     if want.dtype.kind in _TEXT:
         share = float(np.mean(got != want)) if want.size else 0.0
@@ -164,8 +175,15 @@ def compute_relative_error(got: np.ndarray, want: np.ndarray) -> tuple[float, fl
     largest = float(np.max(error))
     if want.dtype.kind in "iub":
         return float(np.mean(got[finite] != want[finite])), largest
-    scale, rmse = _compute_rms(np.abs(expected)), _compute_rms(error)
+    scale, rmse = max(least, _compute_rms(np.abs(expected))), _compute_rms(error)
     return (rmse / scale if scale >= float(np.finfo(np.float32).tiny) else rmse), largest
+
+
+def compute_scale(outputs: Sequence[np.ndarray]) -> float:
+    """Compute the root mean square of the finite numbers of arrays; 0 of others."""
+    numbers = [array[np.isfinite(array)] for array in outputs if array.dtype.kind in "fc"]
+    values = np.concatenate([np.abs(array).ravel().astype(np.float64) for array in numbers]) if numbers else np.empty(0)
+    return _compute_rms(values) if values.size else 0.0
 
 
 def select_common_rows(got: np.ndarray, want: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:

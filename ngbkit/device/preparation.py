@@ -38,7 +38,7 @@ from ngbkit.workloads.onnx_binding import describe_mismatch, specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 7
+_LAYOUT = 8
 _REFERENCE = "reference.npz"
 
 

@@ -22,7 +22,7 @@ ROWS = 2
 _ROUNDING = 30.0
 # Below this no gap is questioned.
 _SMALL = 1e-4
-_OUTPUT, _OTHER = "output_", "other_"
+_OUTPUT, _OTHER, _PROBE = "output_", "other_", "probe_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,13 @@ class Reference:
     first_errors: tuple[float, ...] = ()
     # The outputs for other inputs, which a check must not accept; empty if there are none.
     others: tuple[np.ndarray, ...] = ()
+    # The outputs for further sets of inputs (`feeds.draw_other`), in the network's own precision, which timed calls are
+    # compared with; and the relative error of each output by rounding, with the magnitude that it is relative to.
+    probes: tuple[tuple[np.ndarray, ...], ...] = ()
+    probe_errors: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+    # The samples of each set of inputs.
+    rows: int = ROWS
     # The precision of the network's own body.
     precision: str = "f32"
     # Whether it holds at any batch size: the outputs of a sample do not depend on the others.
@@ -64,10 +71,16 @@ class Reference:
         """Write all but the name as an ``.npz`` file."""
         arrays = {f"{_OUTPUT}{index:04d}": _to_plain(output) for index, output in enumerate(self.outputs)}
         arrays |= {f"{_OTHER}{index:04d}": _to_plain(output) for index, output in enumerate(self.others)}
+        for number, outputs in enumerate(self.probes):
+            arrays |= {f"{_PROBE}{number}_{index:04d}": _to_plain(output) for index, output in enumerate(outputs)}
         facts = {
             "axes": np.array([-1 if axis is None else axis for axis in self.axes], dtype=np.int64),
             "errors": np.array(self.errors),
             "first_errors": np.array(self.first_errors),
+            "probe_errors": np.array(self.probe_errors),
+            "scales": np.array(self.scales),
+            "probes": np.array(len(self.probes)),
+            "rows": np.array(self.rows),
             "precision": np.array(self.precision),
             "row_wise": np.array(self.row_wise),
             "problem": np.array(self.problem),
@@ -79,9 +92,9 @@ class Reference:
 def read_reference(path: str | Path) -> Reference:
     """Read the file of `Reference.write`."""
     with np.load(path, allow_pickle=False) as arrays:
-        outputs, others = (
-            tuple(_from_plain(arrays[name]) for name in arrays.files if name.startswith(prefix))
-            for prefix in (_OUTPUT, _OTHER)
+        prefixes = (_OUTPUT, _OTHER, *(f"{_PROBE}{number}_" for number in range(int(arrays["probes"]))))
+        outputs, others, *probes = (
+            tuple(_from_plain(arrays[name]) for name in arrays.files if name.startswith(prefix)) for prefix in prefixes
         )
         return Reference(
             outputs=outputs,
@@ -89,6 +102,10 @@ def read_reference(path: str | Path) -> Reference:
             errors=tuple(arrays["errors"].tolist()),
             first_errors=tuple(arrays["first_errors"].tolist()),
             others=others,
+            probes=tuple(probes),
+            probe_errors=tuple(arrays["probe_errors"].tolist()),
+            scales=tuple(arrays["scales"].tolist()),
+            rows=int(arrays["rows"]),
             precision=str(arrays["precision"]),
             row_wise=bool(arrays["row_wise"]),
             problem=str(arrays["problem"]),
@@ -125,9 +142,30 @@ def build_reference(
         runs = run_module(network, seed, rows, rebuild, alone=is_general)
     else:
         runs = run_file(network, seed, rows, onnx, threads, alone=is_general)
-    if not is_general:
-        return replace(compare_runs(runs), row_wise=network.batch_size is not None)
-    return split_samples(compare_runs(runs), runs)
+    reference = replace(compare_runs(runs), rows=rows)
+    if is_general:
+        return add_probes(split_samples(reference, runs), runs)
+    return add_probes(replace(reference, row_wise=network.batch_size is not None), runs)
+
+
+def add_probes(reference: Reference, runs: Runs) -> Reference:
+    """Add the outputs that timed calls are compared with: for further inputs, or for the same if there are no others.
+
+    An output of a single sample may be almost zero by chance: errors are relative to the magnitude of all samples.
+    """
+    if runs.single is None or reference.problem:
+        return reference
+    shapes = _list_shapes(runs.single)
+    pairs = [pair for pair in runs.probes if all(_list_shapes(outputs) == shapes for outputs in pair)]
+    is_complete = len(pairs) == len(runs.probes)
+    probes = tuple(tuple(outputs) for outputs, _ in pairs) if is_complete else ()
+    sets = [*probes, tuple(runs.single)]
+    scales = tuple(equivalence.compute_scale(outputs) for outputs in zip(*sets, strict=True))
+    errors = [max(pair) for pair in zip(reference.errors, reference.first_errors, strict=True)]
+    for outputs, nudged in pairs:
+        for index, (want, got) in enumerate(zip(outputs, nudged, strict=True)):
+            errors[index] = max(errors[index], compute_relative_error(got, want, scales[index])[0])
+    return replace(reference, probes=probes, probe_errors=tuple(errors), scales=scales)
 
 
 def split_samples(reference: Reference, runs: Runs) -> Reference:

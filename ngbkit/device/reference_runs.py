@@ -29,6 +29,8 @@ _BUDGET_S = 150.0
 _EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "q8": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 # Added to a seed, for inputs that are others.
 _OTHER_SEED = 1_000_003
+#: The sets of inputs, beside the reference's own, that are fed between timed calls.
+PROBES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ class Runs:
     nudged: Arrays | None = None
     # With the inputs of another seed.
     others: Arrays | None = None
+    # With each further set of inputs (`feeds.draw_other`), and with their last digit changed.
+    probes: tuple[tuple[Arrays, Arrays], ...] = ()
     # The input that a call changes, or ``""``.
     changed: str = ""
     # What ran in the network's own precision, and why it could not.
@@ -87,6 +91,7 @@ def run_module(
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
         again, _ = _attempt(lambda: _call(module, arrays)[0])
         draw, nudge = partial(_run_drawn, network, make), _choose_nudge(network, arrays, body, seed)
+        sets = _draw_probes(network, seed, rows)
         precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
         return Runs(
             single=single,
@@ -95,6 +100,7 @@ def run_module(
             alone=draw(1, seed) if alone else None,
             nudged=_attempt(lambda: _call(make(), nudge(arrays))[0])[0] if nudge is not None else None,
             others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
+            probes=_pair_probes(lambda arrays: _attempt(lambda: _call(make(), arrays)[0])[0], nudge, sets),
             changed=next((network.inputs[index].name for index in changed), ""),
             name="torch eager, float32" if body == "f32" else f"torch eager, {body}",
             precision=body,
@@ -133,6 +139,7 @@ def run_file(
         alone=first_of(1, seed) if alone else None,
         nudged=first_of(rows, seed, nudge) if nudge is not None else None,
         others=first_of(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
+        probes=_run_file_probes(network, seed, rows, onnx, threads, nudge),
         name=name,
         precision=body,
     )
@@ -141,6 +148,46 @@ def run_file(
 def _get_first(run: Callable[..., list[Arrays]], *arguments: object) -> Arrays | None:
     calls, _ = _attempt(lambda: run(*arguments))
     return calls[0] if calls else None
+
+
+def _draw_probes(network: Network, seed: int, rows: int) -> list[Arrays]:
+    """Draw the further sets of inputs; none where they would be the same."""
+    is_varied = _are_drawn(network) or any(
+        feeds.count_given_rows(spec, network.examples[spec.name]) > 1
+        for spec in network.inputs
+        if spec.name in network.examples
+    )
+    numbers = range(1, 1 + PROBES) if is_varied else ()
+    return [feeds.draw_other(network.inputs, network.examples, rows, seed, number, rows) for number in numbers]
+
+
+def _pair_probes(
+    run: Callable[[Arrays], Arrays | None], nudge: Callable[[Arrays], Arrays] | None, sets: Iterable[Arrays]
+) -> tuple[tuple[Arrays, Arrays], ...]:
+    """Run sets of inputs, and again with their last digit changed, up to the first that fails."""
+    pairs = []
+    for arrays in sets:
+        outputs = run(arrays)
+        nudged = outputs if nudge is None or outputs is None else run(nudge(arrays))
+        if outputs is None or nudged is None:
+            break
+        pairs.append((outputs, nudged))
+    return tuple(pairs)
+
+
+def _run_file_probes(
+    network: Network,
+    seed: int,
+    rows: int,
+    onnx: Callable[[int], Path],
+    threads: int,
+    nudge: Callable[[Arrays], Arrays] | None,
+) -> tuple[tuple[Arrays, Arrays], ...]:
+    """Run the further sets of inputs in one session on an ONNX file."""
+    sets = _draw_probes(network, seed, rows)
+    batches = [arrays for each in sets for arrays in (each, nudge(each) if nudge else each)]
+    outputs, _ = _attempt(lambda: list(run_batches(network, batches, rows, onnx, threads)))
+    return tuple(zip(outputs[::2], outputs[1::2], strict=True)) if outputs else ()
 
 
 def _choose_maker(

@@ -71,6 +71,11 @@ def read_peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def read_resident_memory_bytes() -> int:
+    """Read the resident memory of this process."""
+    return int(psutil.Process().memory_info().rss)
+
+
 def read_available_memory_bytes(root: Path = ROOT) -> int:
     """Read how much memory a new process can use without swapping.
 

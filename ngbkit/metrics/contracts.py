@@ -212,12 +212,19 @@ def _encode_contracts(texts: xr.DataArray) -> tuple[np.ndarray, list[dict[str, A
 
 def describe_differences(contract: dict[str, Any], reference: dict[str, Any]) -> list[str]:
     """Describe in a phrase each how a contract differs from the one that it is compared with."""
-    return [
+    phrases = [
         _PHRASES.get(name, "{name} {value} instead of {other}").format(
             name=name, value=_format_value(contract[name]), other=_format_value(reference[name])
         )
         for name in COMPARED
         if name in contract and name in reference and contract[name] != reference[name]
+    ]
+    was_checked, is_checked = bool(reference.get("inputs")), bool(contract.get("inputs"))
+    if not contract or not reference or was_checked == is_checked:
+        return phrases
+    return [
+        *phrases,
+        "other inputs in every call" if is_checked else "the same inputs in every call, and no check of it",
     ]
 
 

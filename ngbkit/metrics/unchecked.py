@@ -11,6 +11,7 @@ from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import Select, list_selected
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics.estimate import INCONCLUSIVE
+from ngbkit.metrics.memory_growth import describe_growth
 from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
 
@@ -46,12 +47,13 @@ def list_unchecked(data: Data, select: Select | None = None) -> dict[str, list[s
 
 
 def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
-    """Describe the trials that were not checked in notes of a table, one for each reason."""
+    """Describe in notes of a table the trials that were not checked, by reason, and those whose memory grew."""
     total = count_measured(data)
-    return [
+    unchecked = [
         f"{INCONCLUSIVE} not checked: {'all trials' if len(names) == total else join_names(names)}: {reason}"
         for reason, names in list_unchecked(data, select).items()
     ]
+    return [*unchecked, *describe_growth(data)]
 
 
 def count_unchecked(frame: pd.DataFrame, look: str) -> list[str]:

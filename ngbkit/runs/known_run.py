@@ -183,8 +183,10 @@ def _is_certain(record: Record) -> bool:
 
 
 def _is_usable(record: Record) -> bool:
-    """Return whether a measurement is conclusive and complete; a failure is what it is."""
-    return not isinstance(record, Measurement) or (is_conclusive(record) and not record.stopped)
+    """Return whether a measurement is conclusive, complete and of checked calls; a failure is what it is."""
+    if not isinstance(record, Measurement):
+        return True
+    return is_conclusive(record) and not record.stopped and bool(record.contract.inputs)
 
 
 def _adapt(record: Record, trial: Trial, run_id: str) -> Record:

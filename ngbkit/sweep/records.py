@@ -65,6 +65,11 @@ class Contract:
         Whether the GPU's L2 cache was overwritten before each sample, so that weights came from its memory.
     overlap
         Requests in flight at once; above 1 a sample is the time of that many requests over their number.
+    inputs
+        How the inputs of a timed call differ from those of every earlier one: a few elements of each sample are
+        ``"fresh"``, drawn again, or ``"nudged"``, numbers of the user's in their last digits; or all are ``"rotated"``
+        among the rows that the user gave. They are the ``"same"`` where no other ones are known to be valid; and empty
+        in a record of before 28 November 2026, whose timed calls were not checked.
     notes
         Anything else that a reader must know: ``"untuned"``.
     """
@@ -77,6 +82,7 @@ class Contract:
     overlap: PositiveCount = 1
     clock: Literal["host", "events"] = "host"
     flushed: bool = False
+    inputs: Literal["", "fresh", "nudged", "rotated", "same"] = ""
     notes: Line = ""
 
 

@@ -142,10 +142,12 @@ def _attempt(
     compiler: Compiler, case: Mapping[str, Any], cases: Path, out: Path, name: str, accelerator: str
 ) -> dict[str, Any]:
     try:
-        program = compiler.compile(_build_task(compiler, case, cases, out / f"cache-{case['network']}", accelerator))
+        task = _build_task(compiler, case, cases, out / f"cache-{case['network']}", accelerator)
+        program = compiler.compile(task)
         calls = {"0": program.fetch(program.run())}
         with program.within():
             calls["1"] = program.fetch(program.run())
+            _check_memory(program, task)
     except Exception as error:  # noqa: BLE001  a compiler may raise anything, and the suite reports it
         message = f"{type(error).__name__}: {error}"
         refused = isinstance(error, UnsupportedError) or any(
@@ -160,6 +162,29 @@ def _attempt(
         **_collect_json("explained", program.explain),
         **_collect_json("profile", lambda: _profile(program)),
     }
+
+
+def _check_memory(program: Program, task: Task) -> None:
+    """Check that a call reads what was written to the memory of a program, as if it had been fed; ValueError if not."""
+    if not program.memory or program.feed is None:
+        return
+    before = [array.copy() for array in task.arrays]
+    other = [np.ascontiguousarray(np.flip(array)) for array in before]
+    runs = []
+    for feed in (program.feed, lambda arrays: _write(program, arrays)):
+        feed(before)
+        program.run()
+        feed(other)
+        runs.append([np.array(output) for output in program.fetch(program.run())])
+        program.feed(before)
+    if not all(np.array_equal(expected, got) for expected, got in zip(*runs, strict=True)):
+        raise ValueError("invalid memory: a call reads other values than those that were written; expected the same.")
+
+
+def _write(program: Program, arrays: Sequence[np.ndarray]) -> None:
+    for targets, array in zip(program.memory, arrays, strict=True):
+        for target in targets:
+            target[...] = array
 
 
 def _profile(program: Program) -> dict[str, Any]:

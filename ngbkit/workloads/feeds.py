@@ -33,6 +33,8 @@ NARROW_DTYPES: tuple[str, ...] = (
 """The dtypes of ml_dtypes, which onnx installs."""
 
 _WORDS = ("a", "b")
+# Of the seeds of other inputs.
+_STRIDE = 2_000_003
 
 
 def draw(inputs: Sequence[TensorSpec], examples: Mapping[str, Array], batch_size: int, seed: int) -> list[Array]:
@@ -44,6 +46,24 @@ def draw(inputs: Sequence[TensorSpec], examples: Mapping[str, Array], batch_size
     depends only on the seed, the input's name and i, unless a bound depends on the batch.
     """
     return [_draw_input(spec, examples.get(spec.name), batch_size, seed) for spec in inputs]
+
+
+def draw_other(
+    inputs: Sequence[TensorSpec], examples: Mapping[str, Array], batch_size: int, seed: int, number: int, rows: int
+) -> list[Array]:
+    """Draw other inputs: of another seed, and with given rows from the one at `number` times `rows` on."""
+    turned = {
+        spec.name: np.roll(examples[spec.name], -number * rows, axis=spec.batch_axis)
+        for spec in inputs
+        if spec.name in examples and count_given_rows(spec, examples[spec.name]) > 1
+    }
+    return draw(inputs, {**examples, **turned}, batch_size, seed + _STRIDE * number)
+
+
+def count_given_rows(spec: TensorSpec, example: Array) -> int:
+    """Count the rows that an example has along the batch; 1 without a batch."""
+    axis = spec.batch_axis
+    return example.shape[axis] if axis is not None and example.ndim == len(spec.shape) else 1
 
 
 def find_dtype(name: str) -> np.dtype[Any]:
@@ -97,7 +117,11 @@ def describe_missing(spec: TensorSpec) -> str:
 
 def _draw_values(spec: TensorSpec, shape: Sequence[int], batch_size: int, seed: int) -> Array:
     key = hashlib.blake2b(spec.name.encode(), digest_size=8).digest()
-    generator = np.random.default_rng([seed, int.from_bytes(key, "big")])
+    return draw_values(spec, shape, batch_size, np.random.default_rng([seed, int.from_bytes(key, "big")]))
+
+
+def draw_values(spec: TensorSpec, shape: Sequence[int], batch_size: int, generator: np.random.Generator) -> Array:
+    """Draw values of an input without an example, in any shape."""
     dtype = find_dtype(spec.dtype)
     if spec.below is not None:  # also of floating numbers that the network converts to indices
         below = max(1, dimensions.evaluate(spec.below, {BATCH: batch_size}))

@@ -84,6 +84,15 @@ def test_synchronisation_is_compared_where_both_say(unlike):
         metrics.speedup(unlike)
 
 
+def test_calls_that_were_not_checked_are_unlike(unlike):
+    """A contract of before inputs changed from call to call says nothing of them, and its calls may be from memory."""
+    for name, inputs in (("identity", "fresh"), ("a", "nudged"), ("low", "")):
+        unlike["contract"].loc[{"compiler": name}] = contract(inputs=inputs)
+
+    with pytest.raises(MetricError, match="contract: low: the same inputs in every call, and no check of it"):
+        metrics.speedup(unlike)
+
+
 def test_a_column_that_changed_between_batch_sizes_is_refused_where_it_is_compared_with_itself(unlike):
     """RTR and ASE ignore identity's contract, but reject a column with two contracts at two batch sizes."""
     assert metrics.rtr(unlike).notnull().all()

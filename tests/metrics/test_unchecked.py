@@ -210,3 +210,18 @@ def test_synthetic_data_has_as_many_as_asked_for() -> None:
     assert {"ok", "not-checked"} == {record.status for record in mixed}
     assert [record.latency_s for record in plain] == [record.latency_s for record in mixed]
     assert 24 == sum(record.status == "not-checked" for record in synthetic.make_records(sweep, unchecked=1.0))
+
+
+def test_a_growth_of_memory_is_a_note() -> None:
+    """The note has the trial, its growth a call, and whether that ended its rounds."""
+    sweep, growth = build_sweep(), {"bytes_a_call": 8.0e6, "bytes": 2_400_000_000}
+    records = [
+        build_record(trial, [1.0] * ROUNDS, facts={"memory_growth": {**growth, "ended": ended}} if grows else {})
+        for trial, grows, ended in zip(sweep.trials(), (True, True, False), (False, True, False), strict=True)
+    ]
+    notes = tables.compact(assemble(sweep, records, run_id="r1"), "throughput").attrs["notes"]
+
+    assert [note for note in notes if "its memory" in note] == [
+        "identity on net batch 1: its memory grows by 8 MB a call",
+        "onnxruntime on net batch 1: its memory grows by 8 MB a call; its rounds ended early, after 2,400 MB",
+    ]

@@ -24,7 +24,7 @@ from ngbkit.runs import folders, known_run
 from ngbkit.runs.known import EarlierRuns, KnownTrials
 from ngbkit.sweep.expansion import list_references
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Failure, Measurement, Record, join
+from ngbkit.sweep.records import Contract, Failure, Measurement, Record, join
 from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
@@ -189,6 +189,13 @@ def test_more_samples_than_asked_for_are_enough(repeats: int, count: int) -> Non
     measure(build_sweep())
 
     assert count == len(find(Sweep(build_network("net"), list(COMPILERS), [1, 4], repeats=repeats)).records)
+
+
+def test_calls_that_were_not_checked_are_not_known() -> None:
+    """A measurement that says nothing of its inputs had the same ones in every call."""
+    measure(build_sweep(), contract=Contract(runtime="none"))
+
+    assert {} == find(build_sweep()).records
 
 
 def test_another_network_is_not_known() -> None:

@@ -70,6 +70,7 @@ class Interleaving:
                     active.remove(worker)
                     self.record_failure([error.failure])
             finished = rule.select_finished(active, number + 1) if rule is not None else []
+            finished += [worker for worker in active if worker.outgrown and worker not in finished]
             if finished:
                 self.finish(finished)
                 active[:] = [worker for worker in active if worker not in finished]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, field
-from itertools import compress
-from statistics import median
+from itertools import compress, pairwise
+from statistics import fmean, median
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from ngbkit.hardware.conditions import Interference
 STALLED = 0.12
 # Usual is this quantile of so many of the last pieces, and at least of so many.
 _USUAL_QUANTILE, _RECENT_PIECES, _FEWEST_PIECES = 0.75, 40, 3
+
+# Memory grows if it does in so many pieces or more, by more than the noise of an allocator, in this share of them, and
+# by this share of all in their last half.
+_FEWEST_GROWING, _NOISE_BYTES, _MOST_GROW, _STILL = 5, 4_000_000, 0.75, 0.25
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class TurnLog:
     _turns_s: float = 0.0
     _timed_s: float = 0.0
     _turns_cpu_s: float = 0.0
+    # The calls so far and the resident memory, after each piece.
+    _memory: list[tuple[int, int]] = field(default_factory=list)
 
     def _record_piece(self, round_number: int, reply: Message, interference: Interference) -> bool:
         """Record a child's reply about a piece of a turn; return whether other work slowed it."""
@@ -57,6 +63,30 @@ class TurnLog:
             return 0.0
         usual = float(np.quantile(self._activity, _USUAL_QUANTILE))
         return max(0.0, 1 - active / usual) if usual > 0 else 0.0
+
+    def _record_memory(self, resident_bytes: int, calls: int) -> None:
+        self._memory.append(((self._memory[-1][0] if self._memory else 0) + calls, resident_bytes))
+
+    @property
+    def memory_growth_bytes(self) -> int:
+        """The growth of the resident memory since the first piece."""
+        return max(0, self._memory[-1][1] - self._memory[0][1]) if self._memory else 0
+
+    def estimate_growth_a_call(self) -> float:
+        """Estimate by how many bytes the memory grows a call; 0 unless it goes on growing, beyond noise.
+
+        That is growth in most pieces, and in the last half of them as much as in the first; a pool that fills up, or a
+        heap that is trimmed now and then, grows no more after some calls.
+        """
+        if len(self._memory) < _FEWEST_GROWING:
+            return 0.0
+        (first_calls, first), (_, middle), (calls, last) = (
+            self._memory[place] for place in (0, len(self._memory) // 2, -1)
+        )
+        grown = [later > earlier for (_, earlier), (_, later) in pairwise(self._memory)]
+        if last - first < _NOISE_BYTES or fmean(grown) < _MOST_GROW or last - middle < _STILL * (last - first):
+            return 0.0
+        return (last - first) / (calls - first_calls)
 
     def list_rounds(self) -> set[int]:
         """List the rounds so far, contended ones too."""

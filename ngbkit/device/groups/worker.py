@@ -21,13 +21,15 @@ from ngbkit.device.timing.rounds import count_settling_calls
 from ngbkit.device.timing.sampling import choose_block_size
 from ngbkit.errors import DeviceError, DiskError
 from ngbkit.files import check_disk
-from ngbkit.hardware import environment
+from ngbkit.hardware import environment, resources
 from ngbkit.hardware.conditions import InterferenceMonitor
 from ngbkit.hardware.resources import CpuClock, CpuUse
 from ngbkit.hardware.telemetry import Meter, Use
 from ngbkit.sweep.records import Contract, Failure, FailureStatus, Measurement, Stage
 from ngbkit.sweep.trials import Trial
 
+# The share of the memory that was free at its first turn by which a worker may grow, and what is no growth.
+_MOST_GROWTH, _NOTABLE_BYTES = 0.25, 64_000_000
 # Long enough for the energy of a turn by a counter that is updated every tenth of a second.
 _ENERGY_TURN_S = 1.5
 
@@ -124,29 +126,45 @@ class Worker(TurnLog):
         count = uncontended = 0
         self._turns += 1
         is_behind = self.contended_share > SPARED
+        begins = True
         with self.meter.record_turn():
             while count < samples or (2 * uncontended < samples and is_behind and patience and patience.lasts):
                 piece = min(most, samples - count) if count < samples else min(most, samples)
                 planned_s = (piece * block + settle) * self.steady_call_s if count < samples else 0.0
-                spent_s, contended = self._time_piece(round_number, piece, block, settle)
-                settle = 0
+                spent_s, contended = self._time_piece(round_number, piece, block, settle, begins=begins)
+                settle, begins = 0, False
                 count += piece
                 uncontended += 0 if contended else piece
                 if patience is not None:
                     patience.record(spent_s, planned_s, contended=contended)
+                if self.outgrown:
+                    break
         self._uncontended_turns += 2 * uncontended >= samples
         self._cpu.add(start, CpuClock.read())
 
-    def _time_piece(self, round_number: int, samples: int, block: int, settle: int) -> tuple[float, bool]:
+    @property
+    def outgrown(self) -> bool:
+        """True if its memory has grown by too much of what was free for any further turn."""
+        grown = self.memory_growth_bytes
+        return grown > _NOTABLE_BYTES and grown > _MOST_GROWTH * (resources.read_available_memory_bytes() + grown)
+
+    def _time_piece(
+        self, round_number: int, samples: int, block: int, settle: int, *, begins: bool
+    ) -> tuple[float, bool]:
         """Time some samples of a turn; return how long it took, in seconds, and whether it was contended."""
         self._monitor.begin_turn()
-        reply = self._ask({"op": "turn", "samples": samples, "block": block, "settle": settle}, "measure")
+        message = {"op": "turn", "samples": samples, "block": block, "settle": settle, "begins": begins}
+        reply = self._ask(message, "measure")
+        self._record_memory(reply["resident_bytes"], samples * block + settle)
         return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
 
     def conclude(self) -> None:
-        """Read what the child and its chip have used, after its last turn."""
+        """Read what the child and its chip have used, after its last turn, and check one more call."""
         self._use = self._read_chip()
         self.peak_memory_bytes = self._ask({"op": "usage"}, "measure")["peak_memory_bytes"]
+        check = self._ask({"op": "check"}, "measure")
+        self._loaded["facts"] |= {"checked_calls": check["checked_calls"]}
+        self._loaded["unchecked"] = self._loaded["unchecked"] or check["unchecked"]
 
     def profile_turn(self, calls: int) -> None:
         """Call the network that often with and without the profiler; 0 reads the profile."""
@@ -217,6 +235,7 @@ class Worker(TurnLog):
                 **explanation,
                 "called_s": self._warm_up_s + self._turns_s,
                 "timed_s": self._timed_s,
+                **self._describe_memory(),
                 **({"chip": use.to_facts()} if use.samples else {}),
             },
             profile=self.profile,
@@ -230,7 +249,8 @@ class Worker(TurnLog):
             block = choose_block_size(self.steady_call_s)
             samples = math.ceil(_ENERGY_TURN_S / (self.steady_call_s * block))
             with self.meter.record_turn():
-                self._ask({"op": "turn", "samples": samples, "block": block, "settle": 0}, "measure")
+                message = {"op": "turn", "samples": samples, "block": block, "settle": 0, "begins": False}
+                self._ask(message, "measure")
             total = self.meter.summarize()
             use = replace(use, energy_j=total.energy_j, turns_s=total.turns_s)
         return use
@@ -250,6 +270,13 @@ class Worker(TurnLog):
         except TrialFailedError as error:
             return {"explain_error": error.failure.error}
         return facts
+
+    def _describe_memory(self) -> dict[str, Any]:
+        """Describe the growth of its memory in a fact, if it goes on from call to call, or ended its turns."""
+        growth = self.estimate_growth_a_call()
+        if not growth and not self.outgrown:
+            return {}
+        return {"memory_growth": {"bytes_a_call": growth, "bytes": self.memory_growth_bytes, "ended": self.outgrown}}
 
     def _compute_process_cpu_percent(self) -> float | None:
         cores_s = self._turns_s * environment.count_usable_cores()

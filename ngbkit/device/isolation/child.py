@@ -1,9 +1,9 @@
 """The operations of a child process: build or load one network, compile it, check it, and time it on request.
 
-A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage`, `profile` by `profile`
-where the sweep asks for it, and `explain`), for one preparation (`prepare`), or for a load test (`load` and `warm` for
-each batch size, then `serve`). It answers one message at a time, and blocks in between. It answers every error with a
-description of the error and its stage.
+A child is forked for one trial (`load`, `warm`, then `turn` after `turn`, at the end `usage`, `check`, `profile` by
+`profile` where the sweep asks for it, and `explain`), for one preparation (`prepare`), or for a load test (`load` and
+`warm` for each batch size, then `serve`). It answers one message at a time, and blocks in between. It answers every
+error with a description of the error and its stage.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import options, registry
+from ngbkit import registry
 from ngbkit.compilers import torch_runtime
-from ngbkit.compilers.base import GRAPH, Compiler, Program, Task, Tuning, TuningProgress
+from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.isolation.imported_release import OtherReleaseError, check_release
 from ngbkit.device.isolation.profiling import ProfiledTurns
+from ngbkit.device.isolation.tasks import build_task
 from ngbkit.device.serving import loadgen
-from ngbkit.device.timing.sampling import sample
+from ngbkit.device.timing import timed_checks
+from ngbkit.device.timing.timed_checks import TimedChecks
 from ngbkit.device.timing.warming import warm_up
-from ngbkit.errors import UnsupportedError, UsageError, WorkloadError
+from ngbkit.errors import UnsupportedError, WorkloadError
 from ngbkit.files import describe_disk_fault
 from ngbkit.hardware import resources
-from ngbkit.hardware.accelerators import cuda, events
+from ngbkit.hardware.accelerators import events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
-from ngbkit.workloads import building, feeds
-from ngbkit.workloads.base import TensorSpec
 from ngbkit.workloads.precision import PRECISION
 
 _OUT_OF_MEMORY = re.compile(
@@ -80,6 +80,16 @@ class Loaded:
     # The context of the program's calls, from the first one to the child's end.
     within: ExitStack = field(default_factory=ExitStack)
     profiled: ProfiledTurns | None = None
+    timed: TimedChecks | None = None
+    # Before anything was held for checks.
+    peak_memory_bytes: int = 0
+
+    @property
+    def checks(self) -> TimedChecks:
+        """The inputs of the program's calls, and the checks of its timed ones."""
+        if self.timed is None:
+            raise RuntimeError("nothing is loaded in this child")
+        return self.timed
 
     @property
     def run(self) -> Callable[[], Any]:
@@ -157,7 +167,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     try:
         choice = Choice.parse(message["compiler"])
         compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
-        task = _build_task(message, compiler, choice, loaded.report)
+        task = build_task(message, compiler, choice, loaded.report)
         for module in compiler.forms[task.form]:
             # The server has imported it, unless that calls CUDA. It is no part of a compile.
             with contextlib.suppress(ImportError):
@@ -197,12 +207,15 @@ def _load(loaded: Loaded, message: Message) -> Message:
         facts |= {"rmse": check.rmse, "max_abs_error": check.max_abs_error, "compile_time_s": compile_time_s}
         place = _locate_overflow(check.problem, precision, message, task)
         raise StageError("check", facts=_replace_infinity(facts)) from NotEquivalentError(check.problem + place)
+    loaded.timed = timed_checks.build(loaded.program, task, message, precision, verdict)
     # All objects so far stay alive: the collector need not visit them again between timed calls.
     gc.collect()
     gc.freeze()
     loaded.programs[task.batch_size] = loaded.program
     method = loaded.method
-    contract = replace(loaded.program.contract, clock=method.clock, flushed=method.flushed)
+    contract = replace(
+        loaded.program.contract, clock=method.clock, flushed=method.flushed, inputs=loaded.checks.fresh.manner
+    )
     if contract.runtime.lower().startswith("torch"):
         contract = torch_runtime.observe_state(contract)
     if quantised := message["quantised"]:  # of which the runtime reports the numbers between its operators
@@ -220,72 +233,12 @@ def _load(loaded: Loaded, message: Message) -> Message:
     }
 
 
-def _build_task(message: Message, compiler: Compiler, choice: Choice, report: Callable[[Message], None]) -> Task:
-    module, onnx = None, None
-    quantised: Message | None = message["quantised"]
-    if message["form"] == "module":
-        workload = preparation.read_workload(message)
-        with options.set_options(seed=message["seed"]):
-            network = building.build(workload, message["factors"])
-        module, inputs, examples = network.module, network.inputs, network.examples
-        if quantised is not None and module is not None:
-            module = quantised_graphs.load_module(quantised["quantiser"], quantised["path"], module)
-    else:
-        onnx = Path(quantised["path"] if quantised else message["onnx"])
-        if choice.options.get(GRAPH):
-            onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
-        inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
-        examples = preparation.read_arrays(message["examples"])
-    # Both are networks that the compiler gets in place of the network itself.
-    replaced = (GRAPH, *([PRECISION] if quantised else []))
-    cache, accelerator = Path(message["cache"]), message["accelerator"].partition(":")[0]
-    if accelerator == "cuda":
-        cuda.set_cache(cache / "cuda")
-    return Task(
-        form=message["form"],
-        module=module,
-        onnx=onnx,
-        inputs=tuple(inputs),
-        arrays=tuple(feeds.draw(inputs, examples, message["batch_size"], message["seed"])),
-        batch_size=message["batch_size"],
-        options=compiler.settle({name: value for name, value in choice.options.items() if name not in replaced}),
-        threads=message["threads"],
-        cache=cache,
-        tuning=_build_tuning(message["tuning"], report),
-        accelerator=accelerator,
-        precision=message["precision"],
-    )
-
-
-def _link_graph(onnx: Path, digest: str, locate: Callable[[str], Path]) -> Path:
-    """Link an artifact beside the network's own file, under a name whose suffix runtimes recognise."""
-    artifact = locate(digest)
-    if not artifact.exists():
-        raise UsageError(f"{GRAPH}={digest!r} is no artifact of this workload: add the file to its artifacts.")
-    link = onnx.with_name(f"graph-{digest}.onnx")
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to(artifact)
-    return link
-
-
-def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning:
-    def report_progress(progress: TuningProgress) -> None:
-        report({"progress": asdict(progress)})
-
-    return Tuning(
-        folder=Path(message["folder"]),
-        seconds=message["seconds"],
-        candidates=message["candidates"],
-        report=report_progress,
-    )
-
-
 def _judge(outputs: list[np.ndarray], message: Message, task: Task, requested: str) -> reference.Verdict:
     """Judge the outputs of a trial by the reference in a file."""
     path = message["reference"]
     if path is None:
         return reference.Verdict(unchecked="nothing here could run the uncompiled network for a reference")
-    tolerated = requested if requested in equivalence.TOLERANCES else "q8"
+    tolerated = equivalence.choose_tolerance(requested)
     return reference.judge(reference.read_reference(path), outputs, task.batch_size, tolerated)
 
 
@@ -311,24 +264,29 @@ def _locate_overflow(problem: str, precision: str, message: Message, task: Task)
 
 def _warm(loaded: Loaded, message: Message) -> Message:
     del message
-    warm = asdict(warm_up(loaded.run))
-    return {**warm, "peak_memory_bytes": resources.read_peak_memory_bytes()}
+    warm = asdict(warm_up(loaded.run, vary=loaded.checks.fresh.vary))
+    loaded.peak_memory_bytes = resources.read_peak_memory_bytes()
+    return {**warm, "peak_memory_bytes": loaded.peak_memory_bytes}
 
 
 def _time_turn(loaded: Loaded, message: Message) -> Message:
-    cpu_start, start = time.process_time(), time.perf_counter()
-    durations = sample(
-        loaded.run,
-        message["samples"],
-        block=message["block"],
-        settle=message["settle"],
-        measure=loaded.method.measure,
-        prepare=loaded.method.prepare,
-    )
+    checks, cpu_start, start = loaded.checks, time.process_time(), time.perf_counter()
+    durations = checks.time_turn(loaded.run, loaded.method, message)
     spent_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
-    timed_s = sum(durations) * message["block"] * 1e-9
-    latency_s = [duration * 1e-9 / loaded.overlap for duration in durations]
-    return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": timed_s, "cpu_s": cpu_s}
+    _reject(checks.conclude(durations, message["block"]))
+    return {
+        "latency_s": [duration * 1e-9 / loaded.overlap for duration in durations],
+        "spent_s": spent_s,
+        "timed_s": sum(durations) * message["block"] * 1e-9,
+        "cpu_s": cpu_s,
+        "resident_bytes": resources.read_resident_memory_bytes(),
+    }
+
+
+def _reject(problem: str) -> None:
+    """End a trial of which a timed call was wrong."""
+    if problem:
+        raise StageError("check") from NotEquivalentError(problem)
 
 
 def _serve(loaded: Loaded, message: Message) -> Message:
@@ -338,9 +296,20 @@ def _serve(loaded: Loaded, message: Message) -> Message:
     return loadgen.run_test(calls, dict(load["call_s"]), load, Path(load["folder"]))
 
 
+def _check_last(loaded: Loaded, message: Message) -> Message:
+    """Check one more call, after the last round."""
+    del message
+    checks = loaded.checks
+    checks.check_untimed()
+    _reject(checks.conclude([], 1))
+    return {"checked_calls": checks.checked, "unchecked": checks.find_doubt()}
+
+
 def _read_usage(loaded: Loaded, message: Message) -> Message:
-    del loaded, message
-    return {"peak_memory_bytes": resources.read_peak_memory_bytes()}
+    """Read the peak memory, without what is held for checks."""
+    del message
+    check_bytes = loaded.timed.held_bytes if loaded.timed else 0
+    return {"peak_memory_bytes": max(loaded.peak_memory_bytes, resources.read_peak_memory_bytes() - check_bytes)}
 
 
 def _explain(loaded: Loaded, message: Message) -> Message:
@@ -394,6 +363,7 @@ _OPERATIONS: dict[str, Callable[[Loaded, Message], Message]] = {
     "warm": _warm,
     "turn": _time_turn,
     "serve": _serve,
+    "check": _check_last,
     "usage": _read_usage,
     "explain": _explain,
     "profile": _profile,

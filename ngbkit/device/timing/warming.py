@@ -32,8 +32,14 @@ class WarmUp:
     steady: bool
 
 
-def warm_up(run: Callable[[], Any], *, most_s: float = MOST_S, clock: Clock = time.perf_counter_ns) -> WarmUp:
-    """Call `run` in windows until one is no longer clearly faster than the window before it.
+def warm_up(
+    run: Callable[[], Any],
+    *,
+    most_s: float = MOST_S,
+    clock: Clock = time.perf_counter_ns,
+    vary: Callable[[], Any] = lambda: None,
+) -> WarmUp:
+    """Call `run` in windows until one is no longer clearly faster than the window before it; `vary` before each call.
 
     Clearly faster means that the median of the window is below every call of the window before, and by more than 2 % of
     that window's median: noise alone makes at most one window of three calls in five appear so, and costs one more
@@ -42,7 +48,7 @@ def warm_up(run: Callable[[], Any], *, most_s: float = MOST_S, clock: Clock = ti
     start = clock()
     calls, previous = 0, None
     while True:
-        window = _time_window(run, clock)
+        window = _time_window(run, clock, vary)
         calls += len(window)
         spent_s = (clock() - start) * 1e-9
         steady = previous is not None and not _is_faster(window, previous)
@@ -52,11 +58,12 @@ def warm_up(run: Callable[[], Any], *, most_s: float = MOST_S, clock: Clock = ti
         previous = window
 
 
-def _time_window(run: Callable[[], Any], clock: Clock) -> list[int]:
+def _time_window(run: Callable[[], Any], clock: Clock, vary: Callable[[], Any]) -> list[int]:
     durations: list[int] = []
     spent = 0
     with disable_collector():
         while (len(durations) < WINDOW_CALLS or spent < WINDOW_S * 1e9) and spent < LONGEST_S * 1e9:
+            vary()
             start = clock()
             run()
             durations.append(clock() - start)

@@ -36,6 +36,7 @@ class FakeWorker:
     # The rounds that something else disturbs.
     contended: Callable[[int], bool] = lambda _number: False
     contended_share: float = 0.0
+    outgrown: bool = False
     rounds: dict[int, float] = field(default_factory=dict)
     samples: int = 0
 
@@ -286,3 +287,13 @@ def test_looks_at_the_samples_so_far_get_rarer(
 
     assert 2 <= len(outcome.looks)
     assert all(second >= 1.5 * first for first, second in itertools.pairwise(outcome.looks))
+
+
+def test_a_worker_whose_memory_grew_too_much_finishes(interleave: Callable[..., Outcome]) -> None:
+    """It keeps the rounds so far, and the others go on."""
+    leaking, other = build_worker("identity", 0.1), build_worker("onnxruntime", 0.1)
+    leaking.outgrown = True
+    outcome = interleave([leaking, other], repeats=40)
+
+    assert [leaking, other] == outcome.finished
+    assert 1 == len(leaking.rounds) < len(other.rounds)

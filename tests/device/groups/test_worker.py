@@ -29,12 +29,17 @@ class FakeChild:
 
     def __init__(self) -> None:
         self.messages: list[Mapping[str, Any]] = []
+        # The resident memory, and its growth in a call.
+        self.resident_bytes = 500_000_000
+        self.growth_bytes = 0
 
     def ask(self, message: Mapping[str, Any], *_: object) -> dict[str, Any]:
         self.messages.append(message)
         spent_s = (message["samples"] + message["settle"]) * CALL_S
         latency_s = [CALL_S] * message["samples"]
-        return {"latency_s": latency_s, "spent_s": spent_s, "timed_s": sum(latency_s), "cpu_s": spent_s}
+        self.resident_bytes += (message["samples"] + message["settle"]) * self.growth_bytes
+        times = {"latency_s": latency_s, "spent_s": spent_s, "timed_s": sum(latency_s), "cpu_s": spent_s}
+        return {**times, "resident_bytes": self.resident_bytes}
 
 
 @pytest.fixture
@@ -121,3 +126,40 @@ def test_missing_time_is_a_disturbance(build_worker: Build) -> None:
 
     assert [0, 1, 2] == sorted(worker.compute_round_medians())
     assert 2 == sum(worker._contended)
+
+
+@pytest.mark.parametrize(("growth_bytes", "expected"), [(8_000_000, 8_000_000), (4, 0), (0, 0)])
+def test_memory_that_grows_is_estimated_a_call(build_worker: Build, growth_bytes: int, expected: int) -> None:
+    """Growth from turn to turn is divided by the calls; that of an allocator's noise is none."""
+    worker = build_worker([])
+    child: Any = worker.child
+    child.growth_bytes = growth_bytes
+    for number in range(6):
+        worker.time_turn(number, 2)
+
+    assert expected == worker.estimate_growth_a_call()
+    assert bool(expected) == ("memory_growth" in worker._describe_memory())
+
+
+def test_memory_that_a_pool_took_once_does_not_grow(build_worker: Build) -> None:
+    """A growth that ends is none."""
+    worker = build_worker([])
+    child: Any = worker.child
+    for number in range(12):
+        child.growth_bytes = 8_000_000 if number < 3 else 0
+        worker.time_turn(number, 2)
+
+    assert 0.0 == worker.estimate_growth_a_call()
+
+
+def test_a_turn_ends_when_memory_is_short(build_worker: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces so far are kept."""
+    monkeypatch.setattr(workers.resources, "read_available_memory_bytes", lambda: 1_000_000_000)
+    worker = build_worker([])
+    child: Any = worker.child
+    child.growth_bytes = 100_000_000
+    worker.time_turn(0, 20)
+
+    assert worker.outgrown
+    assert 3 == len(list_pieces(worker))
+    assert worker._describe_memory()["memory_growth"]["ended"]

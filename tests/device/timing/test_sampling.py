@@ -64,6 +64,47 @@ def test_the_preparation_of_a_call_is_not_timed(block: int, expected: list[int])
     assert list(range(1, 1 + 2 * block)) == before
 
 
+def test_inputs_change_before_each_call_and_a_call_is_inspected() -> None:
+    """Calls of a block are then timed one by one; the call that is inspected comes before one of them, untimed."""
+    clock, varied, inspected = Clock(), list[int](), list[object]()
+
+    def run() -> int:
+        clock.run()
+        return clock.calls
+
+    def vary() -> bool:
+        varied.append(clock.calls)
+        clock.now += 10**9
+        return clock.calls == 3
+
+    samples = sample(run, 2, block=2, settle=1, clock=clock, vary=vary, inspect=inspected.append)
+
+    assert pytest.approx([2_500_000, 5_500_000]) == samples
+    assert ([0, 1, 2, 3, 4, 5], [4]) == (varied, inspected)
+
+
+def test_a_reading_of_the_clock_is_no_part_of_a_call() -> None:
+    """A clock of which a reading takes 50 ns adds them to every call that is timed by itself."""
+    now = [0]
+
+    def clock() -> int:
+        now[0] += 50
+        return now[0]
+
+    def run() -> None:
+        now[0] += 1000
+
+    assert [1000, 1000] == sample(run, 2, block=3, clock=clock, vary=lambda: None)
+
+
+def test_another_clock_times_a_block_with_the_same_inputs() -> None:
+    """Calls in a row follow each other without a wait: their inputs change from block to block."""
+    order: list[object] = []
+    sample(lambda: None, 2, block=3, measure=lambda calls: order.append(calls) or 1.0, vary=lambda: order.append("v"))
+
+    assert ["v", 3, "v", 3] == order
+
+
 def test_another_clock_times_each_prepared_call_separately() -> None:
     """Another clock times each call alone, after its preparation."""
     order: list[object] = []
