@@ -286,7 +286,8 @@ def rename(folder: Path) -> None:
 
 def rename_function(folder: Path) -> None:
     replace_text("helper.py", "def scale", "def double", folder)
-    replace_text("cell.py", "scale", "double", folder)
+    replace_text("cell.py", "WIDTH, scale", "WIDTH, double", folder)
+    replace_text("cell.py", "scale(self", "double(self", folder)
 
 
 def copy_to_new_file(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import secrets
 import threading
@@ -205,6 +206,8 @@ class Dispatch:
         plan = engine.submit(spec)
         for event in follow(plan, trial_ids, self.stop):
             self._put(event)
+            if event["kind"] == "facts" and (files := event["value"].get("built_from")):
+                self._warn(label, f"the build of {json.loads(event['key'])[0]}", f"it read {files}")
         if not plan.is_done:
             engine.close()
             return "stopped"
@@ -269,11 +272,14 @@ class Dispatch:
         for workload in self.sweep.workloads:
             names = cell.list_surroundings(workload, folders) if workload.source == cell.SOURCE.name else []
             if names:
-                text = (
-                    f"it uses {', '.join(names)}, and {label} has a folder, variables and modules of its own. Pass "
-                    "values with --inputs, or put the same files there"
-                )
-                self._put({"kind": "warning", "device": label, "key": f"{workload.name} on {label}", "text": text})
+                self._warn(label, workload.name, f"it uses {', '.join(names)}")
+
+    def _warn(self, label: str, network: str, use: str) -> None:
+        text = (
+            f"{use}, and {label} has a folder, variables and modules of its own. Pass values with --inputs, or put the "
+            "same files there"
+        )
+        self._put({"kind": "warning", "device": label, "key": f"{network} on {label}", "text": text})
 
     def _check_environment(self, label: str, environment: Mapping[str, Any]) -> None:
         """Refuse a device that has changed since this run measured on it, because its numbers would not compare."""

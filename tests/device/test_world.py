@@ -245,3 +245,15 @@ def test_a_run_warns_of_cells_that_use_the_surroundings_of_another_machine(
         "Pass values with --inputs, or put the same files there"
     ) in warnings
     assert {"failed"} == set(run.statuses.values())
+
+
+def test_a_run_warns_of_files_that_another_machine_read(tmp_path: Path) -> None:
+    """A network that was built from a file of another machine may be another one there."""
+    (tmp_path / "rows.txt").write_text("4")
+    source = f"import torch\nmodel = torch.nn.Linear(int(open({str(tmp_path / 'rows.txt')!r}).read()), 2)\n"
+    remote = replace(engines.acquire("cpu"), adapt=lambda _: None)
+    sweep = Sweep(cell.from_source(f"{source}input_shape = (4,)"), ["identity"], repeats=5)
+    run = runs.start(sweep, engines={"cpu": remote})
+    run.wait()
+
+    assert any("the build of model on cpu: it read rows.txt" in warning for warning in list_warnings(run))

@@ -22,6 +22,8 @@ from ngbkit.workloads.content.manifests import Manifests
 MOST_ATTEMPTS = 2
 # The size limit of prepared workloads, mostly weights, once a batch size.
 _CACHE_BYTES = 20_000_000_000
+# The facts of a network name so many of its files.
+_MOST_FILES = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +80,10 @@ class Preparer(Installer):
         before = self.journal.notes("facts").get(key, {}).get("content", content)
         if before != content:
             self.check_unchanged(trial, before)
-        self.note("facts", key, {**prepared["facts"], "content": content})
+        # On another machine than the client's, these may be others than there.
+        files = self._manifests.list_own_files(content) if content and self.spec.world is None else []
+        built_from = {"built_from": ", ".join(files[:_MOST_FILES])} if files else {}
+        self.note("facts", key, {**prepared["facts"], "content": content, **built_from})
 
     def check_unchanged(self, trial: Trial, content: str) -> None:
         """Raise TrialFailedError if a file that a network was built from has changed since."""

@@ -153,8 +153,8 @@ class ComposeSection:
         for engine in (running[label] for label in sweep.devices if label in running):
             engine.hello()
             spec = build_spec(engine, sweep, run_id="", world=engine.adapt(world))
-            known = earlier.find_known(engine.device, engine.describe(spec), engine.identify(spec))
-            sentences.append(known.text)
+            trials = earlier.find_known(engine.device, engine.describe(spec), engine.identify(spec))
+            sentences.append(trials.text)
         if line is self.line:
             self._known = " ".join(filter(None, sentences))
             self._page.show("known", h.p[self._known] if self._known else "")

@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import stat
+import sysconfig
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -155,6 +156,13 @@ class BuildManifest:
     modules: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
     # What the build depends on and no file shows.
     problems: Sequence[str] = ()
+
+    def list_own_files(self) -> list[str]:
+        """List the names of the files that are of no installation: another machine may have others."""
+        installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        installed |= {"/usr", "/lib", "/etc", str(Path(__file__).parents[2])}
+        files = [Path(path) for path, file in self.files.files.items() if file.digest != MISSING]
+        return sorted({file.name for file in files if not any(map(file.is_relative_to, installed))})
 
     def find_change(self) -> str:
         """Find what has changed since the build, in a phrase; empty if nothing has that a file shows."""

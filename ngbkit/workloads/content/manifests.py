@@ -43,6 +43,14 @@ class Manifests:
         changes = [self._check(file)[0] for file in self.folder.glob(f"*-{digest}.json")]
         return None if not changes else "" if "" in changes else changes[0]
 
+    def list_own_files(self, content: str) -> list[str]:
+        """List the files that a network was built from and that are of no installation, by name."""
+        for file in self.folder.glob(f"*-{content}.json"):
+            data = json.loads(file.read_text())
+            del data["packages"]
+            return BuildManifest.from_json(data).list_own_files()
+        return []
+
     def add(self, recipe: str, content: str, manifest: BuildManifest, packages: str) -> None:
         """Add the manifest of a build of a network; `packages` are those of `add_packages`."""
         path = self.folder / f"{recipe}-{content}.json"

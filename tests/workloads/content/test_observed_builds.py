@@ -47,8 +47,8 @@ def observe(folder: Path, code: str) -> dict[str, object]:
         "__import__('threading').Thread(target=lambda: open('numbers.bin')).start()",
     ],
 )
-def test_an_opened_file_is_seen(tmp_path: Path, code: str) -> None:
-    """Whatever code opens a file, its hash is in the manifest."""
+def test_every_file_has_a_hash(tmp_path: Path, code: str) -> None:
+    """A file that any code opens has its hash in the manifest."""
     manifest = observe(tmp_path, code)
 
     assert [] == manifest["problems"]
