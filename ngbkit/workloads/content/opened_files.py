@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import select
 import signal
 import socket
@@ -41,6 +42,8 @@ _CALL, _REPLY = struct.Struct("=QIIiIQ6Q"), struct.Struct("=Qqii")
 _NO_NEW_PRIVILEGES, _PARENT_DEATH, _TRACER = 38, 1, 0x59616D61
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _MOST_PATH, _PAGE = 4096, 4096
+# The first Linux that lets a paused call go on.
+_FIRST_KERNEL = (5, 5)
 _CURRENT_FOLDER = -100
 
 
@@ -71,7 +74,7 @@ class Watch:
 
 def start() -> Watch | None:
     """Start to observe this process, which has one thread; None where the kernel or a sandbox refuses it."""
-    if platform.machine() not in _WATCHED:
+    if platform.machine() not in _WATCHED or _parse_version(platform.release()) < _FIRST_KERNEL:
         return None
     local, remote = socket.socketpair()
     observer = os.fork()
@@ -87,6 +90,10 @@ def start() -> Watch | None:
     socket.send_fds(local, [b"\n"], [listener])
     os.close(listener)
     return Watch(local)
+
+
+def _parse_version(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)[:2]))
 
 
 def _install_filter(libc: ctypes.CDLL) -> int | None:
