@@ -17,23 +17,9 @@ _PRODUCTS = {"matmul", "gemm", "einsum", "bmm", "baddbmm", "mm", "addmm", "linea
 _CONVOLUTIONS = {"conv", "convtranspose", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "convolution"}
 # Between the products of an attention: scales, masks, casts and changes of shape.
 _BETWEEN = {
-    *(
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "where",
-        "cast",
-        "castlike",
-        "clip",
-        "isnan",
-        "identity",
-        "dropout",
-        "clone",
-        "alias",
-    ),
+    *("add", "sub", "mul", "div", "where", "cast", "castlike", "clip", "isnan", "identity", "dropout"),
     *("reshape", "view", "_unsafe_view", "transpose", "permute", "expand", "squeeze", "unsqueeze", "slice"),
-    *("masked_fill", "nan_to_num", "to", "_to_copy", "contiguous"),
+    *("masked_fill", "nan_to_num", "to", "_to_copy", "contiguous", "clone", "alias"),
 }
 # Activations whose negative values are not zero, so that their ranges are asymmetric.
 _SMOOTH = {"sigmoid", "silu", "swish", "hardswish", "gelu", "erf", "elu", "celu", "selu", "prelu", "leakyrelu", "mish"}
