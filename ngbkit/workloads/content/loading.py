@@ -108,7 +108,7 @@ class _Finder:
 
 def _is_import(file: str) -> bool:
     """Return whether code of Python's import system lists a folder: its modules are noted by name."""
-    return "importlib" in file
+    return file.startswith("<frozen importlib") or f"{os.sep}importlib{os.sep}" in file
 
 
 def _find_source(path: str) -> str:

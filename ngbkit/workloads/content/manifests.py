@@ -31,7 +31,7 @@ class Manifests:
         Else the hash is empty, with what has changed since the latest build, or empty without one.
         """
         reason = ""
-        for file in sorted(self.folder.glob(f"{recipe}-*.json"), key=os.path.getmtime, reverse=True):
+        for file in _list_latest(self.folder.glob(f"{recipe}-*.json")):
             change, problem = self._check(file)
             if not change and not problem:
                 return file.stem.partition("-")[2], ""
@@ -84,7 +84,8 @@ class Manifests:
             return "the note of what it loaded is damaged", ""
         if not change:
             with suppress(OSError):
-                os.utime(file)
+                for used in (file, self._locate(packages)):
+                    os.utime(used)
         return change, next(iter(manifest.problems), "")
 
     def _check_packages(self, name: str) -> str:
@@ -102,9 +103,16 @@ def read_states(paths: Iterable[str]) -> Iterator[tuple[str, tuple[int, int, int
             yield path, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+def _list_latest(files: Iterable[Path]) -> list[Path]:
+    times: dict[Path, float] = {}
+    for file in files:
+        with suppress(OSError):  # another process has just evicted it
+            times[file] = file.stat().st_mtime
+    return sorted(times, key=times.__getitem__, reverse=True)
+
+
 def _evict(files: Iterable[Path], most: int) -> None:
     """Evict the files that were not used for longest."""
-    listed = sorted(files, key=os.path.getmtime, reverse=True)
-    for file in listed[most:]:
+    for file in _list_latest(files)[most:]:
         with suppress(OSError):
             file.unlink()
