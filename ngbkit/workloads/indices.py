@@ -80,5 +80,5 @@ def _describe(
     subject = f"values of input {' or '.join(holders)}" if holders else "indices that the network computes"
     return (
         f"invalid {subject}: got {value}; expected integers from 0 to {size - 1}, as {name or 'a table'} has {size} "
-        "rows. Give values within them."
+        f"rows. {'Give values within them.' if holders else 'Bind the values themselves: inputs = torch.randint(…).'}"
     )

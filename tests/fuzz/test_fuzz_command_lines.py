@@ -19,7 +19,7 @@ def test_any_command_line_ends_with_an_exit_code() -> None:
     [
         (["run", "~nouser/x.onnx"], "invalid path: got '~nouser/x.onnx', and there is no such home folder"),
         (["run", "deep.py"], "too many nested parentheses"),
-        (["run", "unary.py"], "nests too deeply (unary.py)"),
+        (["run", "unary.py"], "invalid syntax in unary.py: it nests too deeply"),
         (["run", "x\0.py"], "with a zero byte"),
         (["run", "a" * 300 + ".onnx"], "with a name of 305 bytes; expected at most 255"),
         (["run", 'resnet18{"img_size":' + "9" * 5000 + "}"], "a number has too many digits"),

@@ -17,6 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from ngbkit import registry
 from ngbkit.dataset import storage, synthetic
+from ngbkit.device import contents
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.publish import publish
@@ -29,7 +30,9 @@ from ngbkit.runs.recordings import copy_run
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import cell
+from ngbkit.workloads.content.manifest import BuildManifest, FileSet
 
 LINE = f"%ngbench data/mlp.onnx {SWEEP}"
 SOURCE = "from helper import WIDTH\nimport torch\nmodel = torch.nn.Linear(WIDTH, 2)\ninput_shape = (8,)"
@@ -101,8 +104,13 @@ def test_cells_without_a_measurement_are_listed(author: Author, state_dir: Path,
     write_run(state_dir / "runs" / "20260101-000000-0001", sweep, stopped, "stopped", measured=False)
     write_run(state_dir / "runs" / "20260101-000000-0002", sweep, imported, "finished", measured=True)
     write_run(state_dir / "runs" / "20260101-000000-0003", sweep, LINE, "finished", measured=True)
-    content_index.add([MeasuredContent("earlier", "cpu", "", "model", "20260101-000000-0002", 0.0)])
-    (notebook.parent / "helper.py").write_text("WIDTH = 8\n")
+    helper = notebook.parent / "helper.py"
+    helper.write_text("WIDTH = 4\n")
+    manifests = contents.open_manifests(state_dir, "cpu")
+    manifest = BuildManifest(files=FileSet.read([str(helper)]))
+    manifests.add("recipe", "earlier", manifest, manifests.add_packages([])[0])
+    content_index.add([MeasuredContent("earlier", "cpu", "", facts_key("model", {}), "20260101-000000-0002", 0.0)])
+    helper.write_text("WIDTH = 8\n")
     with pytest.raises(UsageError) as raised:
         publish(notebook, tmp_path / "site")
     message = str(raised.value).splitlines()

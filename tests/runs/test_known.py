@@ -361,11 +361,11 @@ def test_a_damaged_index_costs_only_time(damage: bytes) -> None:
     assert {} == find(build_sweep()).records
 
 
-@pytest.mark.parametrize("column", ["digest", "device", "settings", "workload", "run_id", "started_at", "checksum"])
+@pytest.mark.parametrize("column", ["digest", "device", "settings", "network", "run_id", "started_at", "checksum"])
 def test_a_damaged_row_of_the_index_is_ignored(column: str) -> None:
     """A row that leads to another network, device or run than it was written for leads nowhere."""
     measure(build_sweep())
-    path = folders.get_runs_dir() / "contents.sqlite"
+    path = folders.get_runs_dir() / "networks.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE measured SET {column} = (SELECT {column} || '1' FROM measured)")
 

@@ -27,7 +27,7 @@ Manner = Literal["fresh", "nudged", "rotated", "same"]
 # The bytes of a sample that change in a call, and the places of a turn that do in turns.
 _LINE_BYTES, _PLACES = 64, 4
 # The least number of values from which a call takes its own at a random offset.
-_POOL = 1 << 14
+_POOL = 1 << 17
 # The spacing of floating-point numbers whose last digits change.
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -103,6 +103,11 @@ class FreshInputs:
             return
         if self._copies and self.program.feed is not None:
             self.program.feed(self._copies)
+
+    def stay(self) -> None:
+        """Keep the inputs as they were fed from now on."""
+        self.restore(everywhere=True)
+        self._pools, self._places, self._rotated = {}, [], []
 
     def restore(self, *, everywhere: bool = False) -> None:
         """Write what was fed last over what has changed since, or over everything."""

@@ -42,6 +42,8 @@ _FACTOR, _SLACK_S, _FEWEST_TURNS = 3.0, 5e-4, 3
 _COPIED_BYTES_S = 5e8
 # The batches of which a program's own outputs are kept, and the precision that allows as much as one step of rounding.
 _OWN, _OWN_PRECISION = 3, "q8"
+# The calls in which the shapes of outputs are watched.
+_REHEARSALS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +174,14 @@ class TimedChecks:
         if len(self._excess) < _FEWEST_TURNS:
             return ""
         call_s = median(rest for _, rest in self._excess)
-        ratio = median(first / rest for first, rest in self._excess)
-        if ratio >= _FACTOR and median(first - rest for first, rest in self._excess) >= _SLACK_S:
+        # The least of all, since other work slows some of them.
+        ratio = min(first / rest for first, rest in self._excess)
+        if ratio >= _FACTOR and min(first - rest for first, rest in self._excess) >= _SLACK_S:
             return (
                 f"a call with wholly new inputs takes {ratio:.2g} times as long as the timed ones, in which a few "
                 "elements of each sample are new: the network answers from memory. Time it without its cache"
             )
-        read_s = median(self._fetched) if self._fetched else 0.0
+        read_s = min(self._fetched, default=0.0)
         if read_s >= max(_SLACK_S, call_s / 2):
             return (
                 f"reading its outputs takes {1e3 * read_s:.2g} ms after calls of {1e3 * call_s:.2g} ms: they are "
@@ -218,13 +221,37 @@ def build(
         probes=iter(()),
     )
     reference = read_reference(path) if path and (by_cost or not verdict.unchecked) else checks.reference
-    if reference.probe_errors and not reference.problem:
+    if not reference.probes or _has_unsteady_shapes(program, checks.fresh, reference):
+        checks.fresh.stay()
+    elif reference.probe_errors and not reference.problem:
         tolerated = equivalence.choose_tolerance(requested)
         checks.reference, checks.precision = reference, equivalence.choose_precision(reference.precision, tolerated)
         checks.probes = _yield_probes(task, examples, message["seed"], checks)
     if by_cost:
         compare_with_itself(checks)
     return checks
+
+
+def _has_unsteady_shapes(program: Program, fresh: FreshInputs, reference: Reference) -> bool:
+    """Return whether the shapes of outputs depend on values, for which a runtime may have bound too little memory.
+
+    Those of numbers, one row a sample, do not.
+    """
+    if all(output.dtype.kind == "f" for output in reference.outputs) and _has_a_row_each(reference):
+        return False
+    shapes = set()
+    for _ in range(_REHEARSALS):
+        fresh.vary()
+        try:
+            shapes.add(str([output.shape for output in program.fetch(program.run())]))
+        except Exception:  # noqa: BLE001  a runtime may raise anything
+            return True
+    return len(shapes) > 1
+
+
+def _has_a_row_each(reference: Reference) -> bool:
+    pairs = zip(reference.outputs, reference.axes, strict=True)
+    return all(axis is None or output.shape[axis] == reference.rows for output, axis in pairs)
 
 
 def compare_with_itself(checks: TimedChecks) -> None:
@@ -262,6 +289,8 @@ def _yield_probes(
     answers = reference.probes or (reference.outputs,)
     mixes = _are_separable(task.inputs, reference)
     rows = reference.rows if mixes else task.batch_size
+    if not mixes and reference.row_wise and rows != reference.rows:
+        return
     sets = [feeds.draw_other(task.inputs, examples, rows, seed, number, reference.rows) for number in numbers]
     checks.storage = [array for arrays in sets for array in arrays]
     chooser = random.SystemRandom()
@@ -311,4 +340,4 @@ def _are_separable(inputs: Sequence[TensorSpec], reference: Reference) -> bool:
         and (spec.below is None or BATCH not in dimensions.list_names(spec.below))
         for spec in inputs
     )
-    return are_plain and reference.row_wise and None not in reference.axes
+    return are_plain and reference.row_wise and None not in reference.axes and _has_a_row_each(reference)

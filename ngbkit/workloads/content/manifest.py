@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import pkgutil
 import re
 import stat
 import sysconfig
@@ -15,7 +16,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +96,14 @@ def hash_folder(path: str) -> str:
 
 def find_module(name: str, places: Iterable[str]) -> list[str]:
     """Find the file of a module in these places, or the folders of a package without one; empty if there is none."""
-    with suppress(ImportError, OSError, ValueError):
-        return describe_spec(PathFinder.find_spec(name, list(places)))
-    return []
-
-
-def describe_spec(spec: ModuleSpec | None) -> list[str]:
-    """Return the file of a module, or its folders; empty without a module."""
-    if spec is None:
-        return []
-    return [spec.origin] if spec.origin else sorted(spec.submodule_search_locations or ())
+    folders: list[str] = []
+    for place in places:
+        finder: Any = pkgutil.get_importer(place)
+        spec = finder.find_spec(name) if finder is not None else None
+        if spec is not None and spec.loader is not None:
+            return [spec.origin] if spec.origin else []
+        folders += (spec.submodule_search_locations or ()) if spec is not None else ()
+    return sorted(folders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
