@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # Two sizes each: a normalisation over the batch needs two rows or more, and a siamese network pairs.
 _SIZES = ((2, 1), (4, 2))
 _MOST_ROWS = 4
-_WHOLES = (range(1), range(2), range(4))
 # The relative error of equal outputs, and of those of 16-bit numbers.
 _TOLERANCE, _TOLERANCE_16 = 1e-3, 3e-2
 
@@ -122,7 +121,7 @@ class _RowComparison:
                 return _View(is_batch=True)
             following = _find_following(batch, most, first, fewest)
             if following is None:
-                return self._view_whole()
+                return _View(reason="no output follows its size")
             last = self.run(range(most - fewest, most))
             # The first rows of a sequence do not depend on later ones; the last do.
             if last is not None and self._match(batch, last, following, range(most - fewest, most), most):
@@ -132,15 +131,6 @@ class _RowComparison:
         if self.rows == 1 or is_named or self._is_order_free():
             return _View(is_batch=True, is_fixed=True, reason=reason)
         return _View(reason="it fails at another size of it")
-
-    def _view_whole(self) -> _View:
-        """View rows that no output follows: of a mean or a loss over samples, or of a list of boxes; not of layers."""
-        shapes = {
-            tuple(output.shape for output in outputs) for outputs in map(self.run, _WHOLES) if outputs is not None
-        }
-        if len(shapes) == 1:
-            return _View(is_batch=True, is_mixed=True)
-        return _View(reason="no output follows its size")
 
     def _view_order(self, following: _Following, *, is_causal: bool) -> _View:
         """Compare outputs with those of the same rows in another order."""
