@@ -113,9 +113,9 @@ class FreshInputs:
         """Write what was fed last over what has changed since, or over everything."""
         if everywhere and not self._copies and self.program.feed is not None:
             self.program.feed(self.arrays)
-        elif everywhere or self._rotated:
+        elif (everywhere and self._memory) or self._rotated:
             self._write(self.arrays)
-        else:
+        elif not everywhere:
             for cell in (cell for cells in self._places for cell in cells):
                 cell.memory[...] = cell.fed
         if self._copies and self.program.feed is not None:
