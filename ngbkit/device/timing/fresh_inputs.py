@@ -78,6 +78,11 @@ class FreshInputs:
         self._choose_places()
 
     @property
+    def is_fed(self) -> bool:
+        """Whether the program takes other inputs than its first."""
+        return bool(self._memory)
+
+    @property
     def manner(self) -> Manner:
         """The difference between the inputs of two calls."""
         if any(self.inputs[index].name not in self.examples for index in self._pools):

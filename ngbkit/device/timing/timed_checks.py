@@ -221,7 +221,7 @@ def build(
         probes=iter(()),
     )
     reference = read_reference(path) if path and (by_cost or not verdict.unchecked) else checks.reference
-    if not reference.probes or _has_unsteady_shapes(program, checks.fresh, reference):
+    if not checks.fresh.is_fed or not reference.probes or _has_unsteady_shapes(program, checks.fresh, reference):
         checks.fresh.stay()
     elif reference.probe_errors and not reference.problem:
         tolerated = equivalence.choose_tolerance(requested)
