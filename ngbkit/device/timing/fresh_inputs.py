@@ -79,7 +79,7 @@ class FreshInputs:
 
     @property
     def is_fed(self) -> bool:
-        """Whether the program takes other inputs than its first."""
+        """True if the program takes other inputs than its first."""
         return bool(self._memory)
 
     @property
