@@ -115,7 +115,7 @@ def _search(
     data: Data, column: Column, service: Service, engine: Engine | None, *, again: bool, report: Report
 ) -> None:
     """Search for the capacity of a column, unless the search has ended before."""
-    from ngbkit.cluster import dispatch, engines
+    from ngbkit.cluster import engines, load_tests
     from ngbkit.cluster.launchers.base import Starter
 
     load, question = service.build_load(column.limit), build_question(data, column, service)
@@ -131,4 +131,4 @@ def _search(
         nonlocal search
         search = search.add(test)
 
-    dispatch.serve(sweep, replace(load, tests=search.tests), engine, report, record)
+    load_tests.serve(sweep, replace(load, tests=search.tests), engine, report, record)
