@@ -22,7 +22,8 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -374,7 +375,7 @@ class Identifier:
         return reused, facts.get("content", ""), (facts.get("parameters") or 0) // (FEATURES + 1)
 
 
-def change_width(identifier: Identifier, folder: Path, kind: Kind, change: Callable[..., None]) -> str:
+def change_width(identifier: Identifier, kind: Kind, change: Callable[..., None], folder: Path) -> str:
     """Change the width of a network in a folder, and return what is stale; empty if nothing is."""
     (folder / "cell.py").write_text(CELL.format(kind.lines))
     if "outer" in kind.lines:
@@ -406,7 +407,7 @@ def change_width(identifier: Identifier, folder: Path, kind: Kind, change: Calla
     )
 
 
-def change_harmlessly(identifier: Identifier, folder: Path, change: Callable[[Path], object], moment: str) -> str:
+def change_harmlessly(identifier: Identifier, change: Callable[[Path], object], moment: str, folder: Path) -> str:
     """Change what does not matter, and return what is needless; empty if nothing is."""
     (folder / "helper.py").write_text(HELPER)
     (folder / "cell.py").write_text(HARMLESS_CELL)
@@ -424,35 +425,32 @@ def change_harmlessly(identifier: Identifier, folder: Path, change: Callable[[Pa
     return "" if after == before else "measured again"
 
 
+def list_cases(identifier: Identifier) -> Iterator[tuple[str, str, bool, Callable[[Path], str]]]:
+    """Yield each change: what is changed, how, whether it matters, and the function that tries it in a folder."""
+    for name, kind in KINDS.items():
+        for manner, change in CHANGES.items():
+            yield name, manner, True, partial(change_width, identifier, kind, change)
+    for name, harmless_change in HARMLESS.items():
+        for moment in ("at once", "later", "twice"):
+            yield name, moment, False, partial(change_harmlessly, identifier, harmless_change, moment)
+
+
 def main(names: list[str]) -> None:
     root = Path(tempfile.mkdtemp(prefix="changes-"))
-    identifier = Identifier(root / "state")
-    numbers = count()
-    stale = needless = changed = harmless = 0
+    counts: Counter[str] = Counter()
     try:
-        for name, kind in KINDS.items():
-            for manner, change in CHANGES.items():
-                if names and name not in names:
-                    continue
-                folder = root / f"project{next(numbers)}"
-                folder.mkdir()
-                problem = change_width(identifier, folder, kind, change)
-                changed += 1
-                stale += bool(problem)
-                print(f"{name}, {manner}: {f'STALE ({problem})' if problem else 'measured again'}", flush=True)
-        for name, harmless_change in HARMLESS.items():
-            for manner in ("at once", "later", "twice"):
-                if names and name not in names:
-                    continue
-                folder = root / f"project{next(numbers)}"
-                folder.mkdir()
-                problem = change_harmlessly(identifier, folder, harmless_change, manner)
-                harmless += 1
-                needless += bool(problem)
-                print(f"{name}, {manner}: {f'NEEDLESS ({problem})' if problem else 'known'}", flush=True)
+        for number, (name, manner, matters, change) in enumerate(list_cases(Identifier(root / "state"))):
+            if names and name not in names:
+                continue
+            folder = root / f"project{number}"
+            folder.mkdir()
+            problem = change(folder)
+            wrong, right = ("stale", "measured again") if matters else ("needless", "known")
+            counts.update({"changed" if matters else "harmless": 1, wrong: bool(problem)})
+            print(f"{name}, {manner}: {f'{wrong.upper()} ({problem})' if problem else right}", flush=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    print(json.dumps({"changed": changed, "stale": stale, "harmless": harmless, "needless": needless}))
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":
