@@ -11,30 +11,22 @@ change, the counts last, and takes five minutes.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import pickle
 import shutil
-import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
-import safetensors.torch
 import torch
-from PIL import Image
+from width_sources import AFTER, BEFORE, FEATURES, KINDS, MODULE, Kind
 
 from ngbkit.device import contents, plan
 from ngbkit.device.spec import Spec
@@ -43,8 +35,6 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import cell
 
-BEFORE, AFTER, FEATURES = 16, 48, 8
-MODULE = "from torch import nn\nWIDTH = {}\ndef scale(x):\n    return 2 * x\n"
 CELL = """import os, sys
 from pathlib import Path
 import torch
@@ -59,198 +49,6 @@ class Net(nn.Module):
 model = Net(WIDTH)
 input_shape = (8,)
 """
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A place that a width is taken from: the lines of a cell, the file, and how it is written."""
-
-    lines: str
-    file: str = ""
-    write: Callable[[Path, int], object] = lambda path, width: path.write_text(MODULE.format(width))
-
-
-def write_zip(name: str, path: Path, width: int) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(name, MODULE.format(width))
-
-
-def write_bytecode(path: Path, width: int) -> None:
-    source = path.with_name("source.txt")
-    source.write_text(MODULE.format(width))
-    command = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
-    subprocess.run([sys.executable, "-c", command, str(source), str(path)], check=True)
-    source.unlink()
-
-
-def write_database(path: Path, width: int) -> None:
-    path.unlink(missing_ok=True)
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE widths (width INTEGER)")
-        connection.execute("INSERT INTO widths VALUES (?)", (width,))
-    connection.close()
-
-
-def write_library(path: Path, width: int) -> None:
-    source = path.with_suffix(".c")
-    source.write_text(f"int width(void) {{ return {width}; }}")
-    draft = path.with_suffix(".draft")  # a process may have the library mapped
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(draft), str(source)], check=True)
-    draft.replace(path)
-    source.unlink()
-
-
-def write_dataset(path: Path, width: int) -> None:
-    with h5py.File(path, "w") as file:
-        file["width"] = width
-
-
-def write_program(path: Path, width: int) -> None:
-    torch.jit.save(torch.jit.script(torch.nn.Linear(FEATURES, width)), str(path))
-
-
-def write_link(path: Path, width: int) -> None:
-    target = path.with_name(f"target-{width}.py")
-    target.write_text(MODULE.format(width))
-    path.unlink(missing_ok=True)
-    path.symlink_to(target.name)
-
-
-def write_many(path: Path, width: int) -> None:
-    for old in path.parent.glob("layer*.txt"):
-        old.unlink()
-    for number in range(width):
-        path.with_name(f"layer{number}.txt").write_text("")
-
-
-def write_text(text: str, path: Path, width: int) -> None:
-    path.write_text(text.format(width))
-
-
-def write_new(path: Path, width: int) -> None:
-    """Write a file that is missing at first."""
-    if width != BEFORE:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(MODULE.format(width) if path.suffix == ".py" else str(width))
-
-
-def write_version(path: Path, width: int) -> None:
-    path.write_text(f"Metadata-Version: 2.1\nName: widths\nVersion: {width}\n")
-
-
-OPTIONAL = "try:\n    {}\nexcept {}:\n    WIDTH = 16"
-KINDS: dict[str, Kind] = {
-    "a module beside": Kind("from helper import WIDTH", "helper.py"),
-    "a folder without __init__": Kind("from src.models.net import WIDTH", "src/models/net.py"),
-    "a package": Kind("from package.net import WIDTH", "package/net.py"),
-    "a module of a module": Kind(
-        "import sys; sys.path.insert(0, 'inner')\nfrom outer import WIDTH", "inner/constants.py"
-    ),
-    "sys.path.insert": Kind("sys.path.insert(0, 'libs/deep')\nfrom helper import WIDTH", "libs/deep/helper.py"),
-    "a zip": Kind(
-        "sys.path.insert(0, 'lib.zip')\nfrom zipped import WIDTH", "lib.zip", partial(write_zip, "zipped.py")
-    ),
-    "byte code alone": Kind("from compiled import WIDTH", "compiled.pyc", write_bytecode),
-    "a library": Kind("import ctypes\nWIDTH = ctypes.CDLL('./lib.so').width()", "lib.so", write_library),
-    "site-packages": Kind(
-        "sys.path.append('env/site-packages')\nfrom loose import WIDTH", "env/site-packages/loose.py"
-    ),
-    "a version": Kind(
-        "sys.path.append('env/site-packages')\nfrom importlib import metadata\nWIDTH = metadata.version('widths')",
-        "env/site-packages/widths-1.dist-info/METADATA",
-        write_version,
-    ),
-    "import_module": Kind("import importlib\nWIDTH = importlib.import_module('hel' + 'per').WIDTH", "helper.py"),
-    "exec": Kind("exec(open('helper.py').read())", "helper.py"),
-    "runpy": Kind("import runpy\nWIDTH = runpy.run_path('helper.py')['WIDTH']", "helper.py"),
-    "spec_from_file": Kind(
-        "from importlib import util\nspec = util.spec_from_file_location('m', 'helper.py')\n"
-        "m = util.module_from_spec(spec)\nspec.loader.exec_module(m)\nWIDTH = m.WIDTH",
-        "helper.py",
-    ),
-    "torch.hub": Kind(
-        "WIDTH = torch.hub.load('hub', 'width', source='local')",
-        "hub/hubconf.py",
-        partial(write_text, "def width():\n    return {}\n"),
-    ),
-    "json": Kind(
-        "import json\nWIDTH = json.load(open('c.json'))['width']", "c.json", partial(write_text, '{{"width": {}}}')
-    ),
-    "configparser": Kind(
-        "import configparser\nc = configparser.ConfigParser()\nc.read('c.ini')\nWIDTH = c['a']['width']",
-        "c.ini",
-        partial(write_text, "[a]\nwidth = {}\n"),
-    ),
-    "yaml": Kind(
-        "import yaml\nWIDTH = yaml.safe_load(Path('c.yaml').read_text())['width']",
-        "c.yaml",
-        partial(write_text, "width: {}\n"),
-    ),
-    "csv": Kind("import csv\nWIDTH = next(csv.reader(open('c.csv')))[0]", "c.csv", partial(write_text, "{},1\n")),
-    "FileIO": Kind("import io\nWIDTH = io.FileIO('w.txt').read()", "w.txt", partial(write_text, "{}")),
-    "os.open": Kind("WIDTH = os.read(os.open('w.txt', os.O_RDONLY), 9)", "w.txt", partial(write_text, "{}")),
-    "linecache": Kind("import linecache\nWIDTH = linecache.getline('w.txt', 1)", "w.txt", partial(write_text, "{}\n")),
-    "mmap": Kind(
-        "import mmap\nfile = open('w.txt')\nWIDTH = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ).read()",
-        "w.txt",
-        partial(write_text, "{}"),
-    ),
-    "gzip": Kind(
-        "import gzip\nWIDTH = gzip.open('w.gz').read()",
-        "w.gz",
-        lambda path, width: path.write_bytes(gzip.compress(str(width).encode())),
-    ),
-    "pickle": Kind(
-        "import pickle\nWIDTH = pickle.load(open('w.pkl', 'rb'))",
-        "w.pkl",
-        lambda path, width: path.write_bytes(pickle.dumps(width)),
-    ),
-    "sqlite3": Kind(
-        "import sqlite3\nWIDTH = sqlite3.connect('w.db').execute('SELECT width FROM widths').fetchone()[0]",
-        "w.db",
-        write_database,
-    ),
-    "numpy.load": Kind("import numpy\nWIDTH = numpy.load('w.npy')", "w.npy", lambda path, width: np.save(path, width)),
-    "numpy.memmap": Kind(
-        "import numpy\nWIDTH = numpy.memmap('w.bin', numpy.int64)[0]",
-        "w.bin",
-        lambda path, width: np.array([width]).tofile(path),
-    ),
-    "pandas": Kind(
-        "import pandas\nWIDTH = pandas.read_csv('c.csv').width[0]", "c.csv", partial(write_text, "width\n{}\n")
-    ),
-    "h5py": Kind("import h5py\nWIDTH = h5py.File('w.h5')['width'][()]", "w.h5", write_dataset),
-    "an image": Kind(
-        "from PIL import Image\nWIDTH = Image.open('w.png').width",
-        "w.png",
-        lambda path, width: Image.new("L", (width, 1)).save(path),
-    ),
-    "torch.load": Kind("WIDTH = torch.load('w.pt')", "w.pt", lambda path, width: torch.save(torch.tensor(width), path)),
-    "torch.from_file": Kind(
-        "WIDTH = torch.from_file('w.bin', size=1, dtype=torch.int64)",
-        "w.bin",
-        lambda path, width: np.array([width]).tofile(path),
-    ),
-    "torch.jit.load": Kind("WIDTH = torch.jit.load('w.pt').out_features", "w.pt", write_program),
-    "safetensors": Kind(
-        "from safetensors.torch import load_file\nWIDTH = load_file('w.safetensors')['w'][0]",
-        "w.safetensors",
-        lambda path, width: safetensors.torch.save_file({"w": torch.tensor([width])}, path),
-    ),
-    "a folder's names": Kind(
-        "WIDTH = sum(name.startswith('layer') for name in os.listdir('.'))", "layer0.txt", write_many
-    ),
-    "a program": Kind(
-        "import subprocess\nWIDTH = subprocess.check_output(['cat', 'w.txt'])", "w.txt", partial(write_text, "{}")
-    ),
-    "a variable": Kind("WIDTH = os.environ['WIDTH']", "WIDTH"),
-    "a link": Kind("from linked import WIDTH", "linked.py", write_link),
-    "a file that was missing": Kind(OPTIONAL.format("WIDTH = open('w.txt').read()", "OSError"), "w.txt", write_new),
-    "a module that was missing": Kind(OPTIONAL.format("from extra import WIDTH", "ImportError"), "extra.py", write_new),
-    "a module that comes first": Kind(
-        "sys.path[:0] = ['first', 'second']\nfrom helper import WIDTH", "first/helper.py", write_new
-    ),
-}
 
 
 def overwrite(write: Callable[[int], object], path: Path) -> None:
