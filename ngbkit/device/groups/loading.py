@@ -56,6 +56,8 @@ class Loader(Preparer):
             try:
                 return self._load_task(job, task)
             except TrialFailedError as error:
+                if task["form"] == "module":  # it may be another network that failed
+                    self.check_unchanged(job.trial, job.prepared["content"])
                 if error.failure.stage == "install":
                     self._reinstall(job.trial, error.failure.error)
                     continue
