@@ -15,6 +15,7 @@ rounds, beside the lowest and the highest pair: two processes of one program dif
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -178,8 +179,7 @@ def _quantise_by_hand(
     name: str, source: Path, module: Any, samples: list[dict[str, np.ndarray]], is_transformer: bool
 ) -> Any:
     """Quantise as the scripts of byhand/ngbkit_int8_by_hand.py do, with several samples."""
-    import ngbkit_int8_by_hand as scripts
-
+    scripts = importlib.import_module("ngbkit_int8_by_hand")
     return scripts.quantise(name, source, module, samples, is_transformer)
 
 

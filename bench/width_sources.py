@@ -1,6 +1,7 @@
 """Places that a build may take a width from: modules, files of many formats, programs, variables.
 
-`bench/changes.py` changes each.
+And places where a number of steps may stand that changes no tensor of the network (`is_hidden`). `bench/changes.py`
+changes each.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ MODULE = "from torch import nn\nWIDTH = {}\ndef scale(x):\n    return 2 * x\n"
 
 @dataclass(frozen=True)
 class Kind:
-    """A place that a width is taken from: the lines of a cell, the file, and how it is written."""
+    """A place that a width is taken from: the lines of a cell, the file, and how it is written.
+
+    If it is hidden, the width is a number of steps of the network, which stays 16 wide.
+    """
 
     lines: str
     file: str = ""
     write: Callable[[Path, int], object] = lambda path, width: path.write_text(MODULE.format(width))
+    call: str = "self.fc(x)"
+    is_hidden: bool = False
 
 
 def write_zip(name: str, path: Path, width: int) -> None:
@@ -90,6 +96,15 @@ def write_many(path: Path, width: int) -> None:
 
 def write_text(text: str, path: Path, width: int) -> None:
     path.write_text(text.format(width))
+
+
+def hide(helper: str, call: str = "self.fc(x)", lines: str = "import helper") -> Kind:
+    """Describe a helper whose steps (`STEPS`) no tensor of the network shows."""
+
+    def write(path: Path, steps: int) -> None:
+        path.write_text("import torch\nfrom torch import nn\n" + helper.replace("STEPS", str(steps)))
+
+    return Kind(f"{lines}\nWIDTH = {BEFORE}", "helper.py", write, call, is_hidden=True)
 
 
 def write_new(path: Path, width: int) -> None:
@@ -215,4 +230,48 @@ KINDS: dict[str, Kind] = {
     "a module that comes first": Kind(
         "sys.path[:0] = ['first', 'second']\nfrom helper import WIDTH", "first/helper.py", write_new
     ),
+}
+REPEAT = "    for _ in range(STEPS):\n        y = x + 1\n    return x\n"
+LIBRARY = (
+    "import ctypes\nLIB = ctypes.CDLL('./lib.so')\n"
+    "nn.Linear.forward = lambda self, x: (LIB.width(), nn.functional.linear(x, self.weight, self.bias))[1]\n"
+    f"WIDTH = {BEFORE}"
+)
+HIDDEN: dict[str, Kind] = {
+    "threads": hide("torch.set_num_threads(STEPS)\n"),
+    "a setting of torch": hide("torch.backends.mkldnn.enabled = STEPS == 16\n"),
+    "a flag that the processor has": hide("torch.set_flush_denormal(STEPS == 16)\n"),
+    "an environment variable of the cell": hide("import os\nos.environ['NETS_STEPS'] = str(STEPS)\n"),
+    "a replaced function": hide("relu = torch.relu\ndef steps(x):\n" + REPEAT + "torch.relu = steps\n"),
+    "a replaced method": hide(
+        "linear = nn.Linear.forward\ndef steps(self, x):\n"
+        + REPEAT.replace("return x", "return linear(self, x)")
+        + "nn.Linear.forward = steps\n"
+    ),
+    "a hook of all modules": hide(
+        "def steps(module, x, y):\n    for _ in range(STEPS):\n        y + 1\n"
+        "handle = nn.modules.module.register_module_forward_hook(steps)\n"
+    ),
+    "an operator of one's own": hide(
+        "@torch.library.custom_op('nets::steps', mutates_args=())\ndef steps(x: torch.Tensor) -> torch.Tensor:\n"
+        + REPEAT.replace("return x", "return x.clone()"),
+        "torch.ops.nets.steps(self.fc(x))",
+    ),
+    "a kernel of an operator": hide(
+        "LIBRARY = torch.library.Library('nets2', 'DEF')\nLIBRARY.define('steps(Tensor x) -> Tensor')\n"
+        "def steps(x):\n" + REPEAT.replace("return x", "return x.clone()") + "LIBRARY.impl('steps', steps, 'CPU')\n",
+        "torch.ops.nets2.steps(self.fc(x))",
+    ),
+    "a branch of a script": hide(
+        "@torch.jit.script\ndef steps(x):\n    if x.sum() > 1e9:\n        for _ in range(STEPS):\n"
+        "            x = x + 1\n    return x\n",
+        "steps(self.fc(x))",
+        "from helper import steps",
+    ),
+    "a branch of Python": hide(
+        "def steps(x):\n    if x.sum() > 1e9:\n        for _ in range(STEPS):\n            x = x + 1\n    return x\n",
+        "steps(self.fc(x))",
+        "from helper import steps",
+    ),
+    "what a library does": Kind(LIBRARY, "lib.so", write_library, is_hidden=True),
 }

@@ -7,7 +7,7 @@ import copy
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ngbkit.device.world import World
 from ngbkit.sweep.trials import Group, facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Network, Source, Workload, hash_json
+from ngbkit.workloads.content import side_effects
 from ngbkit.workloads.content.loading import Loading, list_imported
 from ngbkit.workloads.content.manifests import Manifests
 from ngbkit.workloads.content.network_hash import hash_network
@@ -75,20 +76,28 @@ def build_observed(build: Callable[[], Network], message: Mapping[str, Any]) -> 
     """
     manifests, recipe = Manifests(Path(message["manifests"])), message["recipe"]
     imported = frozenset(sys.modules)
+    names, settings = side_effects.copy_names(imported), side_effects.list_settings()
     packages, packages_digest = manifests.add_packages(list_imported())
     loading = Loading.start([manifests.folder.parents[1], Path(tempfile.gettempdir())])
     network = build()
-    digest, is_called = _hash(network, message["seed"], imported)
+    replaced = [*side_effects.find_replaced(names, imported)]
+    digest, is_called = _hash(network, message["seed"], imported, replaced)
     manifest = loading.stop()
     if not digest and not manifest.problems:
         digest = hash_json([recipe, manifest.files.digest, manifest.folders])
-    content = hash_json([digest, packages_digest]) if digest else ""
+    acts = side_effects.list_acts(message["workload"]["spec"].get("source", ""))
+    acts += [act for file in manifest.find_own_files() for act in side_effects.list_acts_of(file)]
+    changed = sorted({*side_effects.list_settings()} - {*settings})
+    parts = [digest, packages_digest, manifest.list_libraries(), changed, sorted(acts)]
+    content = hash_json(parts) if digest else ""
     if content:
         manifests.add(recipe, content, manifest, packages)
     return build() if is_called else network, content
 
 
-def _hash(network: Network, seed: int, imported: frozenset[str]) -> tuple[str, bool]:
+def _hash(
+    network: Network, seed: int, imported: frozenset[str], replaced: Sequence[tuple[str, Any]]
+) -> tuple[str, bool]:
     """Hash a network itself; empty if a part of it is in no form that can be read. Return whether it was called."""
     if network.module is None:
         return "", False
@@ -97,6 +106,6 @@ def _hash(network: Network, seed: int, imported: frozenset[str]) -> tuple[str, b
     except Exception:  # noqa: BLE001  objects of a network may refuse to be copied or read in any way
         called = network.module
     try:
-        return hash_network(network, called, seed, imported), called is network.module
+        return hash_network(network, called, seed, imported, replaced), called is network.module
     except Exception:  # noqa: BLE001
         return "", called is network.module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,8 @@ class Runs:
     others: Arrays | None = None
     # With each further set of inputs (`feeds.draw_other`), and with their last digit changed.
     probes: tuple[tuple[Arrays, Arrays], ...] = ()
+    # With the last sample of each of these sets and the first of the next.
+    crossed: tuple[Arrays | None, ...] = ()
     # The input that a call changes, or ``""``.
     changed: str = ""
     # What ran in the network's own precision, and why it could not.
@@ -92,6 +94,10 @@ def run_module(
         again, _ = _attempt(lambda: _call(module, arrays)[0])
         draw, nudge = partial(_run_drawn, network, make), _choose_nudge(network, arrays, body, seed)
         sets = _draw_probes(network, seed, rows)
+
+        def call(arrays: Arrays) -> Arrays | None:
+            return _attempt(lambda: _call(make(), arrays)[0])[0]
+
         precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
         return Runs(
             single=single,
@@ -100,7 +106,8 @@ def run_module(
             alone=draw(1, seed) if alone else None,
             nudged=_attempt(lambda: _call(make(), nudge(arrays))[0])[0] if nudge is not None else None,
             others=draw(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
-            probes=_pair_probes(lambda arrays: _attempt(lambda: _call(make(), arrays)[0])[0], nudge, sets),
+            probes=_pair_probes(call, nudge, sets),
+            crossed=tuple(map(call, _cross(network, sets))) if alone else (),
             changed=next((network.inputs[index].name for index in changed), ""),
             name="torch eager, float32" if body == "f32" else f"torch eager, {body}",
             precision=body,
@@ -132,6 +139,7 @@ def run_file(
     if calls is None:
         return Runs(refusal=refusal, precise=attempt, name=name, precision=body)
     first_of, nudge = partial(_get_first, run), _choose_nudge(network, arrays, body, seed)
+    probes, crossed = _run_file_probes(network, seed, rows, onnx, threads, nudge, crosses=alone)
     return Runs(
         single=calls[0],
         again=calls[1],
@@ -139,7 +147,8 @@ def run_file(
         alone=first_of(1, seed) if alone else None,
         nudged=first_of(rows, seed, nudge) if nudge is not None else None,
         others=first_of(rows, seed + _OTHER_SEED) if _are_drawn(network) else None,
-        probes=_run_file_probes(network, seed, rows, onnx, threads, nudge),
+        probes=probes,
+        crossed=crossed,
         name=name,
         precision=body,
     )
@@ -182,12 +191,32 @@ def _run_file_probes(
     onnx: Callable[[int], Path],
     threads: int,
     nudge: Callable[[Arrays], Arrays] | None,
-) -> tuple[tuple[Arrays, Arrays], ...]:
-    """Run the further sets of inputs in one session on an ONNX file."""
+    *,
+    crosses: bool,
+) -> tuple[tuple[tuple[Arrays, Arrays], ...], tuple[Arrays | None, ...]]:
+    """Run the further sets of inputs, and those that are put together of them, in one session on an ONNX file."""
     sets = _draw_probes(network, seed, rows)
     batches = [arrays for each in sets for arrays in (each, nudge(each) if nudge else each)]
-    outputs, _ = _attempt(lambda: list(run_batches(network, batches, rows, onnx, threads)))
-    return tuple(zip(outputs[::2], outputs[1::2], strict=True)) if outputs else ()
+    crossed = _cross(network, sets) if crosses else []
+    outputs, _ = _attempt(lambda: list(run_batches(network, [*batches, *crossed], rows, onnx, threads)))
+    if not outputs:
+        return (), ()
+    count = len(batches)
+    return tuple(zip(outputs[:count:2], outputs[1:count:2], strict=True)), tuple(outputs[count:])
+
+
+def _cross(network: Network, sets: Sequence[Arrays]) -> list[Arrays]:
+    """Put the last sample of each set of inputs and the first of the next together."""
+    axes = [spec.batch_axis for spec in network.inputs]
+    if len(sets) < 2 or None in axes:
+        return []
+    return [
+        [
+            np.concatenate([one.take([-1], axis), two.take([0], axis)], axis)
+            for one, two, axis in zip(before, after, axes, strict=True)
+        ]
+        for before, after in zip(sets, [*sets[1:], sets[0]], strict=True)
+    ]
 
 
 def _choose_maker(

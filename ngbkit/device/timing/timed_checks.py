@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 
 from ngbkit.compilers.base import Program, Task
 from ngbkit.device import equivalence, evaluation
-from ngbkit.device.reference import Reference, Verdict, read_reference
+from ngbkit.device.reference import Reference, Verdict, judge, read_reference
 from ngbkit.device.timing.fresh_inputs import FreshInputs
 from ngbkit.device.timing.sampling import sample
 from ngbkit.hardware.accelerators.events import Method
@@ -80,6 +81,9 @@ class TimedChecks:
     _turns: int = 0
     _first_call_s: float | None = None
     _outputs: Arrays = field(default_factory=list)
+    # Returns whether the call that was checked before timing is still right.
+    confirm: Callable[[], bool] = lambda: False
+    _doubt: str = ""
 
     def _feed(self) -> None:
         """Feed wholly new inputs with known outputs."""
@@ -153,7 +157,13 @@ class TimedChecks:
             return ""
         self.checked += 1
         problem = self._compare(outputs, self._probe)
-        if not problem:
+        if not problem or self._doubt:
+            return ""
+        if self._probe.samples is not None and self.confirm():
+            self._doubt = (
+                f"for samples that were put together anew its outputs differ ({problem}): they depend on each other, "
+                "or it answers otherwise while it is timed"
+            )
             return ""
         return f"{f'at timed call {self._number}' if durations else 'the call after the last round'}: {problem}"
 
@@ -171,8 +181,8 @@ class TimedChecks:
 
     def find_doubt(self) -> str:
         """Find what the timed calls left out although their outputs are right: it is done at other times."""
-        if len(self._excess) < _FEWEST_TURNS:
-            return ""
+        if self._doubt or len(self._excess) < _FEWEST_TURNS:
+            return self._doubt
         call_s = median(rest for _, rest in self._excess)
         # A lower quartile, since other work slows some of them.
         ratio = _find_quartile([first / rest for first, rest in self._excess])
@@ -227,9 +237,22 @@ def build(
         tolerated = equivalence.choose_tolerance(requested)
         checks.reference, checks.precision = reference, equivalence.choose_precision(reference.precision, tolerated)
         checks.probes = _yield_probes(task, examples, message["seed"], checks)
+    checks.confirm = partial(_confirm, checks, task, reference, requested)
     if by_cost:
         compare_with_itself(checks)
     return checks
+
+
+def _confirm(checks: TimedChecks, task: Task, reference: Reference, requested: str) -> bool:
+    """Return whether the inputs of the check before timing still have its outputs, in two calls."""
+    arrays = checks.fresh.arrays
+    checks.fresh.feed(task.arrays)
+    tolerated = equivalence.choose_tolerance(requested)
+    verdicts = [
+        judge(reference, checks.program.fetch(checks.program.run()), task.batch_size, tolerated) for _ in range(2)
+    ]
+    checks.fresh.feed(arrays)
+    return all(verdict.check is not None and not verdict.check.problem for verdict in verdicts)
 
 
 def _has_unsteady_shapes(program: Program, fresh: FreshInputs, reference: Reference) -> bool:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ _LARGE_LIBRARY, _SAMPLE = 16 << 20, 1 << 16
 _LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$")
 MISSING = ""
 """The digest of a file that is not there."""
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file is of no installation."""
+    return not any(map(path.is_relative_to, _list_installed()))
+
+
+@cache
+def _list_installed() -> set[str]:
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return installed | {"/usr", "/lib", "/etc", str(Path(__file__).parents[2])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +167,15 @@ class BuildManifest:
     # What the build depends on and no file shows.
     problems: Sequence[str] = ()
 
-    def list_own_files(self) -> list[str]:
-        """List the names of the files that are of no installation: another machine may have others."""
-        installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        installed |= {"/usr", "/lib", "/etc", str(Path(__file__).parents[2])}
-        files = [Path(path) for path, file in self.files.files.items() if file.digest != MISSING]
-        return sorted({file.name for file in files if not any(map(file.is_relative_to, installed))})
+    def find_own_files(self) -> list[Path]:
+        """Find the files that are of no installation: another machine may have others."""
+        return [
+            path for name, file in self.files.files.items() if file.digest != MISSING and is_own(path := Path(name))
+        ]
+
+    def list_libraries(self) -> list[str]:
+        """List the hashes of compiled code: no part of a network shows what that does."""
+        return sorted({file.digest for path, file in self.files.files.items() if _LIBRARY.search(path)})
 
     def find_change(self) -> str:
         """Find what has changed since the build, in a phrase; empty if nothing has that a file shows."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 import dis
 import enum
 import hashlib
+import re
+import sys
 import types
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.workloads import feeds
@@ -29,18 +32,30 @@ _CLASS_NOTES = frozenset(
     {"__module__", "__qualname__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"}
 )
 _VARIABLES = frozenset({*dis.haslocal, *dis.hasfree})
+# Where a line of a script comes from.
+_COMMENT = re.compile(r"#.*")
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
-def hash_network(network: Network, called: torch.nn.Module, seed: int, imported: Collection[str]) -> str:
+def hash_network(
+    network: Network,
+    called: torch.nn.Module,
+    seed: int,
+    imported: Collection[str],
+    replaced: Iterable[tuple[str, Any]] = (),
+) -> str:
     """Hash a built network; `imported` are the modules that were imported before it was built.
 
-    Its copy is `called` once, on one sample, or on two if it does not take one.
+    Its copy is `called` once, on one sample, or on two if it does not take one. The functions that have `replaced` some
+    of imported modules count as well.
     """
     walk = _Walk(imported=frozenset(imported))
     walk.add([spec.to_json() for spec in network.inputs], network.batch_size, network.baseline)
     walk.add_value(dict(network.examples))
     walk.add_value(network.module)
+    for place, value in sorted(replaced, key=itemgetter(0)):
+        walk.add(place)
+        walk.add_value(value)
     walk.add(*_trace_calls(network, called, seed))
     return str(walk.hasher.hexdigest())
 
@@ -120,7 +135,7 @@ class _Walk:
         module = getattr(value, "__module__", None)
         if isinstance(value, types.ModuleType):
             self.add("module", value.__name__ if value.__name__ in self.imported else "")
-        elif module in self.imported or module == "builtins":
+        elif self._is_named(value, module):
             self.add("name", module, value.__qualname__)
         elif isinstance(value, type):
             members = {name: member for name, member in vars(value).items() if name not in _CLASS_NOTES}
@@ -129,6 +144,15 @@ class _Walk:
             cells = map(_read_cell, value.__closure__ or ())
             self._add_all("function", [value.__defaults__, value.__kwdefaults__, *cells])
             self._add_code(value.__code__, value.__globals__)
+
+    def _is_named(self, value: Any, module: Any) -> bool:
+        """Return whether a name in a package stands for this very class or function: code may be made while it runs."""
+        if module not in self.imported and module != "builtins":
+            return False
+        found: Any = sys.modules.get(module)
+        for name in value.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is value or module == "builtins"
 
     def _add_code(self, code: types.CodeType, names: Mapping[str, Any]) -> None:
         """Add a code object, and what its global names stand for in place of these."""
@@ -153,11 +177,17 @@ class _Walk:
 
     def _add_instance(self, value: Any) -> None:
         """Add the state of an object and its class; an enumerated value, an operator and the like by their names."""
+        import torch
+
         if isinstance(value, (enum.Enum, types.BuiltinFunctionType, types.MethodDescriptorType)):
             self.add(type(value).__name__, getattr(value, "__qualname__", str(value)), getattr(value, "__module__", ""))
             return
         kind = type(value)
         self.add_value(kind)
+        for graph in ("inlined_graph", "graph"):  # of a script, in C++
+            if isinstance(value, (torch.jit.ScriptModule, torch.jit.ScriptFunction)) and hasattr(value, graph):
+                self.add(_COMMENT.sub("", str(getattr(value, graph))))
+                break
         if isinstance(value, (property, classmethod, staticmethod)):
             parts = [value.fget, value.fset] if isinstance(value, property) else [value.__func__]
             self._add_all(kind.__name__, parts)

@@ -44,7 +44,7 @@ def observe(folder: Path, code: str) -> dict[str, object]:
         "torch.UntypedStorage.from_file('numbers.bin', False, 8)",
         "__import__('os').open('numbers.bin', 0)",
         "__import__('ctypes').CDLL(None).open(b'numbers.bin', 0)",
-        "__import__('threading').Thread(target=lambda: open('numbers.bin')).start()",
+        "thread = __import__('threading').Thread(target=lambda: open('numbers.bin')); thread.start(); thread.join()",
     ],
 )
 def test_every_file_has_a_hash(tmp_path: Path, code: str) -> None:
