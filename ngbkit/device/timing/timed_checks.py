@@ -337,17 +337,15 @@ def _yield_probes(
         return
     sets = [feeds.draw_other(task.inputs, examples, rows, seed, number, reference.rows) for number in numbers]
     checks.storage = [array for arrays in sets for array in arrays]
-    chooser = random.SystemRandom()
+    if not mixes:
+        for arrays, outputs in itertools.cycle(list(zip(sets, answers, strict=True))):
+            yield KnownCall(arrays=arrays, expected=list(outputs))
+    chooser, total, size = random.SystemRandom(), len(sets) * rows, task.batch_size
+    shift = size if size % total else 1  # each place has another sample than before
     while True:
-        if not mixes:
-            for arrays, outputs in zip(sets, answers, strict=True):
-                yield KnownCall(arrays=arrays, expected=list(outputs))
-            continue
-        total = len(sets) * rows
         order = chooser.sample(range(total), total)
-        for start in range(0, total, task.batch_size):
-            chosen = order[start : start + task.batch_size]
-            chosen += chooser.choices(range(total), k=task.batch_size - len(chosen))
+        for start in range(0, total * shift, shift):
+            chosen = [order[(start + place) % total] for place in range(size)]
             yield _mix(task, reference, sets, answers, chosen, chooser)
 
 
