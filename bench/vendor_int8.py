@@ -43,7 +43,7 @@ COLUMNS = {
 TARGET = (0.97, 1.03)
 # By hand a user says what the network is, as the pages on NNCF and on ONNX Runtime ask.
 NETWORKS = {"deit_tiny_patch16_224": True, "bert": True, "resnet18": False}
-QUANTISERS = ("nncf", "onnxruntime-static", "onnxruntime-dynamic", "torchao-dynamic", "pt2e-inductor")
+QUANTISERS = ("nncf", "onnxruntime-static", "onnxruntime-dynamic", "torchao-dynamic", "pt2e-inductor", "xnnpack")
 BERT = """
 import torch
 from torch import nn

@@ -110,16 +110,29 @@ def _quantise(task: Task, quantizer: Any) -> tuple[Any, tuple[Any, ...]]:
         return convert_pt2e(prepared), inputs
 
 
+def _build_x86() -> Any:
+    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
+
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    return quantizer
+
+
+def _build_xnnpack() -> Any:
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+
+    quantizer = xnnpack.XNNPACKQuantizer()
+    quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True))
+    return quantizer
+
+
 def _compile_inductor(task: Task) -> plain.Call:
     """The tutorial on the x86 backend: convert, freeze, compile."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(task.cache)
     import torch
-    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
     from torch._inductor import config
 
-    quantizer = x86.X86InductorQuantizer()
-    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-    converted, inputs = _quantise(task, quantizer)
+    converted, inputs = _quantise(task, _build_x86())
     config.freezing = True
     call = plain._build_call(torch.compile(converted), inputs)
     call()
@@ -128,11 +141,7 @@ def _compile_inductor(task: Task) -> plain.Call:
 
 def _compile_executorch(task: Task) -> plain.Call:
     """ExecuTorch's page on XNNPACK's quantisation, then the same as in f32."""
-    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
-
-    quantizer = xnnpack.XNNPACKQuantizer()
-    quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True))
-    converted, _ = _quantise(task, quantizer)
+    converted, _ = _quantise(task, _build_xnnpack())
     return plain._compile_executorch(replace(task, module=converted))
 
 
@@ -169,11 +178,9 @@ def quantise(name: str, source: Any, module: Any, samples: list[dict[str, Any]],
 
         quantize_(module, Int8DynamicActivationInt8WeightConfig())
         return module
-    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    quantizer = x86.X86InductorQuantizer()
-    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    quantizer = _build_xnnpack() if name == "xnnpack" else _build_x86()
     batches = [tuple(map(torch.from_numpy, sample.values())) for sample in samples]
     prepared = prepare_pt2e(torch.export.export(module, batches[0]).module(), quantizer)
     for batch in batches:

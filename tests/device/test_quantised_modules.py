@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from plans import carry_out
+from torch import nn
 
 from ngbkit import Sweep
 from ngbkit.sweep.records import Failure, Measurement, Record
@@ -85,3 +89,31 @@ def test_a_quantiser_of_modules_refuses_an_onnx_file(mlp: Workload) -> None:
 
     assert isinstance(record, Failure)
     assert "quantises torch modules; mlp is an ONNX file. Use onnxruntime" in record.error
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ExecuTorch
+def test_xnnpack_keeps_the_sums_of_a_transformer_in_f32(tmp_path: Path) -> None:
+    """In a network without attention it quantises them as well."""
+    from ngbkit.compilers.quantiser import Quantisation
+    from ngbkit.compilers.quantisers.pt2e import XNNPACK
+
+    class Layers(nn.Module):
+        def __init__(self, *, attends: bool) -> None:
+            super().__init__()
+            self.first, self.last, self.attends = nn.Linear(8, 8), nn.Linear(8, 8), attends
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x)
+            return x + self.last(nn.functional.scaled_dot_product_attention(y, y, y) if self.attends else y)
+
+    sums = []
+    for attends in (True, False):
+        target = tmp_path / f"{attends}.pt2"
+        batches = [{"x": np.random.default_rng(0).standard_normal((1, 4, 8)).astype(np.float32)}]
+        module = Layers(attends=attends).eval()
+        XNNPACK.quantise(Quantisation(source=None, module=module, target=target, batches=batches, threads=1))
+        calls = [node for node in XNNPACK.load(target, module).graph.nodes if node.op == "call_function"]
+        assert any("quantize_per_channel" in str(call.target) for call in calls)
+        sums += [str(node.args[0].target) for node in calls if "add" in str(node.target)]
+
+    assert [False, True] == ["dequantize" in source for source in sums], sums

@@ -6,6 +6,7 @@ https://docs.pytorch.org/executorch/stable/backends/xnnpack/xnnpack-quantization
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ def _quantise_for_inductor(quantisation: Quantisation, *, is_dynamic: bool) -> d
 
         quantizer: Any = arm.ArmInductorQuantizer()
         quantizer.set_global(arm.get_default_arm_inductor_quantization_config(is_dynamic=is_dynamic))
-        return _write_program(quantisation, quantizer)
+        return _write_program(quantisation, lambda _: quantizer)
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
     reduce_range = needs_reduced_range()
@@ -34,20 +35,32 @@ def _quantise_for_inductor(quantisation: Quantisation, *, is_dynamic: bool) -> d
     quantizer.set_global(
         x86.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic, reduce_range=reduce_range)
     )
-    return {**_write_program(quantisation, quantizer), "reduce_range": reduce_range}
+    return {**_write_program(quantisation, lambda _: quantizer), "reduce_range": reduce_range}
 
 
 def _quantise_for_xnnpack(quantisation: Quantisation, *, is_dynamic: bool) -> dict[str, Any]:
-    """Write a program whose operators XNNPACK runs in int8, with weights by channel."""
+    """Write a program whose operators XNNPACK runs in int8, with weights by channel.
+
+    Sums and products of a transformer stay in f32: one range for all of a residual stream loses its small values.
+    """
+    import torch
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
 
-    quantizer = xnnpack.XNNPACKQuantizer()
-    quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=is_dynamic))
-    return _write_program(quantisation, quantizer)
+    config = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=is_dynamic)
+
+    def choose(kind: architecture.Architecture) -> Any:
+        quantizer = xnnpack.XNNPACKQuantizer()
+        if not kind.is_transformer:
+            return quantizer.set_global(config)
+        for operator in (torch.ops.aten.linear.default, *xnnpack.CONV_TARGETS):
+            quantizer.set_operator_type(operator, config)
+        return quantizer
+
+    return _write_program(quantisation, choose)
 
 
-def _write_program(quantisation: Quantisation, quantizer: Any) -> dict[str, Any]:
-    """Capture, calibrate and convert the module, and write it as an exported program."""
+def _write_program(quantisation: Quantisation, choose: Callable[[architecture.Architecture], Any]) -> dict[str, Any]:
+    """Capture, calibrate and convert the module with the quantizer for its kind, and write it as a program."""
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -58,14 +71,15 @@ def _write_program(quantisation: Quantisation, quantizer: Any) -> dict[str, Any]
             if not inputs:
                 inputs = arrays
                 captured = torch.export.export(quantisation.require_module(), inputs).module()
-                kind = architecture.read_program(captured.graph).to_settings()["model_type"]
+                kind = architecture.read_program(captured.graph)
+                quantizer = choose(kind)
                 prepared = prepare_pt2e(captured, quantizer)
             prepared(*arrays)
         converted = convert_pt2e(prepared)
         _require_quantised(converted)
         _remove_unused(converted)
         torch.export.save(torch.export.export(converted, inputs), quantisation.target)
-    return {"quantizer": type(quantizer).__name__, "model_type": kind}
+    return {"quantizer": type(quantizer).__name__, "model_type": kind.to_settings()["model_type"]}
 
 
 def _require_quantised(converted: torch.fx.GraphModule) -> None:
