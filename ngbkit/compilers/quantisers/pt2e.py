@@ -54,6 +54,8 @@ def _quantise_for_xnnpack(quantisation: Quantisation, *, is_dynamic: bool) -> di
             return quantizer.set_global(config)
         for operator in (torch.ops.aten.linear.default, *xnnpack.CONV_TARGETS):
             quantizer.set_operator_type(operator, config)
+        # It makes each number that is added a float, also one that is added to an index, for sums that it quantises.
+        quantizer.transform_for_annotation = lambda model: model
         return quantizer
 
     return _write_program(quantisation, choose)
