@@ -22,6 +22,8 @@ from ngbkit.workloads.content.manifest import is_own
 
 _GETTER = re.compile(r"_get_\w*(enabled|deterministic|precision|allow|fallback|benchmark|preferred|default)\w*")
 _SETTINGS = ("get_num_threads", "get_num_interop_threads", "get_default_dtype", "get_default_device")
+# In the key of a table.
+_ADDRESS = re.compile(r"0x[0-9a-f]+|\d{6,}")
 # A number that is zero where the processor flushes those that are too small.
 _DENORMAL = 1e-40
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -69,7 +71,7 @@ def find_replaced(before: Names, imported: Iterable[str]) -> Iterator[tuple[str,
             if value is not earlier.get(name):
                 for code in _find_code(value):
                     if code.__module__ not in known:
-                        yield f"{place}.{name}", _describe(code)
+                        yield _ADDRESS.sub("", f"{place}.{name}"), _describe(code)
 
 
 def _find_code(value: Any) -> list[Any]:

@@ -25,6 +25,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("package.relu = steps", "relu"),
         ("package.Layer.forward = steps", "Layer.forward"),
         ("package.HOOKS[1] = steps", "HOOKS.1"),
+        ("package.HOOKS[steps] = steps", "HOOKS.<function steps at >"),
         ("package.HOOKS[1] = Holder()", "HOOKS.1"),
     ],
 )
