@@ -212,8 +212,8 @@ def _cross(network: Network, sets: Sequence[Arrays]) -> list[Arrays]:
         return []
     return [
         [
-            np.concatenate([one.take([-1], axis), two.take([0], axis)], axis)
-            for one, two, axis in zip(before, after, axes, strict=True)
+            np.concatenate([last.take([-1], axis), first.take([0], axis)], axis)
+            for last, first, axis in zip(before, after, axes, strict=True)
         ]
         for before, after in zip(sets, [*sets[1:], sets[0]], strict=True)
     ]

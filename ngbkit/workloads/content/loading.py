@@ -85,7 +85,9 @@ class Loading:
         path = arguments[0]
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")  # noqa: PTH115  of a descriptor
-        self.folders[os.path.abspath(os.fsdecode(path or "."))] = None  # noqa: PTH100  without a request to it
+        path = os.path.abspath(os.fsdecode(path or "."))  # noqa: PTH100  without a request to it
+        if not path.endswith("__pycache__"):  # any import may write there
+            self.folders[path] = None
 
 
 class _Finder:

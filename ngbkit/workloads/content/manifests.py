@@ -48,7 +48,7 @@ class Manifests:
         for file in self.folder.glob(f"*-{content}.json"):
             data = json.loads(file.read_text())
             del data["packages"]
-            return sorted({own.name for own in BuildManifest.from_json(data).find_own_files()})
+            return sorted({file.name for file in BuildManifest.from_json(data).find_own_files()})
         return []
 
     def add(self, recipe: str, content: str, manifest: BuildManifest, packages: str) -> None:

@@ -149,10 +149,10 @@ class _Walk:
         """Return whether a name in a package stands for this very class or function: code may be made while it runs."""
         if module not in self.imported and module != "builtins":
             return False
-        found: Any = sys.modules.get(module)
+        target: Any = sys.modules.get(module)
         for name in value.__qualname__.split("."):
-            found = getattr(found, name, None)
-        return found is value or module == "builtins"
+            target = getattr(target, name, None)
+        return target is value or module == "builtins"
 
     def _add_code(self, code: types.CodeType, names: Mapping[str, Any]) -> None:
         """Add a code object, and what its global names stand for in place of these."""

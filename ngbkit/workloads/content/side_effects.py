@@ -64,13 +64,13 @@ def find_replaced(before: Names, imported: Iterable[str]) -> Iterator[tuple[str,
 
     Of installed modules yield the hash of the file.
     """
-    known = frozenset(imported)
-    for place, names in copy_names(known).items():
+    earlier_modules = frozenset(imported)
+    for place, names in copy_names(earlier_modules).items():
         earlier = before.get(place, {})
         for name, value in names.items():
             if value is not earlier.get(name):
                 for code in _find_code(value):
-                    if code.__module__ not in known:
+                    if code.__module__ not in earlier_modules:
                         yield _ADDRESS.sub("", f"{place}.{name}"), _describe(code)
 
 

@@ -65,6 +65,8 @@ try:
 except ImportError:
     pass
 os.listdir("libs")
+os.makedirs("libs/__pycache__", exist_ok=True)
+os.listdir("libs/__pycache__")
 for name in ("missing.json", "own/cache"):
     try:
         open(name)

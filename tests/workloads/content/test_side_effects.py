@@ -62,9 +62,9 @@ def test_a_changed_setting_is_listed() -> None:
     ],
 )
 def test_a_statement_that_acts_counts_with_what_it_names(source: str) -> None:
-    one, two = (side_effects.list_acts(source.replace("STEPS", steps)) for steps in ("1", "2"))
-    assert one != two
-    assert one == side_effects.list_acts(
+    before, after = (side_effects.list_acts(source.replace("STEPS", steps)) for steps in ("1", "2"))
+    assert before != after
+    assert before == side_effects.list_acts(
         "# a comment\nimport json\ndef other():\n    return 3\n" + source.replace("STEPS", "1")
     )
 
