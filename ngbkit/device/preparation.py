@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device import canonical_graphs, contents, evaluation, reference
+from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
@@ -38,7 +38,7 @@ from ngbkit.workloads.onnx_binding import describe_mismatch, specialise
 
 # The result depends on these, beside the workload itself.
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
-_LAYOUT = 8
+_LAYOUT = 9
 _REFERENCE = "reference.npz"
 
 
@@ -101,22 +101,35 @@ def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserv
     key = build_key(workload, content, message["factors"], seed, message["scope"])
     folder = locate_usable(Path(message["cache"]) / key)
     folder.mkdir(parents=True, exist_ok=True)
-    build_reference = partial(
-        reference.build_reference,
-        network,
-        seed,
-        threads=message["threads"],
-        onnx=lambda rows: _bind_batch(network, folder, rows),
-        rebuild=rebuild,
-    )
+
+    def build_reference(batch_size: int | None = None) -> reference.Reference:
+        return reference.build_reference(
+            network,
+            seed,
+            threads=message["threads"],
+            onnx=partial(_bind_batch, network, folder),
+            batch_size=batch_size,
+            rebuild=rebuild,
+        )
+
+    is_claimed = network.module is None and not workload.batch_axis
     if not _is_described(folder):
         labels = {"network": workload.name, "factors": dict(message["factors"])}
         expected = build_reference()
+        if is_claimed:
+            claimed, bind = network, partial(_bind_batch, network, folder)
+            network = file_batches.settle(network, expected, seed, message["threads"], bind)
+            if network is not claimed:
+                for file in folder.glob("batch-*.onnx"):  # of sizes that are none
+                    file.unlink()
+                expected = build_reference()
         if workload.calibration or workload.evaluation:
             _build_evaluation(workload, network, folder, expected, message).write()
         _write_description(labels, network, folder, expected)
+    elif is_claimed:
+        network = file_batches.restore(network, json.loads((folder / "prepared.json").read_text()))
     for size in _find_unreferenced(folder, sizes):
-        build_reference(batch_size=size).write(_locate_reference(folder, size))
+        build_reference(size).write(_locate_reference(folder, size))
     missing = _find_missing(folder, sizes) if message["exports"] else []
     if missing:
         refusals = _read_refusals(folder) | _export(network, folder, missing, message["seed"])

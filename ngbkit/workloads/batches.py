@@ -1,4 +1,4 @@
-"""The batch of a module, as the module was seen to treat it.
+"""The batch of a network, as the network was seen to treat it.
 
 A dimension is the batch if outputs follow its size, and a row has the same outputs alone as among others. Samples may
 depend on each other, as by a mean over the batch: rows that change places then change those of the outputs.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # Two sizes each: a normalisation over the batch needs two rows or more, and a siamese network pairs.
 _SIZES = ((2, 1), (4, 2))
-_MOST_ROWS = 4
+MOST_ROWS = 4
 # The relative error of equal outputs, and of those of 16-bit numbers.
-_TOLERANCE, _TOLERANCE_16 = 1e-3, 3e-2
+TOLERANCE, TOLERANCE_16 = 1e-3, 3e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def find_batch(
     views: list[tuple[Sequence[TensorSpec], int, _View]] = []
     for specs in claims:
         count = rows if not views else count_rows(specs, examples)
-        rounding = _TOLERANCE_16 if _is_short(module) else _TOLERANCE
+        rounding = TOLERANCE_16 if _is_short(module) else TOLERANCE
         comparison = _RowComparison(_build_run(module, specs, examples, count, seed), count, rounding)
         views.append((specs, count, comparison.view(is_named=is_named)))
         if views[-1][-1] == _View(is_batch=True):
@@ -78,6 +78,25 @@ def find_batch(
         if view.is_batch:
             return SeenBatch(specs=specs, size=count if view.is_fixed else None, reason=view.reason)
     return _drop_batch(claims[0], examples, rows, views[0][-1].reason)
+
+
+def check_claim(
+    specs: Sequence[TensorSpec], run: Run, size: int | None, tolerance: float, *, may_mix: bool, factor: str = ""
+) -> SeenBatch | None:
+    """Compare the rows of a batch that a file's description claims; None if it runs at no size, and nothing is seen.
+
+    `size` is the only size that the description allows. Samples depend on each other only where they `may_mix`:
+    attention across a sequence without positions looks the same. As a length, the dimension is called `factor`.
+    """
+    if run(range(size or 1)) is None and run(range(2)) is None:
+        return None
+    comparison = _RowComparison(run, size or 1, tolerance)
+    view = comparison.view(is_named=False) if size is None else comparison.view_only_size()
+    if view.is_batch and (may_mix or not view.is_mixed):
+        return SeenBatch(specs=specs, size=size or (1 if view.is_fixed else None), reason=view.reason)
+    reason = _deny(specs, view.reason or "its rows depend on each other", factor)
+    fixed = specs if size is None else [replace(spec, shape=spec.bind(size)) for spec in specs]
+    return SeenBatch(specs=fixed, size=1, reason=reason)
 
 
 def count_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> int:
@@ -92,14 +111,19 @@ def count_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> in
 
 def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, reason: str) -> SeenBatch:
     """Fix inputs at the values that are given; a row of drawn ones is a call."""
-    spec = next(spec for spec in specs if spec.batch_axis is not None)
+    text = _deny(specs, reason)
     if rows > 1:
         specs = [replace(spec, shape=examples[spec.name].shape) if spec.name in examples else spec for spec in specs]
-    text = (
+    return SeenBatch(specs=specs, size=1, reason=text)
+
+
+def _deny(specs: Sequence[TensorSpec], reason: str, factor: str = "") -> str:
+    spec = next(spec for spec in specs if spec.batch_axis is not None)
+    return (
         f"dimension {spec.batch_axis} of its input {spec.name} is no batch, as {reason}, so that a sample is a call. "
         f"If it is one, name it: --batch-axis {spec.name}={spec.batch_axis}"
+        + (f"; if it is a length, sweep it: --batch-axis {spec.name}=none --factor {factor}=1,64" if factor else "")
     )
-    return SeenBatch(specs=specs, size=1, reason=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +152,14 @@ class _RowComparison:
                 return _View(is_batch=True)
             return self._view_order(following, is_causal=self._match(batch, first, following, range(fewest), most))
         reason = f"its batch is fixed, as it fails at another number of rows than {self.rows}"
-        if self.rows == 1 or is_named or self._is_order_free():
+        if self.rows == 1 or is_named:
             return _View(is_batch=True, is_fixed=True, reason=reason)
-        return _View(reason="it fails at another size of it")
+        view = self.view_only_size()
+        return replace(view, reason=reason if view.is_batch else "it fails at another size of it")
 
     def _view_order(self, following: _Following, *, is_causal: bool) -> _View:
         """Compare outputs with those of the same rows in another order."""
-        size = _MOST_ROWS if self.run(range(_MOST_ROWS)) is not None else max(2, self.rows)
+        size = MOST_ROWS if self.run(range(MOST_ROWS)) is not None else max(2, self.rows)
         order = _mix(size)
         straight, mixed = self.run(range(size)), self.run(order)
         if straight is None or mixed is None:  # such as lengths that must be sorted
@@ -145,16 +170,22 @@ class _RowComparison:
             is_batch = is_random or self._match(straight, mixed, following, order, size)
         return _View(is_batch=is_batch, is_mixed=is_batch, reason="" if is_batch else "its rows cannot change places")
 
-    def _is_order_free(self) -> bool:
-        """Return whether rows of the given number may change places, and with them those of the outputs."""
-        order = _mix(self.rows)
+    def view_only_size(self) -> _View:
+        """Exchange rows of the given number, and replace one by the next."""
+        order, doubled = _mix(self.rows), [1, *range(1, self.rows)]
         straight, mixed = self.run(range(self.rows)), self.run(order)
         if straight is None or mixed is None:
-            return False
+            return _View(reason="it fails with rows in another order")
         following = [
             tuple(axis for axis, size in enumerate(output.shape) if size == self.rows)[:1] for output in straight
         ]
-        return any(following) and self._match(straight, mixed, following, order, self.rows)
+        if not any(following):
+            return _View(reason="no output has its size")
+        if not self._match(straight, mixed, following, order, self.rows):
+            return _View(reason="its rows cannot change places")
+        replaced = self.run(doubled)
+        is_mixed = replaced is None or not self._match(straight, replaced, following, doubled, self.rows)
+        return _View(is_batch=True, is_fixed=True, is_mixed=is_mixed)
 
     def _match(
         self, batch: list[Array], part: list[Array], following: _Following, order: Sequence[int], size: int
@@ -207,14 +238,14 @@ def _are_close(left: Array | None, right: Array, tolerance: float) -> bool:
     if left is None or left.shape != right.shape:
         return False
     if right.dtype.kind != "f":
-        return bool((left != right).mean() <= _TOLERANCE_16) if right.size else True
+        return bool((left != right).mean() <= TOLERANCE_16) if right.size else True
     wide, other = np.nan_to_num(left.astype(np.float64)), np.nan_to_num(right.astype(np.float64))
     return bool(np.linalg.norm(wide - other) <= tolerance * np.linalg.norm(other))
 
 
 def _mix(size: int) -> list[int]:
-    """Return the numbers of rows in another order, which is neither the reverse nor a rotation from four rows up."""
-    return [*range(1, size, 2), *range(0, size, 2)]
+    """Return the numbers of rows in an order that no reversal and no rotation of three rows or more leaves alone."""
+    return [1, 0, 2] if size == 3 else [*range(1, size, 2), *reversed(range(0, size, 2))]
 
 
 def _build_run(
@@ -223,15 +254,11 @@ def _build_run(
     """Build the function that runs a module on rows that all differ, each time in the state that it has now."""
     import torch
 
-    varied = {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
-    arrays = feeds.draw(specs, varied, max(rows, _MOST_ROWS), seed)
+    arrays = feeds.draw(specs, vary(specs, examples), max(rows, MOST_ROWS), seed)
     set_stance: Any = torch.compiler.set_stance
 
     def run(order: Sequence[int]) -> list[Array] | None:
-        chosen = [
-            array if spec.batch_axis is None else array.take(list(order), spec.batch_axis)
-            for spec, array in zip(specs, arrays, strict=True)
-        ]
+        chosen = take_rows(specs, arrays, order)
         for candidate in _iterate_copies(module):
             with suppress(Exception), torch.no_grad(), set_stance("force_eager"):  # a module may raise anything
                 return [to_array(output).copy() for output in flatten(candidate(*map(to_tensor, chosen)))]
@@ -247,12 +274,25 @@ def _iterate_copies(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     yield module
 
 
+def take_rows(specs: Sequence[TensorSpec], arrays: Sequence[Array], order: Sequence[int]) -> list[Array]:
+    """Take chosen rows of the inputs that have a batch."""
+    return [
+        array if spec.batch_axis is None else array.take(list(order), spec.batch_axis)
+        for spec, array in zip(specs, arrays, strict=True)
+    ]
+
+
+def vary(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the examples of inputs, with rows that all differ."""
+    return {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
+
+
 def _vary(example: Array, axis: int | None) -> Array:
     """Add rows to fewer than four given ones: theirs, moved along their last dimension."""
     others = [other for other in range(example.ndim) if other != axis]
-    if axis is None or not others or example.shape[axis] >= _MOST_ROWS:
+    if axis is None or not others or example.shape[axis] >= MOST_ROWS:
         return example
-    return np.concatenate([np.roll(example, shift, others[-1]) for shift in range(_MOST_ROWS)], axis)
+    return np.concatenate([np.roll(example, shift, others[-1]) for shift in range(MOST_ROWS)], axis)
 
 
 def _is_short(module: torch.nn.Module) -> bool:

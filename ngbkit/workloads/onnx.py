@@ -59,8 +59,15 @@ def file(path: str | Path, *, name: str | None = None, batch_axis: BatchAxes | N
         names.setdefault(digest, []).append(member)
         artifacts[digest] = (path.parent / member).absolute()
     spec = {"graph": path.name, "files": names, **inputs}
-    place = files.normalise(path)
-    return _with_factors(Workload(name=name or path.stem, source="onnx", spec=spec, artifacts=artifacts, path=place))
+    workload = Workload(
+        name=name or path.stem,
+        source="onnx",
+        spec=spec,
+        artifacts=artifacts,
+        path=files.normalise(path),
+        batch_axis=dict(batch_axis or {}),
+    )
+    return _with_factors(workload)
 
 
 def with_batch_axis(workload: Workload, batch_axis: BatchAxes) -> Workload:

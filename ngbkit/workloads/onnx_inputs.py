@@ -63,6 +63,17 @@ def describe(path: Path, model: Any, batch_axes: BatchAxes | None = None) -> tup
     return specs, batch.size if has_batch else 1
 
 
+def is_called_batch(model: Any, inputs: Sequence[TensorSpec]) -> bool:
+    """Return whether the batch of these inputs is a symbol that is called so, and not a place alone."""
+    symbols = {
+        side.symbol
+        for value, spec in zip(find_inputs(model.graph), inputs, strict=True)
+        for side, dimension in zip(_read_sides(value), spec.shape, strict=True)
+        if dimension == BATCH and not side.anonymous
+    }
+    return any(_BATCH_NAME.fullmatch(symbol) for symbol in symbols)
+
+
 def list_factors(inputs: Sequence[TensorSpec]) -> tuple[str, ...]:
     """List the factors of inputs, in order."""
     return tuple(dict.fromkeys(name for spec in inputs for name in spec.factors))

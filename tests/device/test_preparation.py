@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper, parser
 
 from ngbkit.device import preparation, reference
 from ngbkit.files import Store
 from ngbkit.workloads import blocks, values
+from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import Workload
 
 CONV = blocks.conv(width=4, depth=2, size=(8, 8))
@@ -34,6 +37,15 @@ def build_message(folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
         "exports": True,
         "importers": [],
     }
+
+
+def build_file_message(workload: Workload, folder: Path, batch_sizes: list[int]) -> dict[str, Any]:
+    """Build the message of a file, whose artifacts are sent."""
+    store = Store(folder / "artifacts")
+    for path in workload.artifacts.values():
+        store.add(path)
+    message = build_message(folder / "prepared", batch_sizes)
+    return {**message, "workload": workload.to_json(), "factors": {}, "artifacts": str(folder / "artifacts")}
 
 
 def locate_folder(cache: Path) -> Path:
@@ -83,11 +95,7 @@ def test_the_reference_is_exact_and_has_the_error_of_the_baseline(tmp_path: Path
 
 def test_an_onnx_file_is_prepared_as_a_module_is(mlp: Workload, tmp_path: Path) -> None:
     """The preparation of an ONNX file has a float64 reference, its own error, and its size."""
-    store = Store(tmp_path / "artifacts")
-    for path in mlp.artifacts.values():
-        store.add(path)
-    request = {**build_message(tmp_path / "prepared", [1, 2]), "workload": mlp.to_json(), "factors": {}}
-    prepared = preparation.prepare({**request, "artifacts": str(tmp_path / "artifacts")})
+    prepared = preparation.prepare(build_file_message(mlp, tmp_path, [1, 2]))
 
     assert "onnx, float64" == prepared["facts"]["reference"]
     assert 0 < prepared["baseline_rmse"] < 1e-6
@@ -133,3 +141,80 @@ def test_a_workload_reads_back_with_its_artifacts_located() -> None:
     back = Workload.from_json(workload.to_json(), preparation.build_locator("/there"))
 
     assert {"0" * 32: Path("/there/00") / ("0" * 32)} == dict(back.artifacts)
+
+
+# Networks of an input x (rows, 16), and a weight w.
+LINEAR = "y = MatMul(x, w)"
+ATTENTION = """
+    q = MatMul(x, w) t = Transpose<perm=[1, 0]>(x) s = MatMul(q, t) p = Softmax<axis=-1>(s) y = MatMul(p, x)
+"""
+CUMULATIVE = "zero = Constant<value_int=0>() y = CumSum(x, zero)"
+REVERSED = """
+    last = Constant<value_ints=[-1]>() first = Constant<value_ints=[-99]>() axis = Constant<value_ints=[0]>()
+    y = Slice(x, last, first, axis, last)
+"""
+FIRST = "q = MatMul(x, w) zero = Constant<value_int=0>() y = Gather<axis=0>(q, zero)"
+CENTRED = "mean = ReduceMean<axes=[0], keepdims=1>(x) y = Sub(x, mean)"
+QUANTISED = """
+    q, a, b = DynamicQuantizeLinear(x) v, c, d = DynamicQuantizeLinear(w)
+    i = MatMulInteger(q, v, b, d) f = Cast<to=1>(i) e = Mul(a, c) y = Mul(f, e)
+"""
+RESHAPED = "shape = Constant<value_ints=[1, 16]>() r = Reshape(x, shape) y = MatMul(r, w)"
+
+
+def write_rows(folder: Path, dimension: str, body: str) -> Path:
+    """Write the file of a network whose first dimension has this symbol, or number."""
+    text = f'<ir_version: 8, opset_import: ["": 17]> graph (float[{dimension}, 16] x) => (float y) {{ {body} }}'
+    model = parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    weight = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(model, folder / "network.onnx")
+    return folder / "network.onnx"
+
+
+@pytest.mark.parametrize(
+    ("dimension", "body", "batch_size", "reason"),
+    [
+        ("rows", LINEAR, None, ""),
+        ("batch", ATTENTION, None, ""),
+        ("rows", QUANTISED, None, ""),
+        ("8", LINEAR, 8, ""),
+        ("rows", ATTENTION, 1, "its rows depend on each other"),
+        ("8", ATTENTION, 1, "its rows depend on each other"),
+        ("rows", CENTRED, 1, "its rows depend on each other"),
+        ("batch", CUMULATIVE, 1, "its rows cannot change places"),
+        ("8", CUMULATIVE, 1, "its rows cannot change places"),
+        ("batch", REVERSED, 1, "its rows cannot change places"),
+        ("n", FIRST, 1, "no output follows its size"),
+        ("8", FIRST, 1, "no output has its size"),
+        ("batch", RESHAPED, 1, "it fails at another number of rows than 1"),
+    ],
+)
+def test_a_file_has_the_batch_that_its_rows_show(
+    dimension: str, body: str, batch_size: int | None, reason: str, tmp_path: Path
+) -> None:
+    """A row is a sample if it has the same outputs alone; if it has others, only where the file calls it a batch.
+
+    A preparation that is read again refuses the same sizes.
+    """
+    workload = onnx_source.file(write_rows(tmp_path, dimension, body))
+    prepared = preparation.prepare(build_file_message(workload, tmp_path, [1, 2]))
+    again = preparation.prepare(build_file_message(workload, tmp_path, [1, 2, 8]))
+
+    assert batch_size == prepared["batch_size"] == again["batch_size"]
+    assert reason in prepared["facts"].get("fixed_batch", "")
+    assert {1: {"2", "8"}, 8: {"1", "2"}, None: set()}[batch_size] == set(again["refused"])
+
+
+@pytest.mark.parametrize("dimension", ["rows", "8"])
+def test_a_batch_of_a_file_that_the_user_names_is_one(dimension: str, tmp_path: Path) -> None:
+    """The reason for a batch that is none says how to name it, or the length that it is."""
+    path = write_rows(tmp_path, dimension, ATTENTION)
+    prepared = preparation.prepare(build_file_message(onnx_source.file(path), tmp_path, [1]))
+    workload = onnx_source.file(path, batch_axis={"x": 0})
+    expected = preparation.prepare(build_file_message(workload, tmp_path, [1]))
+
+    assert "--batch-axis x=0" in prepared["facts"]["fixed_batch"]
+    assert ("--factor rows=1,64" in prepared["facts"]["fixed_batch"]) == (dimension == "rows")
+    assert {"rows": None, "8": 8}[dimension] == expected["batch_size"]
