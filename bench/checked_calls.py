@@ -133,7 +133,6 @@ return y""",
 y = torch.zeros_like(x)
 threading.Thread(target=lambda: y.copy_(self.body(x.clone()))).start()
 return y""",
-    # Missed in eager: the thread outlives all calls, and the reference has the same race.
     "in_a_pool": """
 pool = self.memory.setdefault('pool', None) or ThreadPoolExecutor(1)
 self.memory['pool'], y = pool, torch.zeros_like(x)

@@ -295,6 +295,11 @@ def _find_problem(runs: Runs, single: Sequence[np.ndarray]) -> str:
             "the outputs of the uncompiled network itself are NaN or infinite, all of them, so that none can be "
             "compared; check its weights, and give it inputs that it accepts: --inputs FILE"
         )
+    if runs.is_late:
+        return (
+            "its calls return before they have computed: threads that they started still run, so that no time is that "
+            "of a call. Wait for them in forward()"
+        )
     if runs.changed:
         return (
             f"it changes its input {runs.changed} in place, so that every call sees another one; clone the input in "

@@ -13,6 +13,7 @@ import numpy as np
 
 from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Program, Task, Tuning
+from ngbkit.device import leftovers
 from ngbkit.workloads import exact, export, feeds, precision
 from ngbkit.workloads.base import Network, TensorSpec
 from ngbkit.workloads.indices import check_indices
@@ -63,6 +64,8 @@ class Runs:
     crossed: tuple[Arrays | None, ...] = ()
     # The input that a call changes, or ``""``.
     changed: str = ""
+    # Whether a call goes on when it has returned.
+    is_late: bool = False
     # What ran in the network's own precision, and why it could not.
     name: str = ""
     refusal: str = ""
@@ -85,13 +88,13 @@ def run_module(
         )
         body = body or "f32"
         module = make()
-        result, refusal = _attempt(lambda: _call(module, arrays))
+        result, refusal = _attempt(lambda: _call(module, arrays, waits=True))
         if result is None:
             check_indices(network.inputs, module, list(map(export.to_tensor, arrays)))
             return Runs(refusal=refusal, precise=ReferenceRun(problem="not run"), precision=body, name="torch eager")
-        single, changed = result
+        single, changed, is_late = result
         _attempt(lambda: _call(module, _disturb(arrays)))  # a state then differs from what the same inputs leave
-        again, _ = _attempt(lambda: _call(module, arrays)[0])
+        again, _ = _attempt(lambda: _call(module, arrays, waits=True))
         draw, nudge = partial(_run_drawn, network, make), _choose_nudge(network, arrays, body, seed)
         sets = _draw_probes(network, seed, rows)
 
@@ -101,7 +104,7 @@ def run_module(
         precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
         return Runs(
             single=single,
-            again=again,
+            again=again[0] if again else None,
             precise=ReferenceRun(outputs=precise, name="torch eager, float64", problem=problem),
             alone=draw(1, seed) if alone else None,
             nudged=_attempt(lambda: _call(make(), nudge(arrays))[0])[0] if nudge is not None else None,
@@ -109,6 +112,7 @@ def run_module(
             probes=_pair_probes(call, nudge, sets),
             crossed=tuple(map(call, _cross(network, sets))) if alone else (),
             changed=next((network.inputs[index].name for index in changed), ""),
+            is_late=is_late or (again is not None and again[2]),
             name="torch eager, float32" if body == "f32" else f"torch eager, {body}",
             precision=body,
         )
@@ -250,17 +254,22 @@ def _are_same(first: Arrays, second: Arrays) -> bool:
     )
 
 
-def _call(module: torch.nn.Module, arrays: Arrays) -> tuple[Arrays, list[int]]:
-    """Call a module on copies of arrays; return its outputs, and the places of the inputs that it changed."""
+def _call(module: torch.nn.Module, arrays: Arrays, *, waits: bool = False) -> tuple[Arrays, list[int], bool]:
+    """Call a module on copies of arrays; return its outputs, and the places of the inputs that it changed; if it
+    `waits`, whether the call goes on when it has returned.
+    """
     tensors = [export.to_tensor(array) for array in arrays]
     before = [tensor.clone() for tensor in tensors]
-    outputs = [export.to_array(tensor).copy() for tensor in export.flatten(module(*tensors))]
+    watch = leftovers.ThreadWatch()
+    results = export.flatten(module(*tensors))
+    outputs = [export.to_array(result).copy() for result in results]
+    is_late = waits and (watch.find_work() or not _are_same(outputs, [export.to_array(result) for result in results]))
     changed = [
         place
         for place, (tensor, original) in enumerate(zip(tensors, before, strict=True))
         if not bool(((tensor == original) | (tensor != tensor)).all())
     ]
-    return outputs, changed
+    return outputs, changed, is_late
 
 
 def _run_drawn(network: Network, make: Callable[[], torch.nn.Module], rows: int, seed: int) -> Arrays | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,24 @@ class InPlace(nn.Module):
         return x * 2
 
 
+class Threaded(nn.Module):
+    """Computes in a thread that it keeps, or in one of its own, and answers without or with what that returns."""
+
+    def __init__(self, *, keeps: bool, waits: bool) -> None:
+        super().__init__()
+        self.body, self.pool, self.waits = nn.Linear(8, 8), ThreadPoolExecutor(1) if keeps else None, waits
+
+    def __deepcopy__(self, memo: object) -> Threaded:
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pool = self.pool or ThreadPoolExecutor(1)
+        later = pool.submit(lambda: max((self.body(x) for _ in range(2000)), key=id))
+        if self.pool is None:
+            pool.shutdown(wait=False)
+        return later.result() if self.waits else x
+
+
 class Unstable(nn.Module):
     """Returns as many rows as the last digit decides."""
 
@@ -130,6 +149,15 @@ class Unstable(nn.Module):
 def test_what_is_no_reference_is_said(module: nn.Module, reason: str) -> None:
     """A gap between two runs that is no rounding widens no tolerance."""
     assert reason in build_module_reference(module).problem
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_call_that_leaves_work_to_a_thread_is_no_reference(keeps: bool, waits: bool) -> None:
+    """Its time is not that of what it computes, whatever it returns."""
+    problem = build_module_reference(Threaded(keeps=keeps, waits=waits)).problem
+
+    assert waits != ("threads that they started still run" in problem)
 
 
 def test_a_hook_that_a_copy_leaves_behind_is_rebuilt() -> None:

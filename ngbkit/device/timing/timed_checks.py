@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +39,6 @@ _MOST_SAMPLES, _MOST_BYTES = 16, 32_000_000
 # A call with wholly new inputs may take longer than one with a few new elements by this factor and time, since more of
 # them is cold; in at least as many turns.
 _FACTOR, _SLACK_S, _FEWEST_TURNS = 3.0, 5e-4, 3
-# The time in which a thread ends that a call left running, and the fewest timed pieces that leave one.
-_PAUSE_S, _FEWEST_LEFT = 0.02, 2
 # The least speed of a copy of outputs, from a GPU too.
 _COPIED_BYTES_S = 5e8
 # The batches of which a program's own outputs are kept, and the precision that allows as much as one step of rounding.
@@ -84,9 +81,6 @@ class TimedChecks:
     _turns: int = 0
     _first_call_s: float | None = None
     _outputs: Arrays = field(default_factory=list)
-    # Python's threads when a turn began; by timed piece, whether some ended after the last call of it.
-    _threads: int = 0
-    _is_left: list[bool] = field(default_factory=list)
     # Returns whether the call that was checked before timing is still right.
     confirm: Callable[[], bool] = lambda: False
     _doubt: str = ""
@@ -101,7 +95,6 @@ class TimedChecks:
         """Time the calls of a message; at the beginning of a turn, half of the calls that settle get new inputs."""
         settle, block, begins = message["settle"], message["block"], message["begins"]
         if begins:
-            self._threads = threading.active_count()
             sample(run, 0, settle=settle // 2, vary=self.fresh.vary)
             settle -= settle // 2
             self._feed()
@@ -123,7 +116,6 @@ class TimedChecks:
             vary=self._vary if by_host else self.fresh.vary,
             inspect=self._keep,
         )
-        self._find_threads(median(durations or [0.0]) * 1e-9 * block)
         if is_checked and not by_host:  # events return no outputs
             self.check_untimed()
         return durations
@@ -181,13 +173,6 @@ class TimedChecks:
             self.fresh.restore()
             self._keep(self.program.run())
 
-    def _find_threads(self, block_s: float) -> None:
-        """Find threads that the last calls started and did not wait for: they end a little later."""
-        count = threading.active_count()
-        if count > self._threads:
-            time.sleep(max(_PAUSE_S, 2 * block_s))
-        self._is_left.append(threading.active_count() < count)
-
     @property
     def held_bytes(self) -> int:
         """The memory of inputs and outputs that checks keep, which are no part of the program's."""
@@ -196,8 +181,6 @@ class TimedChecks:
 
     def find_doubt(self) -> str:
         """Find what the timed calls left out although their outputs are right: it is done at other times."""
-        if sum(self._is_left) >= max(_FEWEST_LEFT, len(self._is_left) / 4):
-            return "threads that its calls start still run when they have returned: it returns before it has computed"
         if self._doubt or len(self._excess) < _FEWEST_TURNS:
             return self._doubt
         call_s = median(rest for _, rest in self._excess)

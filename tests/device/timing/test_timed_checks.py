@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -216,21 +215,6 @@ def test_outputs_that_are_computed_when_they_are_read_are_doubted(tmp_path: Path
     time_turns(checks)
 
     assert "they are computed when they are read" in checks.find_doubt()
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_calls_that_return_before_their_threads_end_are_doubted(tmp_path: Path, waits: bool) -> None:
-    def network(x: np.ndarray) -> np.ndarray:
-        thread = threading.Thread(target=time.sleep, args=(1e-3,))
-        thread.start()
-        if waits:
-            thread.join()
-        return compute(x)
-
-    checks = build_checks(tmp_path, network)
-    time_turns(checks)
-
-    assert waits != ("returns before it has computed" in checks.find_doubt())
 
 
 def test_int8_is_compared_with_its_own_outputs(tmp_path: Path) -> None:
