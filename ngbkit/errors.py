@@ -46,6 +46,10 @@ _LONGEST, _HEAD, _TAIL = 200, 120, 60
 # Short quotations too, so that none of their ends is the beginning of another.
 _CLIPPED = re.compile(rf"""(?<!\w)'(?:[^'\\\n]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\\n]|\\.)*"(?!\w)|\S{{{_LONGEST + 1},}}""")
 
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Control characters but tabs and line breaks, marks that reverse what follows, and what neither UTF-8 nor XML has.
+_CONTROL = re.compile("[^\t\n\x20-\x7e\xa0-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
 Place = Literal["magic", "python"]
 """The reader's place: the magics of a notebook, or Python's own lines in it."""
 _COMMAND = re.compile(r"`ngbkit (?P<command>[a-z]+)(?P<arguments>(?: [^`]*)?)`")
@@ -59,7 +63,7 @@ class NgbkitError(Exception):
     place: Place | None = None
 
     def __str__(self) -> str:
-        message = clip(super().__str__())
+        message = clip(strip_controls(super().__str__()))
         return translate_commands(message, self.place) if self.place else message
 
     def _render_traceback_(self) -> list[str]:
@@ -85,7 +89,7 @@ class NgbkitWarning(UserWarning):
     """A warning of ngbkit; IPython shows it in the words of Python, as it does an error."""
 
     def __str__(self) -> str:
-        message = clip(super().__str__())
+        message = clip(strip_controls(super().__str__()))
         return translate_commands(message, "python") if _is_in_ipython() else message
 
 
@@ -239,6 +243,15 @@ def _find_equivalents(command: str) -> tuple[str, str]:
             record = entry_point.load()
             return record.typed_in_magic, record.in_python
     return "", ""
+
+
+def strip_controls(text: str) -> str:
+    """Return foreign text as a terminal may print it, and a picture may have it: without escape sequences and controls.
+
+    >>> strip_controls("a\\x1b[2Jb\\x07")
+    'ab '
+    """
+    return _CONTROL.sub(" ", _ESCAPE_SEQUENCE.sub("", text))
 
 
 def clip(text: str) -> str:

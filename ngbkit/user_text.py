@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ngbkit.errors import UsageError
+from ngbkit.errors import UsageError, strip_controls
 
 # Of Linux: a name in a folder, and a whole path.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
@@ -29,7 +29,6 @@ _DURATION = re.compile(rf"(.*?)\s*({'|'.join(_UNITS)})", re.DOTALL)
 MAX_LINE = 2000
 # A traceback and the end of a log have less than half of this.
 MAX_TEXT = 200_000
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _LAYOUT = {ord("\n"): None, ord("\t"): None}
 #: Replaces the signs that an encoding lacks: see `codecs.register_error`.
 PLAIN = "ngbkit.plain"
@@ -154,7 +153,7 @@ def clean_line(text: str) -> str:
     if len(text) <= MAX_LINE and text.isprintable():
         return text
     if not text[:MAX_LINE].isprintable():
-        text = _ESCAPE_SEQUENCE.sub("", text[: 2 * MAX_LINE])
+        text = strip_controls(text[: 2 * MAX_LINE])
         text = "".join(character if character.isprintable() else " " for character in text)
     return text[:MAX_LINE]
 
@@ -164,7 +163,7 @@ def clean_text(text: str) -> str:
     text = text[-MAX_TEXT:]
     if text.translate(_LAYOUT).isprintable():
         return text
-    text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    text = strip_controls(text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
 
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Literal
 
 from ngbkit import tabular
-from ngbkit.errors import translate_commands
+from ngbkit.errors import strip_controls, translate_commands
 from ngbkit.tabular import Row, quote_code
 
 OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -64,7 +64,7 @@ class Answer:
         """Render the answer for a terminal."""
         previous = self.previous.to_text() if self.previous else ""
         table = "" if self.rows is None else _RENDER[self.form](self.rows, self.empty)
-        return "\n\n".join(filter(None, [previous, self.text, table, "\n".join(self.notes)]))
+        return strip_controls("\n\n".join(filter(None, [previous, self.text, table, "\n".join(self.notes)])))
 
     def to_html(self) -> str:
         """Render the answer for a page."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.signals import ignore_interrupts
-from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.errors import NgbkitError, UsageError, strip_controls
 from ngbkit.runs.progress_display import describe_interrupt, describe_seconds, explain_failure, open_display, watch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import restore_quotes
@@ -193,7 +193,7 @@ def describe_beside(data: Data, args: argparse.Namespace) -> Iterator[str]:
 def print_progress(line: str) -> None:
     """Print a line of progress; a full or closed stderr ends no measurement."""
     with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+        print(strip_controls(line), file=sys.stderr, flush=True)
 
 
 @contextmanager

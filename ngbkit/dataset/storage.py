@@ -6,14 +6,17 @@ import errno
 import io
 import os
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from ngbkit.dataset import netcdf
 from ngbkit.dataset.dataset_hash import ALTERED, ATTRIBUTE, hash_dataset
-from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning, UsageError
+from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning, UsageError, strip_controls
 from ngbkit.user_text import parse_path
 
 Data = xr.Dataset | xr.DataTree
@@ -86,7 +89,7 @@ def load(path: str | os.PathLike[str]) -> Data:
         raise UsageError(f"{source} cannot be read: {netcdf.describe_memory_limit()}. Raise the limit.") from error
     except netcdf.UnreadableError as error:
         raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
-    data = datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
+    data = _join(datasets)
     digest = data.attrs.pop(ATTRIBUTE, None)
     if digest is not None and digest != hash_dataset(data):
         data.attrs[ALTERED] = 1
@@ -96,7 +99,10 @@ def load(path: str | os.PathLike[str]) -> Data:
             NgbkitWarning,
             stacklevel=2,
         )
-    return data
+    # Only now, since the hash is of what is there.
+    cleaned = _join({path: _strip_controls(dataset) for path, dataset in datasets.items()})
+    cleaned.attrs = {name: _strip(value) for name, value in data.attrs.items()}
+    return cleaned
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -163,6 +169,27 @@ def _unwritten(target: Path, size: int, error: OSError) -> str:
     why = f"there is no room for its {size / 1e6:.1f} MB" if full else error.strerror or str(error)
     remedy = "Free some space, or save to another disk" if full else "Save to another folder"
     return f"{target} cannot be written: {why}. {remedy}; what is in memory is unharmed."
+
+
+def _join(datasets: Mapping[str, xr.Dataset]) -> Data:
+    return datasets["/"] if len(datasets) == 1 else xr.DataTree.from_dict(datasets)
+
+
+def _strip_controls(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset whose labels and texts have no control characters, which no picture has."""
+    dirty = {
+        name: np.vectorize(_strip, otypes=[object])(variable.values)
+        for name, variable in dataset.variables.items()
+        if variable.dtype.kind == "O" and any(_strip(value) != value for value in variable.values.flat)
+    }
+    texts = {name: dataset[name].variable.copy(data=values) for name, values in dirty.items()}
+    return dataset.assign({name: text for name, text in texts.items() if name in dataset.data_vars}).assign_coords(
+        {name: text for name, text in texts.items() if name in dataset.coords}
+    )
+
+
+def _strip(value: Any) -> Any:
+    return strip_controls(value) if isinstance(value, str) else value
 
 
 def _plain(dataset: xr.Dataset) -> xr.Dataset:

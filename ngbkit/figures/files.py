@@ -12,6 +12,7 @@ from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
 from ngbkit.figures import latex, layout, pictures, theme
 from ngbkit.figures.composition import build_spec
+from ngbkit.figures.converter import convert
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,7 +104,7 @@ def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, byt
 def _render(spec: dict[str, Any], suffix: str, width: float | None, dpi: float | None) -> bytes:
     if suffix in pictures.KINDS:
         return pictures.render(spec, [suffix], width=width, dpi=dpi)[suffix]
-    return _render_page(spec, pictures.load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")).encode()
+    return _render_page(spec, convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")).encode()
 
 
 def _render_page(spec: dict[str, Any], scripts: str) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from ngbkit import validation
 from ngbkit.errors import UsageError
 from ngbkit.figures import panels, pictures
+from ngbkit.figures.converter import convert
 from ngbkit.validation import number
 
 PX_PER_MM = pictures.PX_PER_INCH / 25.4
@@ -117,7 +118,7 @@ def _pad(spec: dict[str, Any], px: float) -> dict[str, Any]:
 
 def _measure(spec: dict[str, Any]) -> tuple[float, float]:
     """The width and the height of a figure in pixels."""
-    return pictures.measure(str(pictures.load_converter().vegalite_to_svg(spec)))
+    return pictures.measure(convert("vegalite_to_svg", spec))
 
 
 def _find_least_scale(spec: dict[str, Any], compact: bool) -> float:

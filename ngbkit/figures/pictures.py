@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any
 
 from ngbkit.errors import MissingDependencyError
+from ngbkit.figures.converter import convert
 from ngbkit.figures.provenance import KEY
 from ngbkit.figures.slimming import slim
 
@@ -35,9 +36,8 @@ def render(
     The provenance of the figure (`ngbkit.figures.provenance`) is embedded as JSON: in the element ``metadata`` of an
     SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF.
     """
-    converter = load_converter()
     # usvg refuses groups as deep as vega's of many nested views.
-    svg = slim(str(converter.vegalite_to_svg(spec)), get_title(spec))
+    svg = slim(convert("vegalite_to_svg", spec), get_title(spec))
     density = dpi or (_DPI if width is None else _DPI_OF_PAPER)
     scale, in_mm, in_points = 1.0, svg, svg
     if width is not None:
@@ -53,10 +53,10 @@ def render(
         if kind == ".svg":
             files[kind] = _embed_in_svg(in_mm, metadata).encode()
         elif kind == ".png":
-            png = bytes(converter.svg_to_png(svg, scale=scale * density / PX_PER_INCH))
+            png = convert("svg_to_png", svg, scale=scale * density / PX_PER_INCH)
             files[kind] = _embed_in_png(png, metadata, density)
         else:
-            files[kind] = _embed_in_pdf(bytes(converter.svg_to_pdf(in_points)), metadata, get_title(spec))
+            files[kind] = _embed_in_pdf(convert("svg_to_pdf", in_points), metadata, get_title(spec))
     return files
 
 
@@ -65,11 +65,6 @@ def get_title(spec: Mapping[str, Any]) -> str:
     title = spec.get("title") or spec.get("description") or "a chart"
     text = title.get("text", "") if isinstance(title, Mapping) else title
     return text if isinstance(text, str) else " ".join(text)
-
-
-def load_converter() -> Any:
-    """Import vl-convert; a `MissingDependencyError` if it is not installed."""
-    return _import_library("vl_convert", "vl-convert-python")
 
 
 def _import_library(module: str, package: str) -> Any:

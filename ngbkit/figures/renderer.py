@@ -12,7 +12,8 @@ import math
 from html import escape
 from typing import Any
 
-from ngbkit.figures.pictures import get_title, load_converter, measure
+from ngbkit.figures.converter import RenderError, convert
+from ngbkit.figures.pictures import get_title, measure
 from ngbkit.figures.slimming import slim
 
 MIME = "application/vnd.vegalite.v5+json"
@@ -30,14 +31,23 @@ _SCALE, _MOST_PIXELS, _QUALITY = 2, 3e6, 85
 
 
 def to_mimebundle(spec: dict[str, Any]) -> dict[str, Any]:
-    """A Vega-Lite chart as a notebook stores it: the specification, an SVG or a JPEG of it, and its title."""
-    kind, picture = _render(spec)
+    """A Vega-Lite chart as a notebook stores it: the specification, an SVG or a JPEG of it, and its title.
+
+    Where it cannot be drawn here, the text says why: a browser may still draw the specification.
+    """
+    try:
+        kind, picture = _render(spec)
+    except RenderError as error:
+        return {MIME: spec, "text/plain": f"{get_title(spec)}: {error}"}
     return {MIME: spec, "text/plain": get_title(spec), kind: picture}
 
 
 def to_html(spec: dict[str, Any]) -> str:
     """The picture alone, as an HTML element, with the chart's title for screen readers."""
-    kind, picture = _render(spec)
+    try:
+        kind, picture = _render(spec)
+    except RenderError as error:
+        return f"<p>{escape(f'{get_title(spec)}: {error}')}</p>"
     if kind == _JPEG:
         return f'<img alt="{escape(get_title(spec), quote=True)}" src="data:{kind};base64,{picture}">'
     return picture
@@ -45,12 +55,11 @@ def to_html(spec: dict[str, Any]) -> str:
 
 def _render(spec: dict[str, Any]) -> tuple[str, str]:
     """The MIME type and the content of the picture."""
-    converter = load_converter()
     if len(json.dumps(spec)) > _DENSE_BYTES:
-        return _JPEG, base64.b64encode(converter.vegalite_to_jpeg(spec, scale=1, quality=_QUALITY)).decode()
-    picture = slim(str(converter.vegalite_to_svg(spec)), get_title(spec))
+        return _JPEG, base64.b64encode(convert("vegalite_to_jpeg", spec, scale=1, quality=_QUALITY)).decode()
+    picture = slim(convert("vegalite_to_svg", spec), get_title(spec))
     if len(picture) <= MOST_SVG_BYTES:
         return _SVG, picture
     # An integer keeps the edges of cells sharp, and therefore the file small.
     scale = max(1, min(_SCALE, int(math.sqrt(_MOST_PIXELS / math.prod(measure(picture))))))
-    return _JPEG, base64.b64encode(converter.svg_to_jpeg(picture, scale=scale, quality=_QUALITY)).decode()
+    return _JPEG, base64.b64encode(convert("svg_to_jpeg", picture, scale=scale, quality=_QUALITY)).decode()

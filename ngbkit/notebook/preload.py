@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ngbkit.cluster.devices import Device
     from ngbkit.sweep.grid import Grid
 
-CHARTS = ("altair", "vl_convert")
-"""The first chart imports these."""
-
 _TABLES = ("ngbkit.metrics.tables", "ngbkit.metrics.conclusions")
 # A remote engine occupies a GPU or a batch job: it starts only with a run.
 _LOCAL = "local"
@@ -55,7 +52,16 @@ def _preload() -> None:
         import_libraries(_TABLES)
 
 
-def import_libraries(names: Iterable[str] = CHARTS) -> None:
+def prepare_charts() -> None:
+    """Import what the first chart imports, and start the process that draws it."""
+    import_libraries(["altair"])
+    with suppress(ImportError):
+        from ngbkit.figures import converter
+
+        converter.start()
+
+
+def import_libraries(names: Iterable[str]) -> None:
     """Import libraries; what needs a missing one reports it."""
     for name in names:
         with suppress(ImportError):

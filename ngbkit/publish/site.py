@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from ngbkit.errors import NgbkitError
-from ngbkit.figures.pictures import load_converter
+from ngbkit.figures.converter import convert
 from ngbkit.publish import front
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.config import SiteConfig
@@ -81,7 +81,7 @@ def write_sources(
     for name in ("ngbkit.js", "ngbkit.css", "favicon.svg"):
         _write(static / name, (_THEME / name).read_text())
     if not (static / "vega.js").is_file():
-        bundle = load_converter().javascript_bundle("window.vegaEmbed = vegaEmbed;")
+        bundle = convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")
         # In a scope of its own: the bundle and Sphinx's scripts share some names.
         (static / "vega.js").write_text(f"(() => {{\n{bundle}\n}})();\n")
     context = {

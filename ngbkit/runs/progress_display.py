@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ngbkit.errors import WorkloadError
+from ngbkit.errors import WorkloadError, strip_controls
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
 
@@ -126,12 +126,20 @@ def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
         # The standard output is held until the end anyway.
         bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
         task = bar.add_task("")
-        warn = _build_warner(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+        warn = _build_warner(
+            lambda line: console.print(strip_controls(line), markup=False, highlight=False, soft_wrap=True)
+        )
 
         def show(run: Run) -> None:
             with suppress(OSError):  # a terminal that was closed ends no run
                 warn(run)
-                bar.update(task, completed=run.progress.share, total=1.0, description=describe(run), refresh=True)
+                bar.update(
+                    task,
+                    completed=run.progress.share,
+                    total=1.0,
+                    description=strip_controls(describe(run)),
+                    refresh=True,
+                )
 
         with suppress(OSError):
             bar.start()

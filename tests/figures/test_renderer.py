@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import altair as alt
 import pytest
@@ -10,8 +11,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import figures
 from ngbkit.api import Sweep
+from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
-from ngbkit.figures import renderer
+from ngbkit.figures import converter, renderer
 from ngbkit.notebook import charts
 
 MOST_BYTES = 1_000_000
@@ -84,3 +86,30 @@ def test_ten_thousand_points_are_small(name):
     assert len(json.dumps(bundle)) < MOST_BYTES
     if "image/jpeg" in pictures:
         assert base64.b64decode(bundle["image/jpeg"]).startswith(b"\xff\xd8")
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\ufffe"])
+def test_a_label_may_have_any_character(character: str, tmp_path: Path) -> None:
+    """vl-convert aborts the process on some of them, and a terminal obeys others."""
+    data = measured(network(f"a{character}b"))
+
+    assert "image/svg+xml" in renderer.to_mimebundle(figures.throughput(data).to_dict())
+    if character != "\x00":  # netCDF has none
+        loaded = datasets.load(datasets.save(data, tmp_path / "run.nc"))
+        assert str(loaded["workload"].item()) in ("a b", "ab")
+
+
+def test_a_converter_that_dies_costs_a_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The chart says so, and the next one is drawn."""
+    program = tmp_path / "aborting.py"
+    program.write_text("import os, sys; sys.stdin.readline(); os.abort()")
+    spec = figures.throughput(measured(network("a"))).to_dict()
+    with monkeypatch.context() as patch:
+        patch.setattr(converter, "_CHILD", str(program))
+        patch.setattr(converter, "_processes", [])
+        bundle, page = renderer.to_mimebundle(spec), renderer.to_html(spec)
+
+    assert {renderer.MIME, "text/plain"} == bundle.keys()
+    assert "the process that draws charts ended (SIGABRT)" in bundle["text/plain"]
+    assert "SIGABRT" in page
+    assert "image/svg+xml" in renderer.to_mimebundle(spec)

@@ -395,4 +395,4 @@ class ComposeSection:
         self.line = replace(self.line, compilers=tuple(works))
         self._names = list_networks()
         self.refresh()
-        preload.import_libraries()
+        preload.prepare_charts()

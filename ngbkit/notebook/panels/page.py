@@ -19,7 +19,8 @@ import anywidget
 
 from ngbkit import files
 from ngbkit.errors import translate_commands
-from ngbkit.figures.pictures import get_title, load_converter
+from ngbkit.figures.converter import convert
+from ngbkit.figures.pictures import get_title
 
 _FOLDER = Path(__file__).parent
 # A message of a live run is shorter than this, in characters.
@@ -158,4 +159,4 @@ def _split(names: Mapping[str, None], parts: Mapping[str, str]) -> Iterator[dict
 @cache
 def _bundle_vega() -> bytes:
     """Bundle vega's script, which vl-convert has, so that no page requests it from elsewhere."""
-    return str(load_converter().javascript_bundle("export { vegaEmbed };")).encode()
+    return str(convert("javascript_bundle", "export { vegaEmbed };")).encode()

@@ -62,7 +62,7 @@ def test_missing_libraries_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None
     """Drawing a figure reports them."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
 
-    preload.import_libraries()
+    preload.prepare_charts()
 
     assert "altair" in sys.modules
     assert sys.modules["vl_convert"] is None
