@@ -31,11 +31,14 @@ def replay(call: Call) -> Answer:
     args = call.args
     if args.repeats is not None and not args.again:
         raise UsageError("invalid options: got -r without --again, which it belongs to. Add --again.")
+    if args.show:
+        return _show(call)
     if args.again:
         return _measure(call)
     from ngbkit.publish import replaying
 
-    folder, figures = replaying.replay(args.source, args.out, only=args.only or (), report=call.report)
+    trust = {"signer": args.signer, "anyway": args.anyway}
+    folder, figures = replaying.replay(args.source, args.out, only=args.only or (), report=call.report, **trust)
     rows = [
         {"figure": each.figure, "title": each.title, "verdict": each.verdict, "reason": each.reason} for each in figures
     ]
@@ -59,9 +62,12 @@ def replay(call: Call) -> Answer:
 
 COMMAND = Command(
     name="replay",
-    help="Execute the notebooks of a published site again: from its recordings, or measured on this machine.",
+    help="Execute the notebooks of a published site again, with your rights: from its recordings, or measured here.",
     arguments=(
         argument("source SITE", "archive.zip of a site, or the folder of a site", completes="path"),
+        argument("--show", "print the code that would run, and run none"),
+        argument("--signer FILE", "the author's public SSH keys, such as key.pub: the site must be signed by one"),
+        argument("--anyway", "run the code of a site that was altered since it was published"),
         argument("-o, --out DIR", "a new folder, or that of an earlier replay (default: replayed)", default="replayed"),
         argument("--only NOTEBOOK", "a notebook of the site; once a notebook (default: all)", action="append"),
         argument(
@@ -77,6 +83,15 @@ COMMAND = Command(
 )
 
 
+def _show(call: Call) -> Answer:
+    """Print the code of a site."""
+    from ngbkit.publish.replaying import ReplayFolder
+
+    folder = ReplayFolder.open(call.args.source, call.args.out)
+    code = list(folder.list_code(folder.select(call.args.only or ())))
+    return Answer(json={"folder": str(folder.root), "code": code}, text="\n\n".join(code))
+
+
 def _measure(call: Call) -> Answer:
     """Measure the sweeps of a site on this machine, and judge its findings."""
     from ngbkit.metrics.reproduction import FAILS, summarize
@@ -90,7 +105,9 @@ def _measure(call: Call) -> Answer:
         validation.check("-r", validation.PositiveCount, args.repeats)
     report = call.report or (lambda _line: None)
     folder = ReplayFolder.open(args.source, args.out)
-    notes = list(folder.list_notes())
+    notes = folder.check(args.signer, anyway=args.anyway)
+    for note in notes:
+        report(note)
     findings: dict[str, list[ReproducedFinding]] = {}
     for each in remeasurement.list_sweeps(folder, folder.select(args.only or ()), args.repeats):
         notes += [f"{each.name}: {note}" for note in each.notes]

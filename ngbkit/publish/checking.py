@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ngbkit.publish import signing
+from ngbkit.publish.archive import ARCHIVE
 from ngbkit.publish.checks import drawings, files, measurements, page_content
 from ngbkit.publish.checks.check import CheckedItem, SiteCheck, VerifiedSite
 from ngbkit.publish.manifest import SIGNATURE, Manifest
@@ -19,6 +20,7 @@ from ngbkit.user_text import parse_path
 CHECKS: tuple[SiteCheck, ...] = (
     files.FILES,
     files.ARCHIVED,
+    files.VERSION,
     measurements.DATASET,
     measurements.TABLES,
     measurements.METADATA_FILES,
@@ -122,11 +124,13 @@ def verify(site: str | Path, notebooks: str | Path | None = None, *, signer: str
     UsageError
         There is no site, its manifest is damaged, or the signer's file has no key.
     """
-    with _open(parse_path(site)) as folder:
+    source = parse_path(site)
+    with _open(source) as folder:
         manifest = Manifest.read(folder)
         sources = folder / "notebooks" if notebooks is None else parse_path(notebooks)
         signature = signing.verify(folder, None if signer is None else parse_path(signer))
-        contents = VerifiedSite(folder=folder, manifest=manifest, notebooks=sources)
+        archive = source if source.is_file() else folder / ARCHIVE
+        contents = VerifiedSite(folder=folder, manifest=manifest, notebooks=sources, archive=archive)
         results = [_summarise(check, list(check.run(contents))) for check in CHECKS]
     if signature.difference:
         finding = Finding(check="signature", file=SIGNATURE, difference=signature.difference)

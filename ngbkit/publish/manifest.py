@@ -57,6 +57,7 @@ def _parse_date(value: Any) -> str:
 
 _Digest = Annotated[str, text(r"[0-9a-f]{32}", "32 hex digits")]
 _Sha256 = Annotated[str, text(r"[0-9a-f]{64}", "64 hex digits")]
+_Version = Annotated[str, text(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?", "a version")]
 _Name = Annotated[str, text(r"[^/\\\x00-\x1f.][^/\\\x00-\x1f]*", "a name without a slash")]
 _SitePath = Annotated[str, Check(_parse_path, "the path of a file within the site")]
 _Files = Annotated[dict[str, str], Check(_parse_files, "the SHA-256 of each file by its path")]
@@ -104,7 +105,7 @@ class Manifest:
     """The title, notebooks, figures, statements and files of a site."""
 
     title: str
-    version: Line  # of ngbkit, when it built the site
+    version: _Version  # of ngbkit, when it built the site
     date: _Date  # of its data: see `ngbkit.publish.dates`
     notebooks: tuple[_Name, ...]  # their stems, in order
     figures: tuple[SiteFigure, ...]

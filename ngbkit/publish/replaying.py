@@ -28,6 +28,7 @@ from ngbkit.workloads.base import hash_json
 PUBLISHED, EXECUTED = "published", "executed"
 """The folders of a replay: the unpacked site, and the notebooks that were executed here."""
 _MARK = ".ngbkit-replay.json"
+_LISTED = 5  # files of an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +87,43 @@ class ReplayFolder:
                 raise UnknownNameError("notebook", stem, self.manifest.notebooks)
         return [name for name in self.manifest.notebooks if name in stems or not stems]
 
-    def list_notes(self) -> Iterator[str]:
-        """Yield a sentence on another version of ngbkit, and on each file that is not as it was published."""
+    def check(self, signer: str | Path | None = None, *, anyway: bool = False) -> list[str]:
+        """Return what a reader must know before code of the site runs.
+
+        UsageError: a file is not as it was published, or not signed by a signer, and the reader did not say `anyway`.
+        """
+        result = verify(self.root / PUBLISHED, signer=signer)
+        altered = [f"{finding.file}: {finding.difference}" for finding in result.findings]
+        if altered and not anyway:
+            rest = f"; and {len(altered) - _LISTED} more" if len(altered) > _LISTED else ""
+            raise UsageError(
+                f"invalid site: got {'; '.join(altered[:_LISTED])}{rest}; expected the files that its author "
+                "published, since code of it would run with your rights. Get it from its author; read its code by "
+                "--show; or run it all the same by --anyway."
+            )
+        return [
+            *self._describe_version(),
+            *(f"altered since it was published: {line}" for line in altered),
+            f"code of the site runs now, with your rights, in {self.notebooks}: --show prints it, and runs none; the "
+            f"site is {result.signature}",
+        ]
+
+    def list_code(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield the code that a replay of notebooks runs: their cells, and the modules beside them."""
+        for name in names:
+            cells = json.loads((self.notebooks / f"{name}.ipynb").read_text())["cells"]
+            sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+            yield "\n\n".join([f"# {name}.ipynb", *sources])
+        for file in sorted(self.notebooks.rglob("*.py")):
+            yield f"# {file.relative_to(self.notebooks)}\n\n{file.read_text(errors='replace')}"
+
+    def _describe_version(self) -> Iterator[str]:
         version = metadata.version("ngbkit")
         if version != self.manifest.version:
             yield (
                 f"published with ngbkit {self.manifest.version}, replayed with {version}: figures and numbers may "
                 f"differ. The same version: {format_install(self.manifest.version)}"
             )
-        for finding in verify(self.root / PUBLISHED).findings:
-            yield f"altered since it was published: {finding.file}: {finding.difference}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +154,8 @@ def replay(
     out: str | Path = "replayed",
     *,
     only: Sequence[str] = (),
+    signer: str | Path | None = None,
+    anyway: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> tuple[ReplayFolder, list[ReplayedFigure]]:
     """Execute the notebooks of a site from their recordings, without measuring, and compare their figures.
@@ -139,6 +169,10 @@ def replay(
         notebooks that were executed here.
     only
         Names of notebooks. Default: all.
+    signer
+        File of the author's public SSH keys, by one of which the site must be signed. Default: any signature, or none.
+    anyway
+        Whether to execute notebooks of a site that was altered since it was published.
     report
         Called with lines of text on the progress.
 
@@ -150,7 +184,8 @@ def replay(
     Raises
     ------
     UsageError
-        The source is no site, an archive that ngbkit did not write, or larger than the disk; or `out` has other files.
+        The source is no site, an archive that ngbkit did not write, larger than the disk, altered, or not signed by
+        the signer; or `out` has other files.
     UnknownNameError
         The site has no such notebook.
     MissingDependencyError
@@ -159,7 +194,7 @@ def replay(
     report = report or (lambda _line: None)
     folder = ReplayFolder.open(source, out)
     names = folder.select(only)
-    for note in folder.list_notes():
+    for note in folder.check(signer, anyway=anyway):
         report(note)
     if find_spec("papermill") is None:
         raise MissingDependencyError("papermill", "publish")

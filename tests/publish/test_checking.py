@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -35,7 +36,9 @@ def copy(site: Path, tmp_path: Path) -> Path:
 def find(site: Path, name: str) -> list[str]:
     """The files that a check finds to differ, each with its sentence."""
     (check,) = (check for check in CHECKS if check.name == name)
-    contents = VerifiedSite(folder=site, manifest=Manifest.read(site), notebooks=site / "notebooks")
+    contents = VerifiedSite(
+        folder=site, manifest=Manifest.read(site), notebooks=site / "notebooks", archive=site / ARCHIVE
+    )
     return [f"{item.file}: {item.difference}" for item in check.run(contents) if item.difference]
 
 
@@ -53,6 +56,59 @@ def test_a_site_as_built_agrees(site: Path, capsys: pytest.CaptureFixture[str]) 
     assert counts["files"] == len([path for path in site.rglob("*") if path.is_file()]) - 2
     assert any("no dataset binds" in reason for check in report["checks"] for reason in check["obstacles"])
     assert report["signature"].startswith("not signed")
+
+
+def _add_link(site: Path) -> None:
+    (site / "linked").symlink_to(site.parent)
+
+
+def _forge_version(site: Path) -> None:
+    manifest = (site / FILE).read_text()
+    (site / FILE).write_text(re.sub(r'"version": "[^"]+"', '"version": "9.9"', manifest, count=1))
+
+
+def _insert_bytes(site: Path) -> None:
+    content = (site / ARCHIVE).read_bytes()
+    (site / ARCHIVE).write_bytes(b"#!/bin/sh\n" + content)
+
+
+def _append_bytes(site: Path) -> None:
+    with (site / ARCHIVE).open("ab") as file:
+        file.write(b"more")
+
+
+@pytest.mark.parametrize(
+    ("alter", "check", "difference"),
+    [
+        (_add_link, "files", "linked: it is a link"),
+        (lambda site: os.mkfifo(site / "pipe"), "files", "pipe: it is no plain file"),
+        (lambda site: (site / "empty").mkdir(), "files", "empty: it is an empty folder"),
+        (lambda site: (site / "notes.md").touch(), "files", "notes.md: the manifest does not list it"),
+        (_forge_version, "versions", f"{PAGE}: it installs ngbkit"),
+        (_forge_version, "versions", "README.md: it installs ngbkit"),
+        (_insert_bytes, "archive", "archive.zip: it has bytes before its files"),
+        (_append_bytes, "archive", "archive.zip: it has bytes after its files"),
+    ],
+)
+def test_what_no_build_made_is_found(
+    alter: Callable[[Path], None], check: str, difference: str, copy: Path, tmp_path: Path
+) -> None:
+    """Where the files that the manifest lists are as they were."""
+    alter(copy)
+
+    assert any(line.startswith(difference) for line in find(copy, check))
+    if check == "archive":
+        assert any(finding.check == check for finding in verify(copy / ARCHIVE).findings)
+
+
+@pytest.mark.parametrize("version", ["", "1; rm -rf ~", "1\x1b[2J", "latest", "1.0\n"])
+def test_a_version_is_a_version(version: str, copy: Path) -> None:
+    """It stands in a line that installs ngbkit, which a reader copies."""
+    manifest = json.loads((copy / FILE).read_text())
+    (copy / FILE).write_text(json.dumps({**manifest, "version": version}))
+
+    with pytest.raises(UsageError, match="a version"):
+        verify(copy)
 
 
 def test_an_archive_is_verified(site: Path, tmp_path: Path) -> None:

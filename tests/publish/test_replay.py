@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,28 @@ def test_an_archive_is_replayed_without_measuring(
     assert [] == list_ids()
 
 
+def test_an_altered_site_runs_no_code(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reader may read its code, or say that it runs all the same; a signature that is asked for must be there."""
+    altered = Path(shutil.copytree(site, tmp_path / "site"))
+    notebook = altered / "notebooks" / "02-again.ipynb"
+    program = f"from pathlib import Path; Path({str(tmp_path / 'ran')!r}).touch()"
+    notebook.write_text(notebook.read_text().replace("import pandas as pd", program))
+    words = ["replay", str(altered), "-o", str(tmp_path / "out"), "--only", "02-again"]
+    key = tmp_path / "key.pub"
+    key.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE0000000000000000000000000000000000000000\n")
+
+    assert cli.INVALID == cli.main(words) == cli.main([*words, "--again"])
+    assert "notebooks/02-again.ipynb: it was changed" in capsys.readouterr().err
+    assert cli.OK == cli.main([*words, "--show"])
+    assert program in capsys.readouterr().out
+    assert cli.INVALID == cli.main(["replay", str(site), "-o", str(tmp_path / "signed"), "--signer", str(key)])
+    assert "the site is not signed" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+    cli.main([*words, "--anyway"])
+    assert "code of the site runs now, with your rights, in" in capsys.readouterr().err
+    assert (tmp_path / "ran").exists()
+
+
 def test_the_sweeps_of_a_site_fit_this_machine(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device of the author is mapped, and a compiler that is not here is left out; both are said."""
     monkeypatch.setenv(options.DEVICE, "bench")
@@ -84,6 +107,6 @@ def test_errors_of_replaying(site: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert cli.INVALID == cli.main(["replay", str(site), "--again"])
     manifest = Manifest.read(site)
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "9.9")
-    notes = list(ReplayFolder(tmp_path / "out", manifest).list_notes())
+    notes = ReplayFolder(tmp_path / "out", manifest).check()
 
     assert any('pip install "ngbkit[all]==' in note for note in notes)
