@@ -85,7 +85,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     """Print a last line before the counts on the skipped tests, and how to install what they need."""
     yield
     stats = terminalreporter.stats
-    if terminalreporter.config.getoption("--record-durations"):
+    # A worker reports its own tests, and writes while others read the checkout.
+    if terminalreporter.config.getoption("--record-durations") and not hasattr(terminalreporter.config, "workerinput"):
         reports = (report for name in ("passed", "skipped", "failed", "error", "") for report in stats.get(name, []))
         elapsed_s = time.time() - psutil.Process().create_time()
         durations.save(reports, available_s=elapsed_s * environment.count_usable_cores())

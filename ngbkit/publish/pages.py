@@ -86,7 +86,8 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
             figures.append(figure)
             output["data"] = {"text/html": render_figure(figure, spec, code), "text/plain": figure.title}
     insert_summary(notebook["cells"])
-    notebook["metadata"] = {name: notebook["metadata"][name] for name in ("kernelspec", "language_info")}
+    metadata = notebook["metadata"]  # a notebook that no front end has saved lacks some
+    notebook["metadata"] = {name: metadata[name] for name in ("kernelspec", "language_info") if name in metadata}
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(notebook))
     record.write_text(json.dumps({"executed": digest, "figures": [asdict(figure) for figure in figures]}))

@@ -134,6 +134,9 @@ def publish(
     settings = replace(settings, title=settings.title or credits.title or "Notebooks")
     if not credits.licenses:
         report(_UNLICENSED)
+    if texts:
+        listed = ", ".join(text.name for text in texts)  # all of them: one may be private
+        report(f"public pages too, since they are Markdown beside the notebooks: {listed}")
     place = parse_path(out)
     check_target(place, folder)
     for source in (*sources, *texts):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit.workloads import feeds
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads import dimensions, feeds
+from ngbkit.workloads.base import BATCH, TensorSpec
 from ngbkit.workloads.export import flatten, to_array, to_tensor
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class _View:
     is_fixed: bool = False
     # Whether the outputs of a sample depend on the others.
     is_mixed: bool = False
+    # Whether some output has the size of the batch.
+    is_followed: bool = True
     reason: str = ""
 
 
@@ -85,13 +87,17 @@ def check_claim(
 ) -> SeenBatch | None:
     """Compare the rows of a batch that a file's description claims; None if it runs at no size, and nothing is seen.
 
-    `size` is the only size that the description allows. Samples depend on each other only where they `may_mix`:
-    attention across a sequence without positions looks the same. As a length, the dimension is called `factor`.
+    `size` is the only size that the description allows. Samples depend on each other, or have no outputs of their own,
+    only where they `may_mix`: attention across a sequence without positions looks the same. As a length, the dimension
+    is called `factor`.
     """
     if run(range(size or 1)) is None and run(range(2)) is None:
         return None
     comparison = _RowComparison(run, size or 1, tolerance)
     view = comparison.view(is_named=False) if size is None else comparison.view_only_size()
+    refers = any(spec.below is not None and BATCH in dimensions.list_names(spec.below) for spec in specs)
+    if may_mix and not view.is_batch and (refers or not (view.is_followed or comparison.ignores_rows())):
+        return SeenBatch(specs=specs, size=size)
     if view.is_batch and (may_mix or not view.is_mixed):
         return SeenBatch(specs=specs, size=size or (1 if view.is_fixed else None), reason=view.reason)
     reason = _deny(specs, view.reason or "its rows depend on each other", factor)
@@ -145,7 +151,7 @@ class _RowComparison:
                 return _View(is_batch=True)
             following = _find_following(batch, most, first, fewest)
             if following is None:
-                return _View(reason="no output follows its size")
+                return _View(reason="no output follows its size", is_followed=False)
             last = self.run(range(most - fewest, most))
             # The first rows of a sequence do not depend on later ones; the last do.
             if last is not None and self._match(batch, last, following, range(most - fewest, most), most):
@@ -180,12 +186,24 @@ class _RowComparison:
             tuple(axis for axis, size in enumerate(output.shape) if size == self.rows)[:1] for output in straight
         ]
         if not any(following):
-            return _View(reason="no output has its size")
+            return _View(reason="no output has its size", is_followed=False)
         if not self._match(straight, mixed, following, order, self.rows):
             return _View(reason="its rows cannot change places")
         replaced = self.run(doubled)
         is_mixed = replaced is None or not self._match(straight, replaced, following, doubled, self.rows)
         return _View(is_batch=True, is_fixed=True, is_mixed=is_mixed)
+
+    def ignores_rows(self) -> bool:
+        """Return whether all outputs, some of which have values, are the same if each row is the first."""
+        size = max(2, self.rows)
+        outputs, repeated = self.run(range(size)), self.run([0] * size)
+        return (
+            outputs is not None
+            and repeated is not None
+            and any(output.size for output in outputs)
+            and len(outputs) == len(repeated)
+            and all(_are_close(*pair, self.tolerance) for pair in zip(outputs, repeated, strict=True))
+        )
 
     def _match(
         self, batch: list[Array], part: list[Array], following: _Following, order: Sequence[int], size: int

@@ -154,6 +154,8 @@ REVERSED = """
     y = Slice(x, last, first, axis, last)
 """
 FIRST = "q = MatMul(x, w) zero = Constant<value_int=0>() y = Gather<axis=0>(q, zero)"
+AVERAGED = "y = ReduceMean<axes=[0], keepdims=1>(x)"
+PLACES = "zero = Constant<value_float=0.0>() high = Greater(x, zero) z = NonZero(high) y = Cast<to=1>(z)"
 CENTRED = "mean = ReduceMean<axes=[0], keepdims=1>(x) y = Sub(x, mean)"
 QUANTISED = """
     q, a, b = DynamicQuantizeLinear(x) v, c, d = DynamicQuantizeLinear(w)
@@ -179,6 +181,8 @@ def write_rows(folder: Path, dimension: str, body: str) -> Path:
         ("rows", LINEAR, None, ""),
         ("batch", ATTENTION, None, ""),
         ("rows", QUANTISED, None, ""),
+        ("batch", AVERAGED, None, ""),
+        ("batch", PLACES, None, ""),
         ("8", LINEAR, 8, ""),
         ("rows", ATTENTION, 1, "its rows depend on each other"),
         ("8", ATTENTION, 1, "its rows depend on each other"),
@@ -186,6 +190,7 @@ def write_rows(folder: Path, dimension: str, body: str) -> Path:
         ("batch", CUMULATIVE, 1, "its rows cannot change places"),
         ("8", CUMULATIVE, 1, "its rows cannot change places"),
         ("batch", REVERSED, 1, "its rows cannot change places"),
+        ("rows", AVERAGED, 1, "no output follows its size"),
         ("n", FIRST, 1, "no output follows its size"),
         ("8", FIRST, 1, "no output has its size"),
         ("batch", RESHAPED, 1, "it fails at another number of rows than 1"),

@@ -93,7 +93,7 @@ def _append_bytes(site: Path) -> None:
 def test_what_no_build_made_is_found(
     alter: Callable[[Path], None], check: str, difference: str, copy: Path, tmp_path: Path
 ) -> None:
-    """Where the files that the manifest lists are as they were."""
+    """It is found although the files that the manifest lists are as they were."""
     alter(copy)
 
     assert any(line.startswith(difference) for line in find(copy, check))

@@ -262,10 +262,12 @@ def test_errors_of_publishing(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="contains no notebook"):
         publish(tmp_path / "bare", tmp_path / "site")
     nbformat.write(build_notebook(new_code_cell("1 / 0")), tmp_path / "bare" / "wrong.ipynb")
+    (tmp_path / "bare" / "notes.md").write_text("# Mine\n")
     lines: list[str] = []
     with pytest.raises(ExecutionError, match="ZeroDivisionError"):
         publish(tmp_path / "bare", tmp_path / "site", report=lines.append)
     assert lines[0].startswith("no license: the archive does not say who may use it. Set license in site.toml")
+    assert lines[1].endswith("beside the notebooks: notes.md")
     (tmp_path / "bare" / "site.toml").write_text('license = "free"')
     with pytest.raises(UsageError, match="invalid license: got 'free'"):  # before a cell is executed
         publish(tmp_path / "bare", tmp_path / "site")
