@@ -49,7 +49,7 @@ class _View:
     is_fixed: bool = False
     # Whether the outputs of a sample depend on the others.
     is_mixed: bool = False
-    # Whether some output has the size of the batch.
+    # Whether some output of numbers has the size of the batch: indices may be those of its rows.
     is_followed: bool = True
     reason: str = ""
 
@@ -156,7 +156,8 @@ class _RowComparison:
             # The first rows of a sequence do not depend on later ones; the last do.
             if last is not None and self._match(batch, last, following, range(most - fewest, most), most):
                 return _View(is_batch=True)
-            return self._view_order(following, is_causal=self._match(batch, first, following, range(fewest), most))
+            view = self._view_order(following, is_causal=self._match(batch, first, following, range(fewest), most))
+            return replace(view, is_followed=any(output.dtype.kind == "f" for output in batch))
         reason = f"its batch is fixed, as it fails at another number of rows than {self.rows}"
         if self.rows == 1 or is_named:
             return _View(is_batch=True, is_fixed=True, reason=reason)
