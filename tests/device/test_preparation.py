@@ -155,12 +155,7 @@ REVERSED = """
 """
 FIRST = "q = MatMul(x, w) zero = Constant<value_int=0>() y = Gather<axis=0>(q, zero)"
 AVERAGED = "y = ReduceMean<axes=[0], keepdims=1>(x)"
-PLACES = "zero = Constant<value_float=0.0>() high = Greater(x, zero) z = NonZero(high) y = Cast<to=1>(z)"
-# The number of each row, as a detector returns beside its boxes.
-NUMBERED = """
-    axis = Constant<value_ints=[1]>() sum = ReduceSum<keepdims=1>(x, axis) zero = Constant<value_float=0.0>()
-    none = Mul(sum, zero) there = Equal(none, none) y = NonZero(there)
-"""
+PLACES = "zero = Constant<value_float=0.0>() high = Greater(x, zero) y = NonZero(high)"
 CENTRED = "mean = ReduceMean<axes=[0], keepdims=1>(x) y = Sub(x, mean)"
 QUANTISED = """
     q, a, b = DynamicQuantizeLinear(x) v, c, d = DynamicQuantizeLinear(w)
@@ -171,7 +166,7 @@ RESHAPED = "shape = Constant<value_ints=[1, 16]>() r = Reshape(x, shape) y = Mat
 
 def write_rows(folder: Path, dimension: str, body: str) -> Path:
     """Write the file of a network whose first dimension has this symbol, or number."""
-    kind = "int64" if body.rstrip().endswith("NonZero(there)") else "float"
+    kind = "int64" if body.rstrip().endswith("NonZero(high)") else "float"
     text = f'<ir_version: 8, opset_import: ["": 17]> graph (float[{dimension}, 16] x) => ({kind} y) {{ {body} }}'
     model = parser.parse_model(text)
     model.graph.output[0].type.tensor_type.ClearField("shape")
@@ -189,7 +184,6 @@ def write_rows(folder: Path, dimension: str, body: str) -> Path:
         ("rows", QUANTISED, None, ""),
         ("batch", AVERAGED, None, ""),
         ("batch", PLACES, None, ""),
-        ("batch", NUMBERED, None, ""),
         ("8", LINEAR, 8, ""),
         ("rows", ATTENTION, 1, "its rows depend on each other"),
         ("8", ATTENTION, 1, "its rows depend on each other"),
