@@ -23,9 +23,11 @@ from ngbkit.errors import UsageError, strip_controls
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 _UNITS = {"": 1.0, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 # A century: beyond it, a slip of the pen.
-_LONGEST_S = 3.2e9
+LONGEST_S = 3.2e9
 _LONGEST_DURATION = 80
 _DURATION = re.compile(rf"(.*?)\s*({'|'.join(_UNITS)})", re.DOTALL)
+# JSON that nests deeper than this is not ours; Python's own limit is near 1000.
+MAX_DEPTH = 50
 MAX_LINE = 2000
 # A traceback and the end of a log have less than half of this.
 MAX_TEXT = 200_000
@@ -85,9 +87,9 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
     if isinstance(duration, str) and (match := _DURATION.fullmatch(duration.strip()[:_LONGEST_DURATION])):
         with suppress(ValueError):
             seconds = float(match[1]) * _UNITS[match[2]]
-    elif isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration < _LONGEST_S:
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration < LONGEST_S:
         seconds = float(duration)
-    if not 0 < seconds < _LONGEST_S:
+    if not 0 < seconds < LONGEST_S:
         raise UsageError(
             f"invalid {kind}: got {duration!r}; expected a time above 0 such as '50ms', '2s', '20min' or "
             "'1.5h', or a number of seconds."
@@ -123,15 +125,23 @@ def format_network(name: str, factors: Mapping[str, object]) -> str:
     return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Read JSON; UsageError, with the reason, if it is invalid, nests too deeply, or has a number that is too long."""
     try:
-        return json.loads(text)
+        content = json.loads(text)
     except RecursionError:
         raise UsageError("it nests too deeply") from None
     except ValueError as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
+        is_clear = isinstance(error, (json.JSONDecodeError, UnicodeDecodeError))
+        reason = str(error) if is_clear else "a number has too many digits"
         raise UsageError(reason) from None
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        nested = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
+        level = [item for items in nested for item in items]
+    if level:  # it is read, but no text can be made of it
+        raise UsageError("it nests too deeply")
+    return content
 
 
 def parse_toml(file: Path, content: bytes) -> dict[str, Any]:

@@ -27,12 +27,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import attrs
 
 from ngbkit.errors import UnknownNameError, UsageError, join_or
-from ngbkit.user_text import clean_line, clean_text
+from ngbkit.user_text import LONGEST_S, MAX_DEPTH, clean_line, clean_text
 
 Parser = Callable[[Any], Any]
 
-# JSON that nests deeper than this is not ours; Python's own limit is near 1000.
-_MAX_DEPTH = 50
 # Of the integers of arrays, compilers and files.
 _MAX_INTEGER = 2**63 - 1
 _MAX_SHOWN = 60
@@ -117,7 +115,7 @@ Count = Annotated[int, integer(0)]
 PositiveCount = Annotated[int, integer(1)]
 Round = Annotated[int, integer(0, (1 << 31) - 1)]
 Seconds = Annotated[float, number(0)]
-Duration = Annotated[float, number(_LEAST, expected="a number of seconds above 0")]
+Duration = Annotated[float, number(_LEAST, LONGEST_S, "a number of seconds above 0, of a century at most")]
 Multiple = Annotated[float, number(0, expected="a number >= 0, such as 2")]
 Finite = Annotated[float, number()]
 Positive = Annotated[float, number(_LEAST, expected="a finite number above 0")]
@@ -379,8 +377,8 @@ def _parse_json(value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, int):
         return _PLAIN[int](value)
-    if depth >= _MAX_DEPTH:
-        raise SchemaError(f"got JSON that nests deeper than {_MAX_DEPTH} levels; expected a few")
+    if depth >= MAX_DEPTH:
+        raise SchemaError(f"got JSON that nests deeper than {MAX_DEPTH} levels; expected a few")
     if isinstance(value, Mapping):
         return {_parse_line(name): _parse_json(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

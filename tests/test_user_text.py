@@ -70,9 +70,16 @@ def test_what_is_no_duration_is_refused(duration: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "Expecting"), ("[" * 100_000, "nests too deeply"), ("9" * 5000, "too many digits"), ("", "Expecting")],
+    [
+        ("{", "Expecting"),
+        ("[" * 100_000, "nests too deeply"),
+        ("[" * 60 + "]" * 60, "nests too deeply"),
+        ("9" * 5000, "too many digits"),
+        (b"\xff", "can.t decode byte"),
+        ("", "Expecting"),
+    ],
 )
-def test_invalid_json_is_refused(text: str, message: str) -> None:
+def test_invalid_json_is_refused(text: str | bytes, message: str) -> None:
     """The error of invalid JSON has the reason."""
     with pytest.raises(UsageError, match=message):
         parse_json(text)

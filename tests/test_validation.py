@@ -127,6 +127,7 @@ def test_what_is_no_precision_is_refused(value: Any) -> None:
         (PositiveCount, True, "invalid thing: got True; expected an integer >= 1"),
         pytest.param(PositiveCount, 10**5000, "invalid thing: got a number of over 18 digits; expected", id="huge"),
         (Duration, math.inf, "invalid thing: got inf; expected a number of seconds above 0"),
+        (Duration, 1e12, "invalid thing: got 1000000000000.0; expected a number of seconds above 0, of a century"),
         (bool | None, 1, "invalid thing: got 1; expected True or False"),
         (Literal["a", "b", "c"], 1, 'invalid thing: got 1; expected "a", "b" or "c"'),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.runs.time_left import format_age, format_duration
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import format_size
+from ngbkit.user_text import format_size, parse_json
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -233,8 +232,8 @@ def _describe_contents(item: CacheItem) -> str:
 
 def _format_target(target: Any) -> str:
     """The target of a compiler in words, also if it is JSON: ``"llvm num-cores=2 mcpu=znver4"``."""
-    with suppress(ValueError, TypeError, RecursionError):
-        target = json.loads(target)
+    with suppress(ValueError, TypeError):
+        target = parse_json(target)
     if not isinstance(target, dict):
         return str(target)
     settings = {name: value for name, value in target.items() if value and isinstance(value, (str, int))}

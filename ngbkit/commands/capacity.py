@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import DATA, SOURCE
@@ -41,7 +42,7 @@ def measure_capacities(call: Call) -> Answer:
         args.deadline,
         quantile=args.quantile,
         max_delay=args.max_delay,
-        batch_sizes=None if sizes is None else [*map(int, sizes)],
+        batch_sizes=cast(Sequence[int] | None, sizes),
         seconds=SECONDS if args.seconds is None else args.seconds,
         again=args.again,
         report=call.report or str,

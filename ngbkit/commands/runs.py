@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ def _list(args: dict[str, Any]) -> Answer:
     """List the latest runs for people, and all of them for programs unless a number is given."""
     from ngbkit.runs.folders import list_ids
 
-    count = args["count"] and validation.check("-n", validation.PositiveCount, args["count"])
+    count = validation.check("-n", validation.PositiveCount | None, args["count"])
     rows = list_runs(count or (None if args["all"] or args.get("json") else _LISTED))
     others = len(list_ids()) - len(rows)
     more = [f"{others} earlier runs are not listed: `ngbkit runs --all` lists all."] if others > 0 and rows else []
@@ -181,7 +182,7 @@ def list_runs(count: int | None = None) -> list[Row]:
     from ngbkit.runs.content_index import list_digests
 
     errors: list[NgbkitError] = []
-    latest = list(islice(runs.summaries(errors.append), None if count is None else count + _WINDOW))
+    latest = list(islice(runs.summaries(errors.append), None if count is None else min(count + _WINDOW, sys.maxsize)))
     digests = list_digests(summary.id for summary in latest)
     rows = [_to_row(summary, previous, digests) for summary, previous in _pair(latest)][:count]
     for error in errors:

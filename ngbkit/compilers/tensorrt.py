@@ -16,6 +16,7 @@ from ngbkit.errors import UnsupportedError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.accelerators import cuda, cuda_graphs
 from ngbkit.sweep.records import Contract
+from ngbkit.user_text import parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +107,7 @@ class _CacheFiles:
     def read(self) -> _Plan | None:
         try:
             line, _, content = self.engine.read_bytes().partition(b"\n")
-            header = json.loads(line)
+            header = parse_json(line)
             return _Plan(content=content, outputs=header["outputs"], facts=header["facts"])
         except (OSError, ValueError, KeyError):  # missing or incomplete: build it
             return None

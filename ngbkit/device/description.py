@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from ngbkit.device.spec import Spec
 from ngbkit.errors import DeviceError
 from ngbkit.hardware import conditions, environment, telemetry
 from ngbkit.hardware.accelerators import probing as accelerators
+from ngbkit.user_text import parse_json
 
 
 def list_variables(spec: Spec) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ def load_peaks(spec: Spec, threads: int) -> dict[str, Any]:
 def _load(path: Path, chip: str, threads: int) -> dict[str, Any]:
     """Load what was found out about this device; empty if there is nothing with this chip and these threads."""
     try:
-        check = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        check = parse_json(path.read_text())
+    except (OSError, ValueError):
         return {}
     return check if isinstance(check, dict) and (check.get("chip"), check.get("threads")) == (chip, threads) else {}

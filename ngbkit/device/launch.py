@@ -34,7 +34,7 @@ from ngbkit.device.keepalive import Keepalive
 from ngbkit.device.world import WARNINGS
 from ngbkit.errors import DeviceError
 from ngbkit.files import write_atomically
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import parse_json, parse_path
 from ngbkit.validation import PositiveCount, Seconds
 from ngbkit.workloads.files import find_working_folder
 from ngbkit.workloads.subprocesses import build_arguments
@@ -211,8 +211,8 @@ def _write_metadata(folder: Path, pid: int, settings: Settings) -> None:
 
 def _read_metadata(folder: Path) -> dict[str, Any] | None:
     try:
-        metadata: dict[str, Any] = validation.parse(_EngineMetadata, json.loads((folder / "about.json").read_text()))
-    except (OSError, ValueError, RecursionError):
+        metadata: dict[str, Any] = validation.parse(_EngineMetadata, parse_json((folder / "about.json").read_text()))
+    except (OSError, ValueError):
         return None
     return metadata
 

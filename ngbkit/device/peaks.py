@@ -31,6 +31,7 @@ from ngbkit.hardware.conditions.machine import warn_of_other_work
 from ngbkit.hardware.resources import read_available_memory_bytes
 from ngbkit.options import LAYOUT
 from ngbkit.registry import find_version
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.subprocesses import build_arguments
 
 Work = Callable[[], None]
@@ -285,8 +286,8 @@ def _is_quiet() -> bool:
 def _read_entries(file: Path) -> dict[str, Any]:
     """Read earlier measurements; empty if the file is missing or not valid."""
     try:
-        entries = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError):
+        entries = parse_json(file.read_text())
+    except (OSError, ValueError):
         return {}
     return entries if isinstance(entries, dict) else {}
 

@@ -32,6 +32,7 @@ from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, 
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
+from ngbkit.user_text import parse_json
 from ngbkit.workloads import building, counts, export, files, reference_file, values
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
 from ngbkit.workloads.onnx_binding import describe_mismatch, specialise
@@ -189,7 +190,7 @@ def evict(cache: Path, keep_bytes: int) -> None:
 def _is_described(folder: Path) -> bool:
     """Return whether a preparation has its description, and undamaged."""
     with suppress(OSError, ValueError):
-        description = json.loads((folder / "prepared.json").read_text())
+        description = parse_json((folder / "prepared.json").read_text())
         return isinstance(description, dict) and {"is_file", "row_wise"} <= description.keys()
     return False
 

@@ -19,6 +19,7 @@ from ngbkit.compilers.quantiser import Quantisation, Quantiser
 from ngbkit.device import preparation
 from ngbkit.files import write_atomically
 from ngbkit.registry import find_version
+from ngbkit.user_text import parse_json
 from ngbkit.workloads import building, feeds, samples
 from ngbkit.workloads.base import Network, TensorSpec, Workload, hash_json
 
@@ -77,7 +78,7 @@ def load_module(name: str, path: str, module: torch.nn.Module) -> torch.nn.Modul
 def read(folder: Path, batch_size: int, recipe: Mapping[str, Any]) -> QuantisedGraph | None:
     """Read the record of a quantised graph; None if it has not been written."""
     try:
-        return QuantisedGraph(**json.loads(_locate(folder, batch_size, recipe).read_text()))
+        return QuantisedGraph(**parse_json(_locate(folder, batch_size, recipe).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -36,7 +36,8 @@ from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.files import write_atomically
 from ngbkit.options import LAYOUT, get_state_dir, make_private
 from ngbkit.sweep.trials import Choice
-from ngbkit.validation import parse
+from ngbkit.user_text import parse_json
+from ngbkit.validation import Count, Seconds, parse
 from ngbkit.workloads.base import hash_json
 
 # What a child imports beside its compiler.
@@ -61,8 +62,8 @@ class ReleaseEnvironment:
     python: str
     packages: Mapping[str, str]
     # The duration of the installation, and the size of all files.
-    seconds: float
-    size_bytes: int
+    seconds: Seconds
+    size_bytes: Count
     # Of the places, the sizes and the times of its files.
     digest: str
 
@@ -92,9 +93,9 @@ def is_environment(interpreter: str) -> bool:
 
 def read_environment(folder: Path) -> ReleaseEnvironment | None:
     """Read the description of an environment; None if it is not complete."""
-    with suppress(OSError, ValueError, RecursionError):
-        environment: ReleaseEnvironment = parse(ReleaseEnvironment, json.loads((folder / DESCRIPTION).read_text()))
-        return environment
+    with suppress(OSError, ValueError):
+        environment: ReleaseEnvironment = parse(ReleaseEnvironment, parse_json((folder / DESCRIPTION).read_text()))
+        return environment if environment.requirements else None
     return None
 
 

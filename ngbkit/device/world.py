@@ -14,6 +14,7 @@ from typing import Any
 from ngbkit import options
 from ngbkit.device.environment_variables import VOLATILE
 from ngbkit.files import write_atomically
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.files import find_script_folder, find_working_folder
 
@@ -84,7 +85,7 @@ class World:
         The file contains them; if it is missing, it is written, without the variables, which may be secret.
         """
         try:
-            data = json.loads(file.read_text())
+            data = parse_json(file.read_text())
             folder, additions, files = str(data["folder"]), list(map(str, data["path"])), dict(data["files"])
         except (OSError, ValueError, LookupError, TypeError):
             with write_atomically(file) as draft:

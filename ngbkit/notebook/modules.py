@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import UsageError, WorkloadError
 from ngbkit.sweep import feeding, parsing
+from ngbkit.sweep.conversion import to_batch_sizes
 from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import Workload
 
@@ -102,7 +104,7 @@ def _export(name: str, module: torch.nn.Module, example_inputs: Any, args: argpa
         if batch_sizes is None:
             raise
     sizes = [size for text in batch_sizes for size in parsing.parse_numbers("batch size", text)]
-    return from_module(name, module, example_inputs, batch_sizes=[int(size) for size in sizes], **keywords)
+    return from_module(name, module, example_inputs, batch_sizes=to_batch_sizes(sizes), **keywords)
 
 
 def _draw(shapes: list[tuple[int, ...]]) -> Any:
@@ -117,7 +119,7 @@ def _draw(shapes: list[tuple[int, ...]]) -> Any:
 def _to_shapes(value: Any) -> list[tuple[int, ...]]:
     try:
         shapes = value if isinstance(value[0], (tuple, list)) else [value]
-        return [tuple(map(int, shape)) for shape in shapes]
+        return [tuple(map(operator.index, shape)) for shape in shapes]
     except (TypeError, ValueError, IndexError, KeyError):
         raise UsageError(
             f"invalid variable input_shape: got {value!r}; expected the shape of one sample such as (3, 224, 224), "

@@ -165,6 +165,8 @@ def optimize(
     """
     report_line, device = report or _ignore, device or options.get_device()
     batch_size = validation.check("batch size", validation.PositiveCount, batch_size)
+    top = validation.check("top", validation.PositiveCount, top)
+    validation.check("seconds", validation.Duration, beam.seconds)
     target = None if out is None else check_target(out, overwrite=True)
     workload = variants.parse_network(network, [compiler], factors, inputs=inputs, batch_axis=batch_axis)
     tools, selected = resolve(simplifiers), select(rules)

@@ -22,7 +22,7 @@ from ngbkit.publish.instructions import format_install
 from ngbkit.publish.manifest import FILE, Manifest, SiteFigure
 from ngbkit.publish.unpacking import unpack
 from ngbkit.runs.recordings import BESIDE
-from ngbkit.user_text import format_count, parse_path
+from ngbkit.user_text import format_count, parse_json, parse_path
 from ngbkit.workloads.base import hash_json
 
 PUBLISHED, EXECUTED = "published", "executed"
@@ -237,7 +237,7 @@ def _identify(source: Path) -> str:
 
 def _read_mark(file: Path) -> Any:
     try:
-        return json.loads(file.read_text())
+        return parse_json(file.read_text())
     except (OSError, ValueError):
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
-import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from ngbkit.files import list_files
 from ngbkit.publish.archive import ARCHIVE
 from ngbkit.publish.manifest import DATASETS, FIGURES, FILE, SIGNATURE
 from ngbkit.publish.sources import join_names
+from ngbkit.user_text import parse_json
 
 # The files of a site that its manifest does not name.
 _UNHASHED = (FILE, SIGNATURE, ARCHIVE)
@@ -117,7 +117,7 @@ def _list_visible(names: Iterable[str]) -> list[str]:
 def _list_earlier(target: Path) -> set[str]:
     """List the files that the manifest of the earlier site names, and those that it does not name."""
     try:
-        files = json.loads((target / FILE).read_text(encoding="utf-8"))["files"]
+        files = parse_json((target / FILE).read_text(encoding="utf-8"))["files"]
         return {*map(str, files), *_UNHASHED}
     except (OSError, ValueError, LookupError, TypeError):
         return {*_UNHASHED}

@@ -33,6 +33,8 @@ def unpack(source: Path, folder: Path) -> None:
                 _check_member(source, member)
             for member in members:
                 archive.extract(member, folder)
+    except UsageError:
+        raise
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
         raise UsageError(f"{source} cannot be read as an archive: {error}. Download it again.") from error
 

@@ -20,6 +20,7 @@ from ngbkit.sweep.option import options_of
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.settling import is_conclusive
 from ngbkit.sweep.trials import ANCHOR, Trial, facts_key
+from ngbkit.user_text import parse_json
 
 # Beyond this age the host of a virtual machine, and much else that no description has, may have changed.
 _MOST_DAYS = 7.0
@@ -135,7 +136,7 @@ class KnownRun:
         label = self.sweep.devices[0] if len(self.sweep.devices) == 1 else ""
         path: Path = options.LAYOUT.locate_selfcheck(options.get_state_dir(), label)
         try:
-            after = json.loads(path.read_text()).get("process_sd") if label else None
+            after = parse_json(path.read_text()).get("process_sd") if label else None
         except (OSError, ValueError, AttributeError):
             return ""
         if before and after and not before / _DISAGREEING <= after <= before * _DISAGREEING:

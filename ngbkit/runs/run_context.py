@@ -14,7 +14,7 @@ from typing import Any
 
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
-from ngbkit.user_text import clean_line
+from ngbkit.user_text import clean_line, parse_json
 
 _FILE = "context.json"
 # Names of the file of a notebook in its variables: VS Code's and ipykernel's.
@@ -67,8 +67,8 @@ class RunContext:
     @classmethod
     def load(cls, folder: Path) -> RunContext:
         """Load the context of the run in a folder; an empty one where none was saved."""
-        with suppress(OSError, ValueError, TypeError, RecursionError):
-            return cls.from_json(json.loads((folder / _FILE).read_text(encoding="utf-8")))
+        with suppress(OSError, ValueError, TypeError):
+            return cls.from_json(parse_json((folder / _FILE).read_text(encoding="utf-8")))
         return cls()
 
     @classmethod

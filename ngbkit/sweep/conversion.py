@@ -11,7 +11,7 @@ from ngbkit import options, registry, validation
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.trials import BASELINE, Choice, split_labels
 from ngbkit.sweep.variables import RESERVED
-from ngbkit.workloads.base import FactorValue, Source, Workload
+from ngbkit.workloads.base import FactorValue, Number, Source, Workload
 
 MIN_ROUNDS = 10
 
@@ -163,9 +163,9 @@ def to_devices(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return checked
 
 
-def to_batch_sizes(value: int | Iterable[int]) -> tuple[int, ...]:
+def to_batch_sizes(value: Number | Iterable[Number]) -> tuple[int, ...]:
     """Positive integers, each once."""
-    values = [value] if isinstance(value, int) else list(value)
+    values = [value] if isinstance(value, (int, float)) else list(value)
     if not values:
         raise UsageError("invalid batch size: got none; expected at least one integer >= 1.")
     checked: tuple[int, ...] = validation.check("batch size", tuple[validation.PositiveCount, ...], values)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.errors import MissingDependencyError, WorkloadError
+from ngbkit.workloads import values
 from ngbkit.workloads.base import Workload
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
@@ -36,7 +37,7 @@ class Transform:
     origin: str = "as most networks of ImageNet, since the network publishes no other"
 
     def __str__(self) -> str:
-        mean, deviation = ([round(float(value), 4) for value in values] for values in (self.mean, self.deviation))
+        mean, deviation = ([round(float(value), 4) for value in each] for each in (self.mean, self.deviation))
         return (
             f"resized to cover {self._scale(self.height)} x {self._scale(self.width)} ({self.interpolation}), cropped "
             f"to {self.height} x {self.width}, {'RGB' if self.channels == 3 else 'grey'} from 0 to 1, less {mean} over "
@@ -53,14 +54,17 @@ class Transform:
         converted = _to_eight_bits(picture).convert("RGB" if self.channels == 3 else "L")
         ratio = max(self._scale(self.width) / converted.width, self._scale(self.height) / converted.height)
         size = (max(self.width, round(converted.width * ratio)), max(self.height, round(converted.height * ratio)))
-        resized = converted.resize(size, getattr(Image.Resampling, self.interpolation.upper()))
         left, top = (size[0] - self.width) // 2, (size[1] - self.height) // 2
-        cropped = resized.crop((left, top, left + self.width, top + self.height))
-        values = np.asarray(cropped, np.float32).reshape(self.height, self.width, self.channels) / 255
+        # Only what remains is resized: of a picture of 1 x 120,000, the whole would take gigabytes.
+        across, down = converted.width / size[0], converted.height / size[1]
+        box = (left * across, top * down, (left + self.width) * across, (top + self.height) * down)
+        resampling = getattr(Image.Resampling, self.interpolation.upper())
+        cropped = converted.resize((self.width, self.height), resampling, box)
+        levels = np.asarray(cropped, np.float32).reshape(self.height, self.width, self.channels) / 255
         mean, deviation = (
             np.resize(np.asarray(each, np.float32), self.channels) for each in (self.mean, self.deviation)
         )
-        return np.ascontiguousarray(((values - mean) / deviation).transpose(2, 0, 1))
+        return np.ascontiguousarray(((levels - mean) / deviation).transpose(2, 0, 1))
 
 
 def _to_eight_bits(picture: Any) -> Any:
@@ -99,6 +103,7 @@ def load(folder: Path, workload: Workload) -> tuple[np.ndarray, Transform]:
     except ImportError as error:
         raise MissingDependencyError("pillow", "notebook") from error
     count = min(len(files), _MOST)
+    values.check_size(folder, count * 4 * transform.channels * transform.height * transform.width)
     arrays = []
     for file in (files[place * len(files) // count] for place in range(count)):
         try:

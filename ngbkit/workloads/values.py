@@ -6,20 +6,23 @@ The artifact is an ``.npz`` file of arrays by input name, or by their place, ``"
 from __future__ import annotations
 
 import io
+import math
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+import psutil
 
 from ngbkit import options
 from ngbkit.errors import UnknownNameError, UsageError, WorkloadError
 from ngbkit.files import Store
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import format_size, parse_path
 from ngbkit.workloads import dimensions, feeds
 from ngbkit.workloads.base import BATCH, Number, TensorSpec, Workload
 
@@ -32,6 +35,9 @@ _TENSOR = re.compile(r"input_(\d+)\.pb")
 _MARK = "="
 # How files of NumPy begin: one array, and an archive of several.
 _ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# An archive unpacks to so many bytes, or to so many times its own size: numbers that were measured compress less.
+_MOST_UNPACKED, _MOST_RATIO = 10**9, 20
 _KINDS = "an .npz file of arrays by input name, an .npy file for the only input, or a folder of input_0.pb, …"
 
 
@@ -168,23 +174,64 @@ def _find_factors(inputs: Iterable[tuple[TensorSpec, tuple[int, ...]]]) -> dict[
     }
 
 
+def check_size(source: Path, size: int, room: float = math.inf) -> None:
+    """Check that arrays of so many bytes fit in a room, and twice in the free memory, as storing them takes."""
+    room = min(room, psutil.virtual_memory().available // 2)
+    if size > room:
+        raise UsageError(
+            f"invalid values of inputs: got {source}, whose arrays take {format_size(size)}; expected at most "
+            f"{format_size(int(room))} here. Give fewer samples, or save them without compression."
+        )
+
+
 def _load_path(path: Path) -> dict[str, np.ndarray]:
     if path.is_dir():
         return _load_tensors(path)
+    _check_plain(path)
     try:
         with path.open("rb") as stream:
             head = stream.read(len(_ARRAY))
-        if not head.startswith((_ARRAY, _ARCHIVE)):
-            raise UsageError(f"invalid values of inputs: got {path}, another kind of file; expected {_KINDS}.")
-        if head.startswith(_ARRAY):
-            return {"0": _to_array("0", np.load(path, allow_pickle=False))}
-        with np.load(path, allow_pickle=False) as arrays:
-            pairs = [_from_plain(key, arrays[key]) for key in arrays.files]
-            return {name: _to_array(name, array) for name, array in pairs}
-    except FileNotFoundError:
-        raise UsageError(f"invalid values of inputs: got {path}, no such file; expected {_KINDS}.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            if not head.startswith((_ARRAY, _ARCHIVE)):
+                raise UsageError(f"invalid values of inputs: got {path}, another kind of file; expected {_KINDS}.")
+            stream.seek(0)
+            if head.startswith(_ARRAY):
+                size = path.stat().st_size
+                check_size(path, size)
+                return {"0": _to_array("0", _read_array(stream, size))}
+            return {name: _to_array(name, array) for name, array in _read_archive(path, stream)}
+    except UsageError:
+        raise
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"invalid values of inputs: {path} cannot be read ({error}); expected {_KINDS}.") from None
+
+
+def _check_plain(path: Path) -> None:
+    """Check that a file is a plain one: a pipe would block, and a device may have no end."""
+    if not path.is_file():
+        got = "no plain file" if path.exists() else "no such file"
+        raise UsageError(f"invalid values of inputs: got {path}, {got}; expected {_KINDS}.")
+
+
+def _read_archive(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        room = max(_MOST_UNPACKED, _MOST_RATIO * path.stat().st_size)
+        check_size(path, sum(member.file_size for member in members), room)
+        for member in members:
+            with archive.open(member) as content:
+                yield _from_plain(member.filename.removesuffix(".npy"), _read_array(content, member.file_size))
+
+
+def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
+    """Read an array from a stream of so many bytes; ValueError if its header claims more."""
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"a header of version {version[0]}.{version[1]}, of records")
+    shape, _, dtype = _HEADERS[version](stream)
+    if math.prod(map(abs, shape)) * max(dtype.itemsize, 1) > size:
+        raise ValueError(f"its header claims {dtype} of shape {shape}, more than the {format_size(size)} that it has")
+    stream.seek(0)
+    return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def _load_tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -192,6 +239,9 @@ def _load_tensors(folder: Path) -> dict[str, np.ndarray]:
     files = {int(match[1]): file for file in folder.iterdir() if (match := _TENSOR.fullmatch(file.name))}
     if not files:
         raise UsageError(f"invalid values of inputs: got the folder {folder} without input_0.pb; expected {_KINDS}.")
+    for file in files.values():
+        _check_plain(file)
+    check_size(folder, sum(file.stat().st_size for file in files.values()))
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
 
@@ -200,8 +250,10 @@ def _load_tensors(folder: Path) -> dict[str, np.ndarray]:
         tensor = onnx.TensorProto()
         try:
             tensor.ParseFromString(file.read_bytes())
+            if tensor.data_location:
+                raise ValueError("its values are in another file")
             array = onnx.numpy_helper.to_array(tensor)
-        except (DecodeError, ValueError, TypeError, KeyError) as error:
+        except (DecodeError, OSError, ValueError, TypeError, KeyError) as error:
             raise UsageError(
                 f"invalid values of inputs: {file} is no tensor ({error}); sequences and optionals cannot be fed."
             ) from None

@@ -27,6 +27,8 @@ def test_an_error_is_one_line(shell: InteractiveShell) -> None:
 
     with pytest.raises(UsageError, match="invalid deadline: got 'soon'"):
         shell.run_line_magic("ngcapacity", "ds --deadline soon")
+    with pytest.raises(UsageError, match=r"invalid batch size: got 1\.5; expected an integer >= 1"):
+        shell.run_line_magic("ngcapacity", "ds --deadline 1s -b 1.5")
     with pytest.raises(UsageError, match="'other' is not a dataset; expected one of ds"):
         shell.run_line_magic("ngcapacity", "other --deadline 1s")
 

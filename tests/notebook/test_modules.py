@@ -70,6 +70,7 @@ def test_options_or_variables_define_the_inputs_of_a_module(
         ("", {}, "--input-shape 3,224,224, or example tensors by --inputs NAME"),
         ("--inputs rows", {}, "invalid --inputs: got 'rows'; expected the name of a variable of tensors"),
         ("--input-shape 3,0", {}, "expected the shape of one sample"),
+        ("", {"input_shape": (3, 8.5)}, "invalid variable input_shape: got (3, 8.5)"),
         ("", {"input_shape": 5}, "invalid variable input_shape: got 5"),
     ],
 )

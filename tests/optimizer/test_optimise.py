@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -171,6 +172,10 @@ def test_what_cannot_be_rewritten_is_refused(branches: Path) -> None:
         optimizer.optimize(str(branches), "torchscript", cost=count_calls)
     with pytest.raises(UsageError, match=r"got resnet18, resnet34; expected one network"):
         optimizer.optimize(["resnet18", "resnet34"], cost=count_calls)
+    with pytest.raises(UsageError, match="invalid top: got -1; expected an integer >= 1"):
+        optimizer.optimize(str(branches), cost=count_calls, top=-1)
+    with pytest.raises(UsageError, match="invalid seconds: got nan; expected a number of seconds above 0"):
+        optimizer.optimize(str(branches), cost=count_calls, beam=optimizer.Beam(seconds=math.nan))
 
 
 def test_an_open_dimension_is_a_factor(tmp_path: Path) -> None:

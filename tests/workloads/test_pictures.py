@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,23 @@ def test_other_networks_get_the_usual_conversion() -> None:
     assert (1, 8, 16) == array.shape
     np.testing.assert_allclose(1.0, array)
     assert "as most networks of ImageNet" in str(transform)
+
+
+@pytest.mark.parametrize("size", [(1, 120_000), (120_000, 1)])
+def test_only_what_remains_is_resized(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture of one pixel by many would take gigabytes at the size that covers the network's input."""
+    sizes: list[tuple[int, int]] = []
+    resize = Image.Image.resize
+
+    def record(picture: Image.Image, size: tuple[int, int], *more: Any) -> Image.Image:
+        sizes.append(size)
+        return resize(picture, size, *more)
+
+    monkeypatch.setattr(Image.Image, "resize", record)
+    transform = pictures.Transform(channels=3, height=224, width=192, mean=(0.0,), deviation=(1.0,))
+
+    np.testing.assert_allclose(transform.apply(Image.new("RGB", size, (51, 51, 51))), 0.2)
+    assert [(192, 224)] == sizes
 
 
 def make_pictures() -> dict[str, Image.Image]:

@@ -13,7 +13,6 @@ The key of a tuning result is a hash of the network, the chip and the versions, 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.files import is_usable, locate_usable
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import parse_json, parse_path
 
 Kind = Literal["preparation", "environment", "tuning"]
 _KINDS = get_args(Kind)
@@ -147,8 +146,8 @@ def find_leftovers(caches: DeviceCaches) -> list[Path]:
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """Read the meta.json of a tuning result; return an empty mapping if it is unreadable."""
-    with suppress(OSError, ValueError, RecursionError), open(folder / META, "rb") as file:
-        meta = json.loads(file.read(_MAX_META_BYTES))
+    with suppress(OSError, ValueError), open(folder / META, "rb") as file:
+        meta = parse_json(file.read(_MAX_META_BYTES))
         if isinstance(meta, dict):
             return meta
     return {}
@@ -208,8 +207,8 @@ def _describe_preparation(folder: Path) -> dict[str, Any]:
     if locate_usable(folder) != folder:
         return {**dict.fromkeys(("onnx", "reference", "compiled", "parameters"), 0), "network": _OTHER, "factors": {}}
     prepared: Any = None
-    with suppress(OSError, ValueError, RecursionError):
-        prepared = json.loads((folder / "prepared.json").read_text())
+    with suppress(OSError, ValueError):
+        prepared = parse_json((folder / "prepared.json").read_text())
     network, factors, facts = (_get(prepared, name, kind) for name, kind in _PREPARED.items())
     return {
         "network": network,

@@ -7,7 +7,6 @@ tunnel: the controller listens, encrypted, on an address of this machine.
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
 from ngbkit.device.launch import START_S
 from ngbkit.errors import DeviceError
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.subprocesses import build_arguments
 
 # The keys of the ports in the connection file of ipyparallel's controller; the last is a list.
@@ -119,7 +119,7 @@ def _launch(device: Device, process: subprocess.Popen[bytes], settings: Settings
         raise device.shell.explain(process.returncode, output)
     try:
         # A login shell may print before it.
-        answer: dict[str, Any] = json.loads(out.decode(errors="replace").strip().splitlines()[-1])
+        answer: dict[str, Any] = parse_json(out.decode(errors="replace").strip().splitlines()[-1])
     except (IndexError, ValueError):
         raise DeviceError(f"invalid answer from {device.shell.machine}: got {out[-200:]!r}; expected JSON") from None
     if "error" in answer:

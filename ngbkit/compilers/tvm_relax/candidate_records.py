@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ngbkit.user_text import parse_json
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -51,7 +53,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open("rb") as file:
         for line in file:
             try:
-                fields = json.loads(line)
+                fields = parse_json(line)
             except ValueError:
                 return
             if not line.endswith(b"\n"):

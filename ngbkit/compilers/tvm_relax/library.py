@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngbkit.user_text import parse_json
+
 if TYPE_CHECKING:
     from ngbkit.compilers.tvm_relax.lowering import Lowered
 
@@ -51,7 +53,7 @@ def exists(folder: Path) -> bool:
 def read_facts(folder: Path) -> dict[str, Any]:
     """Read the facts of the library in a folder; return an empty dict if there is none."""
     try:
-        facts: dict[str, Any] = json.loads((folder / _INDEX).read_text())["facts"]
+        facts: dict[str, Any] = parse_json((folder / _INDEX).read_text())["facts"]
     except (OSError, ValueError, KeyError):
         return {}
     return facts

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.files import write_atomically
+from ngbkit.user_text import parse_json
 
 # The version of the files, and of the lowering before tuning: results of another version are unusable.
 FORMAT = 1
@@ -119,7 +120,7 @@ def _is_within(smaller: Mapping[str, float], larger: Mapping[str, float]) -> boo
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        meta = json.loads(path.read_text())
+        meta = parse_json(path.read_text())
     except (OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngbkit.files import write_atomically
+from ngbkit.user_text import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class CompileCache:
     def read_cold_s(self) -> float | None:
         """Read how many seconds the cold compile took; None if the cache is not full."""
         try:
-            return float(json.loads((self.folder / "cold.json").read_text())["compile_time_s"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return float(parse_json((self.folder / "cold.json").read_text())["compile_time_s"])
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def clear(self) -> None:

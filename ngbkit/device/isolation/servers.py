@@ -22,6 +22,7 @@ from ngbkit.device.releases import is_environment
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.resources import count_out_of_memory_kills
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.content.manifests import read_states
 from ngbkit.workloads.subprocesses import build_arguments
 
@@ -199,7 +200,7 @@ class ForkServer:
     def is_outdated(self) -> bool:
         """Return whether a file that this server has imported is another one now."""
         try:
-            before = json.loads(self._states.read_text())
+            before = parse_json(self._states.read_text())
         except (OSError, ValueError):
             return self._ready
         return bool(before != json.loads(json.dumps(dict(read_states(before)))))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ngbkit import validation
 from ngbkit.metrics.explanation.pieces import Piece
 
 # The parts of a network whose source names no modules.
@@ -26,6 +27,7 @@ def fold(pieces: Sequence[Piece], depth: int | None) -> list[PiecesPart]:
 
     The number of a module belongs to its name: at depth 1, ``layer3.1.conv2`` is in ``layer3.1``.
     """
+    depth = validation.check("depth", validation.Count | None, depth)
     network = [index for index, piece in enumerate(pieces) if piece.is_network]
     others = [PiecesPart(name=piece.name, pieces=(index,), is_network=False) for index, piece in enumerate(pieces)]
     if depth is None:

@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.compilers.profiles.profile import Kernel, SourceNode
+from ngbkit import validation
+from ngbkit.compilers.profiles.profile import Kernel, Role, SourceNode
 from ngbkit.device.timing.profiler_cost import subtract_cost
 from ngbkit.errors import MetricError
+from ngbkit.user_text import parse_json
 
 Floats = NDArray[np.floating[Any]]
 COPY, UNMAPPED = "copy", "unmapped"
 
 # Beyond so many robust standard deviations above the median, other work slowed a round.
 _OUTLYING, _SCALE = 4.0, 1.4826
+_Call = Annotated[float, validation.number(1e-12, 1e9)]
+_KernelTime = Annotated[float, validation.number(0, 1e9)]
+
+
+class _KernelRecord(TypedDict):
+    name: str
+    kind: str
+    nodes: list[validation.Count]
+    role: Role
+    seconds: list[list[_KernelTime | None]]
+
+
+class _Calls(TypedDict):
+    plain: list[list[_Call]]
+    profiled: list[list[_Call]]
+
+
+class _Source(TypedDict):
+    digest: str
+    form: str
+
+
+class _ProfileRecord(TypedDict):
+    """The record of `ngbkit.device.isolation.profiling.build_record`."""
+
+    nodes: list[list[str]]
+    kernels: list[_KernelRecord]
+    calls: _Calls
+    source: _Source
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,26 +103,28 @@ def parse_profile(text: str) -> TrialProfile:
     MetricError: it has no kernels, or it is damaged.
     """
     try:
-        data = json.loads(text)
+        data: _ProfileRecord = validation.parse(_ProfileRecord, parse_json(text))
         if not data["kernels"]:
             reason = "; ".join(data["notes"]).rstrip(".") or "its runtime tells no kernels"
             raise MetricError(f"missing profile: a column was not profiled: {reason}. Choose another column.")
         return _build(data)
     except MetricError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except ValueError as error:
         raise MetricError(
             f"invalid profile: got {text[:60]!r}, which does not parse ({error}); expected the variable `profile` as "
             "it was measured. Measure it again with --profile."
         ) from error
 
 
-def _build(data: Mapping[str, Any]) -> TrialProfile:
+def _build(data: _ProfileRecord) -> TrialProfile:
+    if any(node >= len(data["nodes"]) for each in data["kernels"] for node in each["nodes"]):
+        raise ValueError(f"a kernel computes a node that is none of the {len(data['nodes'])}")
     kernels = tuple(
         Kernel(name=each["name"], kind=each["kind"], nodes=tuple(each["nodes"]), role=each["role"])
         for each in data["kernels"]
     )
-    plain, profiled = (_reduce_rounds(data["calls"][name]) for name in ("plain", "profiled"))
+    plain, profiled = _reduce_rounds(data["calls"]["plain"]), _reduce_rounds(data["calls"]["profiled"])
     measured = np.array([_reduce_rounds(each["seconds"]) for each in data["kernels"]], dtype=float)
     measured = measured.reshape(len(kernels), -1)
     rounds = min(len(plain), len(profiled), measured.shape[1] if len(kernels) else len(plain))
@@ -111,8 +144,8 @@ def _build(data: Mapping[str, Any]) -> TrialProfile:
         plain=plain,
         is_outlying=_find_outlying(plain) | _find_outlying(profiled),
         cost=float(np.median(profiled / plain)) - 1,
-        digest=str(data["source"]["digest"]),
-        form=str(data["source"]["form"]),
+        digest=data["source"]["digest"],
+        form=data["source"]["form"],
         notes=tuple(data["notes"]),
     )
 

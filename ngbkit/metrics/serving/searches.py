@@ -15,6 +15,7 @@ from ngbkit.device.serving.load import LoadTest
 from ngbkit.errors import JournalError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.environment import find_differences
+from ngbkit.user_text import parse_json
 from ngbkit.validation import Positive
 
 
@@ -45,7 +46,7 @@ def find(question: Mapping[str, Any]) -> CapacitySearch | None:
     if path is None:
         return None
     try:
-        data = json.loads(path.read_text())
+        data = parse_json(path.read_text())
         return CapacitySearch(
             question=question,
             environment=dict(data["environment"]),

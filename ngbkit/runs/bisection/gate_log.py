@@ -14,6 +14,7 @@ from ngbkit.device.release_index import IndexedReleases
 from ngbkit.errors import RunNotFoundError
 from ngbkit.files import write_atomically
 from ngbkit.runs.folders import find
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import hash_json
 
 FORMAT = 1
@@ -45,7 +46,7 @@ class GateLog:
         if again:
             path.unlink(missing_ok=True)
         with suppress(OSError, ValueError, TypeError, KeyError):
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
             gates = [LoggedGate(**{**gate, "columns": tuple(gate["columns"])}) for gate in content["gates"]]
             if content["format"] == FORMAT:
                 return cls(path, tuple(content["releases"]), dict(content["skipped"]), gates)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import options
 from ngbkit.files import write_atomically
 from ngbkit.hardware import environment
+from ngbkit.user_text import parse_json
 
 if TYPE_CHECKING:
     from ngbkit.runs.selfcheck.report import SelfCheck
@@ -39,7 +40,7 @@ def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | 
 def load(device: str) -> dict[str, Any] | None:
     """Load the stored self-check of a device, whatever its chip; None where there is none."""
     try:
-        check = json.loads(_path(device).read_text())
+        check = parse_json(_path(device).read_text())
     except (OSError, ValueError):
         return None
     return check if isinstance(check, dict) else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ngbkit.files import write_atomically
+from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import hash_json
 from ngbkit.workloads.content.manifest import BuildManifest, FileSet
 
@@ -64,7 +65,7 @@ class Manifests:
         states = dict(read_states(paths))
         name = f"{_PACKAGES}{hash_json(states)}"
         with suppress(OSError, ValueError, TypeError):
-            return name, FileSet.from_json(json.loads(self._locate(name).read_text())).digest
+            return name, FileSet.from_json(parse_json(self._locate(name).read_text())).digest
         files = FileSet.read(states)
         with write_atomically(self._locate(name)) as draft:
             draft.write_text(json.dumps(files.to_json()))
@@ -76,7 +77,7 @@ class Manifests:
     def _check(self, file: Path) -> tuple[str, str]:
         """Return what has changed since a build, and what no file shows that it depends on; empty without any."""
         try:
-            data = json.loads(file.read_text())
+            data = parse_json(file.read_text())
             packages = data.pop("packages")
             manifest = BuildManifest.from_json(data)
             change = self._check_packages(packages) or manifest.find_change()
@@ -90,7 +91,7 @@ class Manifests:
 
     def _check_packages(self, name: str) -> str:
         if name not in self._checked:
-            checked = FileSet.from_json(json.loads(self._locate(name).read_text())).check()
+            checked = FileSet.from_json(parse_json(self._locate(name).read_text())).check()
             self._checked[name] = f"{checked} has changed" if isinstance(checked, str) else ""
         return self._checked[name]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import zipfile
@@ -70,6 +71,32 @@ def test_a_result_of_other_versions_is_marked(state_dir: Path, meta: dict[str, A
     result, _ = run_cache("list").rows
 
     assert message in result["holds"]
+
+
+DEEP = 900 * "[" + 900 * "]"
+RELEASE = {"requirements": ["a==1"], "python": "3.11", "packages": {}, "seconds": 1, "size_bytes": 1, "digest": ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("environments/ab/environment.json", DEEP),
+        ("environments/ab/environment.json", json.dumps({**RELEASE, "requirements": []})),
+        ("environments/ab/environment.json", json.dumps({**RELEASE, "seconds": math.inf})),
+        ("cache/cpu/ab/prepared.json", f'{{"network": "a", "factors": {{"width": {DEEP}}}}}'),
+        ("tuning/cpu/tvm/ab/meta.json", f'{{"network": "a", "target": {DEEP}}}'),
+        ("tuning/cpu/tvm/ab/meta.json", json.dumps({"network": "a", "target": DEEP})),
+    ],
+)
+def test_a_damaged_description_does_not_end_the_listing(state_dir: Path, name: str, text: str) -> None:
+    """JSON that nests deeper than a text of it can be made, an empty list and an endless duration."""
+    (state_dir / name).parent.mkdir(parents=True)
+    (state_dir / name).write_text(text)
+
+    answer = run_cache("list")
+
+    assert answer.to_text()
+    assert json.dumps(answer.json)
 
 
 def test_an_archive_of_a_stranger_stays_in_its_folder(state_dir: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,19 @@ def test_few_rounds_are_an_error() -> None:
         parse_profile(json.dumps(silent))
     with pytest.raises(MetricError, match=r"invalid profile: got '\{\}'"):
         parse_profile("{}")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"notes": [["nested"]]}, "notes: got"),
+        ({"nodes": [[math.nan, "Conv", ""]]}, "nodes: got nan; expected a text"),
+        ({"nodes": []}, "a kernel computes a node that is none of the 0"),
+        ({"calls": {"plain": [[0.0]], "profiled": [[1.0]]}}, "calls: plain: got 0.0"),
+        ({"source": 5}, "source: got 5; expected an object"),
+    ],
+)
+def test_a_damaged_profile_is_refused(change: dict[str, Any], reason: str) -> None:
+    """A profile is checked when it is read, so that no later step meets a value of another kind."""
+    with pytest.raises(MetricError, match=rf"^invalid profile: got .*{reason}.* Measure it again with --profile\.$"):
+        parse_profile(json.dumps({**build_profile(SPLIT), **change}))

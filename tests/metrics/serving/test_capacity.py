@@ -98,6 +98,11 @@ def test_invalid_questions_are_errors() -> None:
         metrics.capacity(data, "1s", quantile=0.93)
     with pytest.raises(UsageError, match="invalid deadline: got 'soon'"):
         metrics.capacity(data, "soon")
+    for size in (1.5, [1, 2.5]):
+        with pytest.raises(UsageError, match=r"invalid batch size: got [12]\.5; expected an integer >= 1"):
+            metrics.capacity(data, "1s", batch_sizes=size)
+    with pytest.raises(UsageError, match=r"invalid seconds: got 1000000000000\.0; expected a number"):
+        metrics.capacity(data, "1s", seconds=1e12)
     with pytest.raises(UsageError, match="invalid seconds: got -1"):
         metrics.capacity(data, "1s", seconds=-1)
     with pytest.raises(UnknownNameError, match="batch size '3'"):

@@ -31,9 +31,12 @@ def test_a_check_of_another_chip_is_ignored(state_dir: Path) -> None:
     nothing = latest()
     store.save(make(chip="another"))
     other_chip = latest()
-    (state_dir / "selfcheck" / "cpu.json").write_text("{")
+    damaged = []
+    for text in ("{", "[" * 100_000):
+        (state_dir / "selfcheck" / "cpu.json").write_text(text)
+        damaged.append(latest())
 
-    assert (None, None, None) == (nothing, other_chip, latest())
+    assert (None, None, [None, None]) == (nothing, other_chip, damaged)
 
 
 def test_a_replayed_check_is_not_stored(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
