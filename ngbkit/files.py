@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import platform
@@ -19,18 +20,19 @@ from typing import BinaryIO
 
 import psutil
 
-from ngbkit import options
+from ngbkit import limits, options
 from ngbkit.errors import DeviceError, DiskError, NgbkitError, UsageError, describe_hidden
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _CHUNK_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 16
+_CLONE = 0x40049409  # Linux's FICLONE
 # The errors of `pathlib` and `pwd` about a user who is a mere number.
 _HOMELESS = re.compile("determine home directory|uid not found")
 # Each with the folder that has not this fault.
 _FAULTS = {
     errno.ENOSPC: ("there is no room on its disk", "on a disk with room"),
-    errno.EFBIG: ("it is larger than a file may be here", "on a disk with room"),
+    errno.EFBIG: ("it is larger than a file may be on its disk", "on another disk"),
     errno.EDQUOT: ("the quota of its disk is used up", "on a disk with room"),
     errno.EROFS: ("its disk is read-only", "that you can write"),
     errno.EACCES: ("permission denied", "that you can write"),
@@ -41,7 +43,7 @@ _FAULTS = {
     errno.ESTALE: ("its file server has lost it", "on a local disk"),
     errno.EIO: ("its disk failed", "on a local disk"),
 }
-_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,7 @@ class Store:
         """Copy a file into the store, unless the store contains it, and return its content hash."""
         digest = hash_file(source)
         if not self.contains(digest):
-            with open(source, "rb") as file:
-                self.receive(digest, read_chunks(file))
+            copy(source, self.locate(digest), digest)
         return digest
 
     def move(self, source: Path) -> str:
@@ -88,9 +89,14 @@ class Store:
                 for chunk in chunks:
                     hasher.update(chunk)
                     file.write(chunk)
-            if hasher.hexdigest() != digest:
-                raise DeviceError(f"corrupt artifact: got hash {hasher.hexdigest()}; expected {digest}. Send it again.")
+            _check_hash(hasher.hexdigest(), digest)
         return path
+
+    def list_remains(self, digest: str) -> list[Path]:
+        """List all files of a hash: its content, the drafts of killed writers, and the graphs that read it there."""
+        path = self.locate(digest)
+        files = [path, *path.parent.glob(f".{digest}.*"), *self.root.glob(f"{digest}-*")]
+        return [file for file in files if file.is_file()]
 
     def evict(self, keep_bytes: int) -> list[str]:
         """Delete the least recently used files until at most `keep_bytes` remain, and return their hashes."""
@@ -119,6 +125,26 @@ def locate_usable(path: Path) -> Path:
     """Return a path, or another one for this user alone if it or a file in it is not usable."""
     is_all_usable = all(map(is_usable, (path, *path.rglob("*"))))
     return path if is_all_usable else path.with_name(f"{path.name}.{os.getuid()}")
+
+
+def copy(source: Path, target: Path, digest: str = "") -> None:
+    """Copy a file's content, on a file system that can without a second copy of its blocks, and check its hash.
+
+    onnx reads no external data from a symbolic link, or from a file with another hard link.
+    """
+    with write_atomically(target) as draft:
+        try:
+            with open(source, "rb") as content, open(draft, "wb") as file:
+                fcntl.ioctl(file, _CLONE, content.fileno())
+        except OSError:  # another file system, or one that shares no blocks
+            shutil.copyfile(source, draft)
+        if digest:
+            _check_hash(hash_file(draft), digest)
+
+
+def _check_hash(actual: str, digest: str) -> None:
+    if actual != digest:
+        raise DeviceError(f"corrupt artifact: got hash {actual}; expected {digest}. Send it again.")
 
 
 @contextmanager
@@ -185,6 +211,9 @@ def explain(error: Exception) -> NgbkitError | None:
         return UsageError("this user has no home folder or no name, which a library needs. Set HOME and USER.")
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         return NgbkitError(_describe(error))
+    if isinstance(error, (MemoryError, RuntimeError, ImportError)):
+        limit = limits.describe(error)
+        return NgbkitError(limit) if limit else None
     return None
 
 
@@ -202,10 +231,10 @@ def _describe_hidden(error: Exception) -> str:
 
 
 def _describe(error: OSError) -> str:
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return "too many files are open. Raise the limit of open files, such as with `ulimit -n 4096`, and try again."
-    fault, folder = _FAULTS.get(error.errno or 0, ("", "that you can write"))
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+    if limit := limits.describe(os.strerror(error.errno) if error.errno else ""):
+        return f"{path} cannot be used: {limit}" if path else limit
+    fault, folder = _FAULTS.get(error.errno or 0, ("", "that you can write"))
     if path is None and not fault:
         return f"the system reports: {error.strerror or error}."
     try:

@@ -65,6 +65,19 @@ def test_an_invalid_hash_has_no_path(tmp_path: Path, digest: str) -> None:
         Store(tmp_path).locate(digest)
 
 
+def test_a_copy_that_was_killed_belongs_to_its_content(tmp_path: Path) -> None:
+    """Drafts and graphs that read a file are among its remains, and no file of another hash is."""
+    store = Store(tmp_path / "store")
+    (tmp_path / "file").write_bytes(b"weights")
+    digest = store.add(tmp_path / "file")
+    path = store.locate(digest)
+    remains = [path, path.with_name(f".{digest}.x1"), store.root / f"{digest}-1.onnx"]
+    for file in (*remains[1:], path.with_name(".0.x1"), store.root / "0-1.onnx"):
+        file.touch()
+
+    assert remains == store.list_remains(digest)
+
+
 def test_the_least_recently_used_files_are_evicted(tmp_path: Path) -> None:
     """Files are deleted until the rest is small enough."""
     store = Store(tmp_path / "store")
@@ -111,6 +124,9 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         (OSError(errno.EROFS, "Read-only file system", "/a/b"), "/a/b cannot be used: its disk is read-only. Check"),
         (OSError(errno.ENOSPC, "No space left on device"), "a file cannot be used: there is no room on its disk. Set"),
         (OSError(errno.EMFILE, "Too many open files"), "Raise the limit of open files"),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), "no further process or thread can start"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory: "),
+        (OSError(errno.EFBIG, "File too large", "{}/a"), "it is larger than a file may be on its disk. Set NGBKIT"),
         (OSError(errno.ECONNREFUSED, "Connection refused"), "the system reports: Connection refused."),
         (OSError("odd"), "the system reports: odd."),
     ],

@@ -20,6 +20,7 @@ DEVICE_SIDE = (
         "validation",
         "options",
         "registry",
+        "limits",
         "files",
         "workloads",
         "sweep",

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from ngbkit import files, options
+from ngbkit import files, limits, options
 from ngbkit.cluster.controller import READY
 from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.device.launch import START_S, check_machine, inherit_variables
@@ -95,7 +95,8 @@ class Hub:
             text = _read_log(folder)
             shutil.rmtree(folder, ignore_errors=True)
             kind = _PortError if _PORT_TAKEN in text else DeviceError
-            raise kind(f"the controller did not start: {error}\n{text}") from error
+            fault = limits.describe(text) or f"{error}\n{text}"
+            raise kind(f"the controller did not start: {fault}") from error
         return cls(folder, process, client, connection)
 
     def wait_for_engine(
@@ -119,7 +120,9 @@ class Hub:
         """Return why an engine that was waited for has not registered."""
         if self.is_alive:
             return f"it did not register in {START_S:g} s"
-        return f"its controller ended; its log says:\n{_read_log(self.folder) or '(nothing)'}"
+        text = _read_log(self.folder)
+        fault = limits.describe(text) or f"its log says:\n{text or '(nothing)'}"
+        return f"its controller ended; {fault}"
 
     def stop(self) -> None:
         """End the controller, and remove its files."""

@@ -8,6 +8,7 @@ keeps only ngbkit's own events, and only for its own calls.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import queue
 import threading
@@ -34,7 +35,8 @@ class GuardedClient(ipyparallel.Client):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._ngbkit_events: dict[str, Events] = {}
         self._ngbkit_lock = threading.Lock()
-        super().__init__(*arguments, **settings)
+        # Of connections that are given, it reads no profile; a user without a home has none, and IPython warns.
+        super().__init__(*arguments, **{"ipython_dir": os.devnull, **settings})
 
     def activate(self, targets: Any = "all", suffix: str = "") -> None:
         """Bind no magics: ipyparallel's first client in IPython binds ``%px``, which is for the user's own clusters."""

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ngbkit.limits import describe_memory
+
 _CHILD = str(Path(__file__).with_name("netcdf_child.py"))
 # The child limits its own time on the processor; this is for one that waits, as for a file of a lost network.
 _LIMIT_S = 300.0
@@ -62,10 +64,10 @@ def _run(source: Path, content: Path) -> dict[str, Any]:
         raise ReaderError(f"no process could be started to read it ({error}). End other processes") from error
     except (ValueError, RecursionError):
         if child.returncode != -signal.SIGXCPU and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
-            raise ReaderError(f"{describe_memory_limit()} ({_explain(child)}). Raise the limit") from None
+            raise ReaderError(f"{describe_memory()} ({_explain(child)}). Raise the limit") from None
         raise UnreadableError(_explain(child)) from None
     if "limit" in answer:
-        reason = answer["limit"].replace("memory", describe_memory_limit())
+        reason = answer["limit"].replace("memory", describe_memory())
         raise ReaderError(f"{reason}. Raise the limit, or free some space of {tempfile.gettempdir()}")
     if "error" in answer:
         raise UnreadableError(answer["error"])
@@ -85,13 +87,6 @@ def _start(source: Path, content: Path) -> subprocess.CompletedProcess[bytes]:
         timeout=_LIMIT_S,
         check=False,
     )
-
-
-def describe_memory_limit() -> str:
-    """Describe the limit of memory that this process and its reader have."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    is_limited = limit != resource.RLIM_INFINITY
-    return f"each process has {limit / 1e9:.2g} GB of memory (ulimit -v)" if is_limited else "this machine lacks memory"
 
 
 def _explain(child: subprocess.CompletedProcess[bytes]) -> str:

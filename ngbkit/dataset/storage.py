@@ -17,6 +17,7 @@ import xarray as xr
 from ngbkit.dataset import netcdf
 from ngbkit.dataset.dataset_hash import ALTERED, ATTRIBUTE, hash_dataset
 from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning, UsageError, strip_controls
+from ngbkit.limits import describe_memory
 from ngbkit.user_text import parse_path
 
 Data = xr.Dataset | xr.DataTree
@@ -86,7 +87,7 @@ def load(path: str | os.PathLike[str]) -> Data:
     except (netcdf.ReaderError, OSError) as error:
         raise UsageError(f"{source} cannot be read: {error}.") from error
     except MemoryError as error:
-        raise UsageError(f"{source} cannot be read: {netcdf.describe_memory_limit()}. Raise the limit.") from error
+        raise UsageError(f"{source} cannot be read: {describe_memory()}. Raise the limit.") from error
     except netcdf.UnreadableError as error:
         raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
     data = _join(datasets)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def run_engine(settings: Settings, folder: Path, ready: int | None = None) -> No
     if settings.lifeline is not None:
         settings.lifeline.follow(lambda: _end(folder))
     _end_on_sigterm(folder)
+    import_module("ngbkit.device.plan")  # where it cannot be imported, the launch says why
     _start_engine(settings, folder, ready)
 
 

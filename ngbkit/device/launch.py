@@ -27,7 +27,7 @@ from typing import Any, TypedDict
 
 import psutil
 
-from ngbkit import options, validation
+from ngbkit import limits, options, validation
 from ngbkit.device import engine as engine_process
 from ngbkit.device.engine import READY, Settings
 from ngbkit.device.keepalive import Keepalive
@@ -119,7 +119,8 @@ def launch(settings: Settings) -> Launched:
     end_of_log = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
     shutil.rmtree(folder, ignore_errors=True)
     reason = f"ended with {code}" if code is not None else f"did not reach its controller in {START_S:g} s"
-    raise DeviceError(f"the engine {reason}; its log says:\n{end_of_log or '(nothing)'}")
+    fault = limits.describe(end_of_log) or f"its log says:\n{end_of_log or '(nothing)'}"
+    raise DeviceError(f"the engine {reason}; {fault}")
 
 
 def inherit_variables() -> dict[str, str]:

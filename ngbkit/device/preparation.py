@@ -10,6 +10,7 @@ It runs in a child process and writes to the preparation's folder, from which th
     batch-any.onnx, batch-4.onnx, and canonical graphs of the latter
     batch-4.exporter    what exported that file, if it was not torch.export
     refused.json        why there is no ONNX file, by batch size
+    .unfinished         present while a child writes here: the files of one that was killed may be incomplete
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from ngbkit.workloads.onnx_binding import describe_mismatch, specialise
 _PACKAGES = ("torch", "timm", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu")
 _LAYOUT = 9
 _REFERENCE = "reference.npz"
+_UNFINISHED = ".unfinished"
 
 
 def locate_cache(state_dir: Path, device: str) -> Path:
@@ -102,6 +104,8 @@ def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserv
     key = build_key(workload, content, message["factors"], seed, message["scope"])
     folder = locate_usable(Path(message["cache"]) / key)
     folder.mkdir(parents=True, exist_ok=True)
+    _remove_unfinished(folder)
+    (folder / _UNFINISHED).touch()
 
     def build_reference(batch_size: int | None = None) -> reference.Reference:
         return reference.build_reference(
@@ -141,6 +145,7 @@ def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserv
     importers = [each for each in importers if network.module is None or each.is_limited]
     lacking = canonical_graphs.find_missing(folder, sizes, importers)
     canonical_graphs.build(network, folder, lacking, seed=seed, threads=message["threads"])
+    (folder / _UNFINISHED).unlink()
     return {**_read(folder), "content": content}
 
 
@@ -160,7 +165,7 @@ def load(
     folder: Path, batch_sizes: Sequence[int], *, exports: bool, importers: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any] | None:
     """Load the result of `prepare` from the cache; None if a part is missing."""
-    if not _is_described(folder) or _find_unreferenced(folder, batch_sizes):
+    if (folder / _UNFINISHED).exists() or not _is_described(folder) or _find_unreferenced(folder, batch_sizes):
         return None
     if exports and _find_missing(folder, batch_sizes):
         return None
@@ -172,10 +177,12 @@ def load(
 
 
 def evict(cache: Path, keep_bytes: int) -> None:
-    """Evict the least recently used preparations until at most `keep_bytes` remain."""
+    """Evict what killed preparations left, and the least recently used ones until at most `keep_bytes` remain."""
     for leftover in cache.glob(".*"):  # of an eviction that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     folders = [folder for folder in cache.glob("*") if folder.is_dir()]
+    for folder in folders:
+        _remove_unfinished(folder)
     sizes = {folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in folders}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=lambda folder: folder.stat().st_mtime):
@@ -185,6 +192,13 @@ def evict(cache: Path, keep_bytes: int) -> None:
         # Renamed first, in one step: readers would mistake half of a preparation for a complete one.
         with suppress(OSError):  # of another user
             shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the graphs and drafts of a preparation that was killed; its other files were moved into place."""
+    if (folder / _UNFINISHED).exists():
+        for path in (*folder.glob("batch-*"), *folder.glob(".*")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _is_described(folder: Path) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from ngbkit.hardware.environment import ROOT, read_fields, read_number, read_text
+from ngbkit.hardware.environment import ROOT, read_fields, read_number
+from ngbkit.limits import find_control_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +91,6 @@ def read_available_memory_bytes(root: Path = ROOT) -> int:
 def count_out_of_memory_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
     """Count the processes that the kernel has killed for lack of memory since boot; None if it does not report them."""
     return read_fields(vmstat).get("oom_kill")
-
-
-def find_control_groups(controller: str, root: Path = ROOT, pid: int | str = "self") -> Iterator[Path]:
-    """Find the folders of the control groups that contain a process, innermost first: each may set a limit.
-
-    `controller` is ``memory`` or ``cpu``, which version 1 has a tree for; version 2 has one tree for all. A container
-    often cannot see the folder that the kernel names, only its own as the topmost: that one is always the last.
-    """
-    for line in read_text(root / f"proc/{pid}/cgroup").splitlines():
-        _, names, path = line.split(":", 2)
-        if controller in names.split(","):
-            tops = [root / "sys/fs/cgroup" / name for name in (controller, names)]
-        elif not names:
-            tops = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
-        else:
-            continue
-        inner = Path(path.lstrip("/"))
-        folders = [folder for folder in (inner, *inner.parents) if ".." not in folder.parts]
-        yield from dict.fromkeys(top / folder for top in tops for folder in folders)
 
 
 def _read_group_allowances(root: Path) -> Iterator[int]:

@@ -101,11 +101,14 @@ def _remove(folder: Path, sweep: dict[str, Any]) -> int:
 
 def _remove_artifacts(digests: Iterable[str]) -> Iterator[tuple[str, int]]:
     store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
-    for path in map(store.locate, sorted(digests)):
-        if path.is_file():
-            yield path.name, _measure([path])
-            path.unlink()
+    for digest in sorted(digests):
+        if paths := store.list_remains(digest):
+            yield digest, _measure(paths)
+            for path in paths:
+                path.unlink()
 
 
 def _measure(paths: Iterable[Path]) -> int:
-    return sum(path.stat().st_size for path in paths if path.is_file())
+    """Measure the bytes of the disk that only these files have: another link of a file keeps its content."""
+    statuses = (path.lstat() for path in paths if path.is_file())
+    return sum(512 * status.st_blocks for status in statuses if status.st_nlink == 1)

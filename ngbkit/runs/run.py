@@ -254,26 +254,26 @@ class Run:
         return self
 
     def _drive(self) -> None:
-        from ngbkit.cluster.dispatch import Dispatch
-
-        # After that of the engines, which Python thus calls later: a run whose engine ends would start another.
-        atexit.unregister(stop_all)
-        atexit.register(stop_all)
-        if self._is_new and self._guide is not None:
-            self._journal.note("guide", "run", self._guide.key)
-        dispatch = Dispatch(
-            run_id=self.id,
-            sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
-            retry=self._retry - {INCONCLUSIVE},
-            retry_ids=self._retry_ids,
-            environments=self._journal.notes("environment"),
-            descriptions=self._journal.notes("description"),
-            on_events=self._on_events,
-            stop=self._stop,
-            world=self._world,
-            find_known=self._earlier.find_known if self._reuses else None,
-        )
         try:
+            from ngbkit.cluster.dispatch import Dispatch
+
+            # After that of the engines, which Python thus calls later: a run whose engine ends would start another.
+            atexit.unregister(stop_all)
+            atexit.register(stop_all)
+            if self._is_new and self._guide is not None:
+                self._journal.note("guide", "run", self._guide.key)
+            dispatch = Dispatch(
+                run_id=self.id,
+                sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
+                retry=self._retry - {INCONCLUSIVE},
+                retry_ids=self._retry_ids,
+                environments=self._journal.notes("environment"),
+                descriptions=self._journal.notes("description"),
+                on_events=self._on_events,
+                stop=self._stop,
+                world=self._world,
+                find_known=self._earlier.find_known if self._reuses else None,
+            )
             state = self._measure(dispatch)
             self._state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ngbkit import limits
 from ngbkit.errors import JournalError
 from ngbkit.files import write_atomically
 
@@ -127,6 +128,10 @@ def list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
 def explain(error: sqlite3.Error, path: Path) -> JournalError:
     """Build the error for the user of a journal."""
     text = str(error)
+    files = path.parent.glob(f"{path.name}*")
+    is_cut = "disk I/O" in text and limits.is_near_file_limit(files)
+    if limit := limits.describe("File too large" if is_cut else text):
+        return JournalError(f"the journal {path} cannot be used: {limit}")
     if "full" in text or "disk I/O" in text or "readonly" in text:
         return JournalError(
             f"the disk that holds {path} is full, read-only or failing ({text}). Nothing that was committed is lost: "

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit.files import copy
 from ngbkit.registry import find_version
-from ngbkit.workloads import files
 from ngbkit.workloads.base import hash_json
 from ngbkit.workloads.onnx_traversal import find_external_files, find_inputs, walk_graphs
 from ngbkit.workloads.subprocesses import run_module
@@ -265,7 +265,7 @@ def _attempt(
     if out.parent != path.parent:
         for name in find_external_files(onnx.load(path, load_external_data=False)):
             if not (out.parent / name).exists():
-                files.copy(path.parent / name, out.parent / name)
+                copy(path.parent / name, out.parent / name)
     with tempfile.TemporaryDirectory(prefix="canonical-") as scratch:
         folder = Path(scratch)
         for index, (name, array) in enumerate(arrays.items()):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngbkit import limits
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import describe_disk_fault
 from ngbkit.workloads import dimensions, feeds
@@ -136,7 +137,7 @@ def _export_static(network: Network, path: Path, batch_size: int, seed: int) -> 
         try:
             _export_traced(network, path, batch_size, seed)
         except Exception as other:
-            if describe_disk_fault(other):
+            if describe_disk_fault(other) or limits.describe(other):
                 raise
             raise UnsupportedError(f"{error}. TorchScript: {describe_cause(other)}") from error
         path.with_suffix(_EXPORTER).write_text("TorchScript")
@@ -199,7 +200,7 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
                 verbose=False,
             )
     except Exception as error:
-        if describe_disk_fault(error):
+        if describe_disk_fault(error) or limits.describe(error):  # not of the network: a next run may export it
             raise
         mode = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
         raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {describe_refusal(error)}") from error

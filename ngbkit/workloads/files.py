@@ -1,10 +1,9 @@
-"""File operations of workloads: links and copies of artifacts, and the completion of paths."""
+"""File operations of workloads: their paths, the imports beside them, and the completion of paths."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,21 +13,6 @@ from pathlib import Path
 
 from ngbkit.errors import UsageError
 from ngbkit.user_text import parse_path
-
-
-def link(source: Path, target: Path) -> None:
-    """Link `target` to `source`, without a copy: by a hard link if possible, else by a symbolic link."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        target.hardlink_to(source.resolve())
-    except OSError:  # another file system, or one without hard links
-        target.symlink_to(source.resolve())
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy a file's content, as ONNX's external data needs: onnx rejects a hard or a symbolic link."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
 
 
 def normalise(path: Path) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import WorkloadError
-from ngbkit.files import hash_file
+from ngbkit.files import hash_file, write_atomically
 from ngbkit.user_text import parse_path
 from ngbkit.workloads import files, onnx_inputs, onnx_model
-from ngbkit.workloads.base import Factors, Network, Source, Workload
+from ngbkit.workloads.base import Factors, Network, Source, Workload, hash_json
 from ngbkit.workloads.onnx_inputs import BatchAxes
-from ngbkit.workloads.onnx_traversal import find_external_files
+from ngbkit.workloads.onnx_traversal import find_external_files, rename_external_files
 
 _SUFFIX = ".onnx"
 _BASELINE = "onnxruntime, graph optimisations off"
@@ -88,7 +87,7 @@ def _with_factors(workload: Workload) -> Workload:
 
 
 def build(workload: Workload, factors: Factors) -> Network:
-    """Lay out the file with its external data beside it, under their original names."""
+    """Find the file, which reads its external data where that is."""
     return Network(
         inputs=onnx_inputs.bind(workload.inputs, factors),
         onnx=_lay_out(workload),
@@ -124,18 +123,15 @@ def _lay_out(workload: Workload) -> Path:
     outside = [name for name in paths if not onnx_model.is_inside(name)]
     if outside:  # the description may be another machine's
         raise WorkloadError(f"invalid file of {workload.name}: got {outside[0]!r}; expected a name inside its folder.")
-    if all(path == paths[graph].parent / name for name, path in paths.items()):
-        return paths[graph]  # this machine described them, and they already have this layout
-    # Beside the artifact, not in a temporary folder: siblings reuse it, and a killed child could not remove it.
-    folder = paths[graph].parent / f"onnx-{workload.id}"
-    if not folder.is_dir():
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            draft = Path(scratch, "draft")
-            for name, path in paths.items():
-                (files.link if name == graph else files.copy)(path, draft / name)
-            try:
-                draft.rename(folder)
-            except OSError:  # a sibling was faster
-                if not folder.is_dir():
-                    raise
-    return folder / graph
+    file = paths[graph]
+    if len(paths) == 1 or file.name == graph:  # this machine described them, and they already have this layout
+        return file
+    # onnx reads no links, and ONNX Runtime nothing outside of the graph's folder: this one reads the store's own files.
+    store = file.parents[1]
+    path = store / f"{file.name}-{hash_json(workload.spec['files'])}{_SUFFIX}"
+    if not path.is_file():
+        model = onnx_model.read_graph(file)
+        rename_external_files(model, {name: data.relative_to(store).as_posix() for name, data in paths.items()})
+        with write_atomically(path) as draft:
+            draft.write_bytes(model.SerializeToString())
+    return path

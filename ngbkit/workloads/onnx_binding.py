@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import UnsupportedError
-from ngbkit.workloads import files, onnx_inputs
+from ngbkit.files import copy, write_atomically
+from ngbkit.workloads import onnx_inputs
 from ngbkit.workloads.base import TensorSpec
 from ngbkit.workloads.onnx_traversal import find_external_files, find_inputs, infer_shapes, open_negative
 
@@ -33,10 +34,10 @@ def specialise(path: Path, batch_size: int, out: Path, *, inputs: Sequence[Tenso
         inputs, fixed = onnx_inputs.describe(path, model)
         if fixed not in (None, batch_size):
             raise UnsupportedError(describe_mismatch(fixed or 0, batch_size))
-    if not bind_shapes(model.graph, {spec.name: spec.bind(batch_size) for spec in inputs if not spec.factors}):
-        onnx.save(model, out)
-        return out
-    onnx.save(_fold(model) if fold else infer_shapes(model), out)
+    if bind_shapes(model.graph, {spec.name: spec.bind(batch_size) for spec in inputs if not spec.factors}):
+        model = _fold(model) if fold else infer_shapes(model)
+    with write_atomically(out) as draft:
+        onnx.save(model, draft, format="protobuf")
     return out
 
 
@@ -88,7 +89,7 @@ def load(path: Path, folder: Path) -> Any:
     else:
         for name in sizes:
             if not (folder / name).exists():
-                files.copy(path.parent / name, folder / name)
+                copy(path.parent / name, folder / name)
     open_negative(model.graph)
     return model
 

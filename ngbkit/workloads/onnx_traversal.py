@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -22,15 +22,27 @@ def find_external_files(model: Any) -> dict[str, int]:
 
     `ValueError`: an offset or a length is no number, or negative.
     """
-    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+    from onnx.external_data_helper import ExternalDataInfo
 
     sizes: dict[str, int] = {}
-    for tensor in chain(find_tensors(model.graph), *(_find_constants(function.node) for function in model.functions)):
-        if uses_external_data(tensor):
-            info = ExternalDataInfo(tensor)
-            end = (info.offset or 0) + (info.length or 0)
-            sizes[info.location] = max(end, sizes.get(info.location, 0))
+    for info in map(ExternalDataInfo, _find_external_tensors(model)):
+        end = (info.offset or 0) + (info.length or 0)
+        sizes[info.location] = max(end, sizes.get(info.location, 0))
     return sizes
+
+
+def rename_external_files(model: Any, names: Mapping[str, str]) -> None:
+    """Rename the external data of an `onnx.ModelProto`, in place."""
+    for entry in chain.from_iterable(tensor.external_data for tensor in _find_external_tensors(model)):
+        if entry.key == "location":
+            entry.value = names[entry.value]
+
+
+def _find_external_tensors(model: Any) -> Iterator[Any]:
+    from onnx.external_data_helper import uses_external_data
+
+    tensors = chain(find_tensors(model.graph), *(_find_constants(function.node) for function in model.functions))
+    return filter(uses_external_data, tensors)
 
 
 def find_tensors(graph: Any) -> Iterator[Any]:

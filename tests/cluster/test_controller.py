@@ -56,6 +56,8 @@ controller.main()
             return ["-c", program, *arguments]
 
         monkeypatch.setattr("ngbkit.cluster.hub.build_arguments", build_arguments)
+        # For a user without a home, IPython makes a temporary folder, and warns.
+        monkeypatch.setattr("ipyparallel.client.client.get_ipython_dir", pytest.fail)
         Hub.start().stop()
 
     assert 2 == len(starts)

@@ -143,7 +143,7 @@ except UsageError as error:
     [
         ("RLIMIT_AS", 6 << 30, "r1"),
         ("RLIMIT_CPU", 300, "r1"),
-        ("RLIMIT_AS", 1 << 27, r"run.nc cannot be read: each process has 0.13 GB of memory \(ulimit -v\)"),
+        ("RLIMIT_AS", 1 << 27, r"run.nc cannot be read: each process has 134 MB of memory \(ulimit -v\)"),
     ],
 )
 def test_a_limit_of_the_user_is_not_the_fault_of_the_file(kind, least, answer, tmp_path):

@@ -135,6 +135,24 @@ def test_the_least_recently_used_are_evicted(tmp_path: Path) -> None:
     assert ["new"] == [folder.name for folder in cache.iterdir()]
 
 
+def test_a_preparation_that_was_killed_leaves_no_files(tmp_path: Path) -> None:
+    """Its graphs may be cut: the next run builds them again, and eviction removes them."""
+    folder = locate_folder(tmp_path)
+    preparation.prepare(build_message(tmp_path, [1]))
+    names = {file.name for file in folder.iterdir()}
+    for name in ("batch-1.onnx", ".batch-1.onnx.x1", "batch-any.onnx.data", ".unfinished"):
+        (folder / name).write_bytes(b"cut")
+    before = preparation.load(folder, [1], exports=True)
+    preparation.prepare(build_message(tmp_path, [1]))
+
+    assert before is None
+    assert names == {file.name for file in folder.iterdir()}
+    onnx.checker.check_model(folder / "batch-1.onnx")
+    (folder / ".unfinished").touch()
+    preparation.evict(tmp_path, 1 << 40)
+    assert {name for name in names if not name.startswith("batch-")} == {file.name for file in folder.iterdir()}
+
+
 def test_a_workload_reads_back_with_its_artifacts_located() -> None:
     """The device locates the artifacts of a workload by their hashes."""
     workload = Workload(name="a", source="onnx", spec={}, artifacts={"0" * 32: Path("here")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import tempfile
@@ -271,3 +272,14 @@ def test_a_journal_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: py
         reader.execute("SELECT * FROM t").fetchall()
         with pytest.raises(JournalError, match="locked"):
             Journal(path)
+
+
+def test_a_limit_of_the_size_of_files_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+    """SQLite reports it as a disk that fails."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limit[1]))
+    try:
+        with pytest.raises(JournalError, match=r"a file may have at most 2.05 kB \(ulimit -f\)\. Raise the limit"):
+            Journal(tmp_path / "a.sqlite")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ngbkit.errors import WorkloadError
-from ngbkit.workloads import counts, files
+from ngbkit.files import Store
+from ngbkit.workloads import counts, onnx_model
 from ngbkit.workloads import onnx as onnx_source
 from ngbkit.workloads.base import BATCH, TensorSpec, Workload
 from ngbkit.workloads.onnx_binding import specialise
@@ -62,20 +63,33 @@ def test_the_id_of_a_file_is_that_of_its_content(tmp_path: Path) -> None:
     assert "mine" == onnx_source.file(path, name="mine").name
 
 
-def test_external_data_is_sent_and_laid_out_again(tmp_path: Path) -> None:
-    """The network loads with its weights from a store where files are named by their hashes."""
+def test_external_data_is_sent_and_read_in_place(tmp_path: Path) -> None:
+    """The network loads with its weights from a store where files are named by their hashes, without a copy of them."""
     workload = onnx_source.file(write_external(tmp_path / "net.onnx"))
-    store = tmp_path / "store"
-    for digest, path in workload.artifacts.items():
-        files.copy(path, store / digest)
-    received = Workload.from_json(workload.to_json(), store.joinpath)
+    store = Store(tmp_path / "store")
+    for path in workload.artifacts.values():
+        store.add(path)
+    received = Workload.from_json(workload.to_json(), store.locate)
 
     paths = [onnx_source.build(received, {}).onnx for _ in range(2)]
 
     assert 2 == len(workload.artifacts)
     assert paths[0] == paths[1]
+    assert paths[0] is not None
+    assert 3 == sum(path.is_file() for path in store.root.rglob("*"))
+    assert onnx_model.read(paths[0]).graph.node
+    assert "" == onnx_model._load_in_onnxruntime(paths[0])
     loaded = onnx.load(paths[0])
     np.testing.assert_array_equal(np.eye(8), numpy_helper.to_array(loaded.graph.initializer[0]))
+
+
+def test_a_file_without_external_data_is_read_where_it_is(tmp_path: Path) -> None:
+    """A graph in a store has no second name, whose content would outlive it."""
+    workload = onnx_source.file(write(tmp_path / "net.onnx"))
+    store = Store(tmp_path / "store")
+    path = store.locate(store.add(tmp_path / "net.onnx"))
+
+    assert path == onnx_source.build(Workload.from_json(workload.to_json(), store.locate), {}).onnx
 
 
 def test_a_file_on_the_machine_that_described_it_is_not_copied(tmp_path: Path) -> None:

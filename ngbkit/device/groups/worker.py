@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ngbkit import limits
 from ngbkit.device.groups.turn_log import TurnLog
 from ngbkit.device.isolation.channel import Message
 from ngbkit.device.isolation.profiling import build_refusal
@@ -326,8 +327,8 @@ def _classify(error: ChildTimeoutError | ChildEndedError) -> tuple[FailureStatus
     if isinstance(error, ChildTimeoutError):
         return "timeout", f"{error}; raise timeout_s if it needs longer"
     if error.out_of_memory:
-        return "out-of-memory", f"{error}: the kernel ran out of memory"
-    return "crashed", str(error)
+        return "out-of-memory", f"{error}, as it was out of memory: {limits.describe_memory()}"
+    return "crashed", ": ".join(filter(None, [str(error), limits.describe(f"{error.log}\n{error}")]))
 
 
 def _to_float(value: float | None) -> float:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import registry
+from ngbkit import limits, registry
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
@@ -46,11 +46,6 @@ from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
 from ngbkit.workloads.precision import PRECISION
-
-_OUT_OF_MEMORY = re.compile(
-    r"bad_alloc|out.?of.?memory|not enough memory|can't allocate memory|failed to allocate", re.IGNORECASE
-)
-
 
 # The batches of samples in which an overflow is looked for.
 _BATCHES = 8
@@ -132,7 +127,7 @@ def describe_failure(error: BaseException) -> Message:
     return {
         "status": _classify(error, line, refusals),
         "stage": stage,
-        "error": line,
+        "error": limits.describe(line) or line,
         "detail": detail[-20000:],
         "disk": describe_disk_fault(error),
         "facts": facts,
@@ -155,7 +150,7 @@ def _classify(error: BaseException, line: str, refusals: Sequence[str]) -> Failu
         return "not-equivalent"
     if isinstance(error, UnsupportedError):
         return "unsupported"
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(line):
+    if limits.OUT_OF_MEMORY.search(line):
         return "out-of-memory"
     if any(re.search(refusal, line) for refusal in refusals):
         return "unsupported"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngbkit.hardware.environment import ROOT, read_text
-from ngbkit.hardware.resources import ProcessCpu, find_control_groups
+from ngbkit.hardware.resources import ProcessCpu
+from ngbkit.limits import find_control_groups
 
 # The kernel reports CPU time to programs in 1/100 s, whatever its own tick is.
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

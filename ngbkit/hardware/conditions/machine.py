@@ -11,7 +11,8 @@ from typing import Any
 
 from ngbkit.hardware import environment
 from ngbkit.hardware.environment import ROOT, read_fields, read_number, read_text
-from ngbkit.hardware.resources import find_control_groups, read_available_memory_bytes
+from ngbkit.hardware.resources import read_available_memory_bytes
+from ngbkit.limits import find_control_groups
 
 # Of one core, in percent. The services of an idle machine use less, and it is more than two ticks of an observation.
 BUSY_CORE_PERCENT = 15.0
