@@ -112,6 +112,7 @@ def make_sites(base: Path, chooser: random.Random) -> Iterator[Case]:
         if kind in ("file", "replay"):
             path = copy / chooser.choice(names).relative_to(site)
             label, content = damage(path.read_bytes(), chooser)
+            is_altered = content != path.read_bytes()
             path.write_bytes(content)
             label = f"{path.relative_to(copy)} {label}"
             if kind == "replay":

@@ -227,7 +227,10 @@ def _read_array(stream: IO[bytes], size: int) -> np.ndarray:
     version = np.lib.format.read_magic(stream)
     if version not in _HEADERS:
         raise ValueError(f"a header of version {version[0]}.{version[1]}, of records")
-    shape, _, dtype = _HEADERS[version](stream)
+    try:
+        shape, _, dtype = _HEADERS[version](stream)
+    except Exception as error:  # NumPy parses it as Python, and raises anything
+        raise ValueError(f"a damaged header ({' '.join(str(error).split())[:100]})") from error
     if math.prod(map(abs, shape)) * max(dtype.itemsize, 1) > size:
         raise ValueError(f"its header claims {dtype} of shape {shape}, more than the {format_size(size)} that it has")
     stream.seek(0)

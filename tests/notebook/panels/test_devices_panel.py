@@ -43,8 +43,11 @@ def read(page: Page) -> str:
 
 
 def wait_for(page: Page, text: str) -> None:
-    """Wait until the table has a text."""
-    wait_until(lambda: text in read(page))
+    """Wait until the table has a text; the failure shows what it has."""
+    try:
+        wait_until(lambda: text in read(page))
+    except AssertionError as error:
+        raise AssertionError(f"{text!r} is not in {read(page)!r}") from error
 
 
 def use_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Page) -> None:
