@@ -96,7 +96,7 @@ class JobQueue:
             if not self._is_known(number):
                 return None
             listed = ((name.partition("_"), state) for name, state in self._states.items())
-            return {int(index): state for (job, _, index), state in listed if job == number and index.isdigit()}
+            return {int(index): state for (job, _, index), state in listed if job == number and index}
 
     def hasten(self) -> None:
         """Look sooner, as a job was cancelled; not if the last look failed."""
@@ -149,6 +149,8 @@ class JobQueue:
             self._due_at = self._clock() + self._interval_s
 
 
+# A job, or an index of an array; other digits and longer numbers are no integers.
+_JOB = re.compile(r"[0-9]{1,18}(_[0-9]{1,9})?")
 _queues: dict[str | None, JobQueue] = {}
 
 
@@ -165,7 +167,7 @@ def build_submission(label: str, log: str, options: Sequence[str]) -> str:
 def parse_number(output: str) -> str:
     """Parse the number of a submitted job, before which a login shell may print."""
     number = output.strip().splitlines()[-1].partition(";")[0] if output.strip() else ""
-    if not re.fullmatch(r"\d+", number):
+    if not _JOB.fullmatch(number):
         raise DeviceError(f"invalid output of sbatch: got {output.strip()!r}; expected the number of a job")
     return number
 
@@ -176,6 +178,6 @@ def _parse(output: str) -> dict[str, JobState]:
     for line in output.splitlines():
         number, _, rest = line.strip().partition(" ")
         name, _, reason = rest.partition(" ")
-        if number.replace("_", "").isdigit() and name.isupper():
+        if _JOB.fullmatch(number) and name.isupper():
             states[number] = JobState(name, replies.sanitize(reason))
     return states

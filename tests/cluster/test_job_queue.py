@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from patience import wait_until
 
-from ngbkit.cluster.job_queue import FIRST_LOOK_S, LONGEST_LOOK_S, LOOK_S, JobQueue
+from ngbkit.cluster.job_queue import FIRST_LOOK_S, LONGEST_LOOK_S, LOOK_S, JobQueue, parse_number
 from ngbkit.cluster.shell import Shell
+from ngbkit.errors import DeviceError
 
 HERE = Shell()
 
@@ -173,3 +174,15 @@ def test_indices_of_an_array_are_read(login: Login) -> None:
 
     assert {0: "RUNNING", 12: "PENDING"} == {index: state.name for index, state in indices.items()}
     assert "Resources" == indices[12].reason
+
+
+@pytest.mark.parametrize("name", ["²", "٣", "7_²", f"7_{5000 * '9'}", "-1", "7_"])
+def test_other_digits_are_no_job(name: str, login: Login) -> None:
+    """A login node may print anything, and what is no number of a job is none of an array's indices either."""
+    login.write(f"{name} RUNNING None", "7_3 RUNNING None")
+    login.queue.add("7", HERE)
+    login.wait(LOOK_S)
+
+    assert {3} == (login.queue.read_indices("7") or {}).keys()
+    with pytest.raises(DeviceError, match="expected the number of a job"):
+        parse_number(name)

@@ -12,7 +12,7 @@ from onnxgraphs import Builder, graph, residual
 
 from ngbkit import predictor
 from ngbkit.errors import UsageError
-from ngbkit.figures.pictures import load_converter
+from ngbkit.figures.converter import convert
 from ngbkit.predictor.drawing import compute_layout
 
 
@@ -30,7 +30,7 @@ def test_every_operator_and_every_edge_is_drawn(tmp_path: Path) -> None:
     assert ["Conv 3×3", "Relu", "Add"] * 3 == [row["text"] for row in boxes]
     assert "1×8×16×16" == boxes[0]["outputs"]
     assert len(graph_.edges) == len({row["edge"] for row in list_rows(chart, "edge")})
-    picture = load_converter().vegalite_to_svg(chart.to_dict())
+    picture = convert("vegalite_to_svg", chart.to_dict())
     assert 3 == picture.count("Conv 3×3</text>")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hardware.accelerators.faking import FakeGpu
 
-from ngbkit.device.isolation.child import _OUT_OF_MEMORY
 from ngbkit.hardware.accelerators import cuda
+from ngbkit.limits import OUT_OF_MEMORY
 
 
 def test_an_upload_can_be_downloaded(gpu: FakeGpu) -> None:
@@ -42,7 +42,7 @@ def test_an_error_names_call_and_cause(gpu: FakeGpu) -> None:
         driver.allocate(1 << 40)
 
     assert "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)" == str(caught.value)
-    assert _OUT_OF_MEMORY.search(str(caught.value))
+    assert OUT_OF_MEMORY.search(str(caught.value))
 
 
 def test_an_error_without_a_name_has_its_number(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
