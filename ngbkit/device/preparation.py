@@ -15,12 +15,13 @@ It runs in a child process and writes to the preparation's folder, from which th
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, reference
+from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, lock, reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import Store, locate_usable, write_atomically
 from ngbkit.registry import find_version
@@ -90,8 +91,7 @@ def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserv
     the path of ``examples`` or None, and by batch size, as text, ``references``, ``onnx`` files and the reasons for a
     missing file, ``refused``. `build_observed` builds the network, and finds its content: `contents.build_observed`.
     """
-    workload = read_workload(message)
-    seed, sizes = message["seed"], message["batch_sizes"]
+    workload, seed = read_workload(message), message["seed"]
 
     def rebuild() -> Network:
         with options.set_options(seed=seed):
@@ -104,8 +104,20 @@ def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserv
     key = build_key(workload, content, message["factors"], seed, message["scope"])
     folder = locate_usable(Path(message["cache"]) / key)
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_unfinished(folder)
-    (folder / _UNFINISHED).touch()
+    with _marking(folder):
+        return _prepare(message, workload, network, content, rebuild, folder)
+
+
+def _prepare(
+    message: Mapping[str, Any],
+    workload: Workload,
+    network: Network,
+    content: str,
+    rebuild: Callable[[], Network],
+    folder: Path,
+) -> dict[str, Any]:
+    """Build what a folder lacks."""
+    seed, sizes = message["seed"], message["batch_sizes"]
 
     def build_reference(batch_size: int | None = None) -> reference.Reference:
         return reference.build_reference(
@@ -145,7 +157,6 @@ def prepare(message: Mapping[str, Any], build_observed: Observe = build_unobserv
     importers = [each for each in importers if network.module is None or each.is_limited]
     lacking = canonical_graphs.find_missing(folder, sizes, importers)
     canonical_graphs.build(network, folder, lacking, seed=seed, threads=message["threads"])
-    (folder / _UNFINISHED).unlink()
     return {**_read(folder), "content": content}
 
 
@@ -194,9 +205,24 @@ def evict(cache: Path, keep_bytes: int) -> None:
             shutil.rmtree(folder.replace(folder.with_name(f".{folder.name}.out")), ignore_errors=True)
 
 
+@contextmanager
+def _marking(folder: Path) -> Iterator[None]:
+    """Mark a folder as unfinished for the block; a mark that no process holds is of one that was killed."""
+    _remove_unfinished(folder)
+    mark = folder / _UNFINISHED
+    with open(mark, "w") as file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # another client prepares the same, and the mark is its own
+            yield
+            return
+        yield
+        mark.unlink(missing_ok=True)
+
+
 def _remove_unfinished(folder: Path) -> None:
     """Remove the graphs and drafts of a preparation that was killed; its other files were moved into place."""
-    if (folder / _UNFINISHED).exists():
+    if (folder / _UNFINISHED).exists() and not lock.is_held(folder / _UNFINISHED):
         for path in (*folder.glob("batch-*"), *folder.glob(".*")):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

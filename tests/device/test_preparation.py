@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +149,10 @@ def test_a_preparation_that_was_killed_leaves_no_files(tmp_path: Path) -> None:
     assert before is None
     assert names == {file.name for file in folder.iterdir()}
     onnx.checker.check_model(folder / "batch-1.onnx")
-    (folder / ".unfinished").touch()
+    with open(folder / ".unfinished", "w") as mark:
+        fcntl.flock(mark.fileno(), fcntl.LOCK_EX)
+        preparation.evict(tmp_path, 1 << 40)
+        assert names | {".unfinished"} == {file.name for file in folder.iterdir()}  # another client prepares it
     preparation.evict(tmp_path, 1 << 40)
     assert {name for name in names if not name.startswith("batch-")} == {file.name for file in folder.iterdir()}
 
