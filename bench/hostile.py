@@ -36,6 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from ngbkit import cli, options
+from ngbkit.figures import converter
 
 LIMIT_S, WORKERS = 60, os.cpu_count() or 1
 KINDS = ("silent", "traceback", "killed", "hung", "escape", "left", "lost")
@@ -272,9 +273,9 @@ def make_states(base: Path, chooser: random.Random) -> Iterator[Case]:
 
 
 GENERATORS: dict[str, tuple[Generator, float]] = {
-    "sites": (make_sites, 0.2),
+    "sites": (make_sites, 0.14),
     "datasets": (make_datasets, 0.2),
-    "arrays": (make_arrays, 0.2),
+    "arrays": (make_arrays, 0.26),
     "options": (make_options, 0.25),
     "state": (make_states, 0.15),
 }
@@ -285,6 +286,8 @@ def try_cases(name: str, base: Path, seed: int, count: int) -> tuple[dict[str, i
     """Try inputs of a generator; return the numbers of problems, and a line for each input that has some."""
     counts, lines = Counter[str](), []
     cases = GENERATORS[name][0](base, random.Random(seed))
+    process = converter._start()
+    converter._start = lambda: process  # forks share it, one after another: each would start it anew
     with tempfile.TemporaryDirectory(dir=base) as folder:
         for number, case in enumerate(itertools.islice(cases, count)):
             problems, text = try_case(case, Path(folder))

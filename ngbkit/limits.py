@@ -45,7 +45,7 @@ def find_control_groups(controller: str, root: Path = ROOT, pid: int | str = "se
     """
     try:
         lines = (root / f"proc/{pid}/cgroup").read_text(errors="replace").splitlines()
-    except OSError:
+    except (OSError, MemoryError):  # it is asked for where memory has run out
         return
     for line in lines:
         _, names, path = line.split(":", 2)
@@ -64,7 +64,7 @@ def _read_groups(root: Path, controller: str, *names: str) -> Iterator[int]:
     """Read the numbers in these files of the control groups around this process."""
     for folder in find_control_groups(controller, root):
         for name in names:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, MemoryError):
                 yield int((folder / name).read_text())
 
 

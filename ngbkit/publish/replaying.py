@@ -37,6 +37,7 @@ class ReplayFolder:
 
     root: Path
     manifest: Manifest
+    origin: Path
 
     @classmethod
     def open(cls, source: str | Path, out: str | Path) -> ReplayFolder:
@@ -50,7 +51,7 @@ class ReplayFolder:
         key = {"source": str(origin.absolute()), "content": _identify(origin)}
         mark, published = root / _MARK, root / PUBLISHED
         if mark.is_file() and _read_mark(mark) == key:
-            return cls(root, Manifest.read(published))
+            return cls(root, Manifest.read(published), origin)
         if origin.is_dir():
             Manifest.read(origin)  # before a folder of other files is copied
         if root.is_dir() and any(root.iterdir()):
@@ -67,7 +68,7 @@ class ReplayFolder:
             (Path(draft) / PUBLISHED).rename(published)
         with write_atomically(mark) as temporary:
             temporary.write_text(json.dumps(key))
-        return cls(root, manifest)
+        return cls(root, manifest, origin)
 
     @property
     def notebooks(self) -> Path:
@@ -92,7 +93,8 @@ class ReplayFolder:
 
         UsageError: a file is not as it was published, or not signed by a signer, and the reader did not say `anyway`.
         """
-        result = verify(self.root / PUBLISHED, signer=signer)
+        # What was unpacked has byte code of this machine since its first replay.
+        result = verify(self.origin, signer=signer)
         altered = [f"{finding.file}: {finding.difference}" for finding in result.findings]
         if altered and not anyway:
             rest = f"; and {len(altered) - _LISTED} more" if len(altered) > _LISTED else ""

@@ -107,6 +107,6 @@ def test_errors_of_replaying(site: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert cli.INVALID == cli.main(["replay", str(site), "--again"])
     manifest = Manifest.read(site)
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "9.9")
-    notes = ReplayFolder(tmp_path / "out", manifest).check()
+    notes = ReplayFolder(tmp_path / "out", manifest, site).check()
 
     assert any('pip install "ngbkit[all]==' in note for note in notes)

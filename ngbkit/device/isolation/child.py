@@ -127,7 +127,7 @@ def describe_failure(error: BaseException) -> Message:
     return {
         "status": _classify(error, line, refusals),
         "stage": stage,
-        "error": limits.describe(line) or line,
+        "error": ": ".join(filter(None, [line, limits.describe(line)])),
         "detail": detail[-20000:],
         "disk": describe_disk_fault(error),
         "facts": facts,
