@@ -249,7 +249,7 @@ def _get_module(rebuild: Callable[[], Network] | None) -> torch.nn.Module:
 
 def _are_same(first: Arrays, second: Arrays) -> bool:
     return len(first) == len(second) and all(
-        left.shape == right.shape and np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
+        left.shape == right.shape and np.array_equal(left, right, equal_nan=left.dtype.kind in "fc")
         for left, right in zip(first, second, strict=True)
     )
 

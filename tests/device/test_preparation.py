@@ -170,6 +170,8 @@ LINEAR = "y = MatMul(x, w)"
 ATTENTION = """
     q = MatMul(x, w) t = Transpose<perm=[1, 0]>(x) s = MatMul(q, t) p = Softmax<axis=-1>(s) y = MatMul(p, x)
 """
+# Of independent rows each sees itself alone.
+SHARP = "t = Transpose<perm=[1, 0]>(x) s = MatMul(x, t) p = Softmax<axis=-1>(s) y = MatMul(p, x)"
 CUMULATIVE = "zero = Constant<value_int=0>() y = CumSum(x, zero)"
 REVERSED = """
     last = Constant<value_ints=[-1]>() first = Constant<value_ints=[-99]>() axis = Constant<value_ints=[0]>()
@@ -209,6 +211,7 @@ def write_rows(folder: Path, dimension: str, body: str) -> Path:
         ("8", LINEAR, 8, ""),
         ("rows", ATTENTION, 1, "its rows depend on each other"),
         ("8", ATTENTION, 1, "its rows depend on each other"),
+        ("rows", SHARP, 1, "its rows depend on each other"),
         ("rows", CENTRED, 1, "its rows depend on each other"),
         ("batch", CUMULATIVE, 1, "its rows cannot change places"),
         ("8", CUMULATIVE, 1, "its rows cannot change places"),
