@@ -19,7 +19,7 @@ ALTERED = "altered"
 
 
 def hash_dataset(data: xr.Dataset | xr.DataTree) -> str:
-    """Hash the content of a dataset or tree, ignoring the order of variables and their attributes (units, names)."""
+    """Hash the content of a dataset or tree, ignoring the order of variables and of attributes."""
     digest = hashlib.blake2b(digest_size=16)
     _add(digest, "attrs", _encode_attributes(data.attrs))
     tree = {} if isinstance(data, xr.Dataset) else {node.path: node.to_dataset() for node in data.subtree}
@@ -29,6 +29,7 @@ def hash_dataset(data: xr.Dataset | xr.DataTree) -> str:
         if path != "/":
             _add(digest, "attrs", _encode_attributes(node.attrs))
         for name in sorted(node.variables, key=str):
+            _add(digest, "role", b"coordinate" if name in node.coords else b"data")
             _add_variable(digest, str(name), node.variables[name])
     return digest.hexdigest()
 
@@ -38,6 +39,7 @@ def _add_variable(digest: Any, name: str, variable: xr.Variable) -> None:
     if values.dtype.kind in "mM":
         values = values.astype(f"{values.dtype.kind}8[ns]")  # the unit of a file may be another
     _add(digest, name, json.dumps([list(map(str, variable.dims)), list(values.shape)]).encode())
+    _add(digest, "attrs", _encode_attributes(variable.attrs))
     if values.dtype.kind == "O" and not any(isinstance(value, (str, bytes)) for value in values.ravel().tolist()):
         values = np.array(values.tolist())  # numbers, which a file has as such
     if values.dtype.kind in "OUTS":

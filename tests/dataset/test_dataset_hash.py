@@ -25,7 +25,7 @@ def test_a_file_keeps_it(tmp_path: Path) -> None:
     assert hash_dataset(dataset) == hash_dataset(dataset[list(reversed(list(dataset.data_vars)))])
 
 
-@pytest.mark.parametrize("change", ["a sample", "a label", "a text", "an attribute", "a dim"])
+@pytest.mark.parametrize("change", ["a sample", "a label", "a text", "an attribute", "a unit", "a dim"])
 def test_any_change_changes_it(change: str) -> None:
     """The hash changes with the smallest change of a dataset."""
     data, digest = measured(), hash_dataset(measured())
@@ -37,6 +37,8 @@ def test_any_change_changes_it(change: str) -> None:
         data["error"].values[0, 0, 0, 0] = "!"
     elif change == "an attribute":
         data.attrs["run_id"] = "another"
+    elif change == "a unit":
+        data["latency"].attrs["units"] = "ms"
     else:
         data = data.transpose("workload", ...)
 
