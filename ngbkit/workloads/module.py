@@ -1,14 +1,16 @@
 """Live modules of a notebook, exported at the client and sent as programs and ONNX, never as pickles.
 
 A program is torch.export's archive: a zip of the graph as JSON and of raw tensor bytes. That format has three places
-for a pickle (example inputs, tensors of a subclass, script objects), and `torch.export.load` executes their content. So
-ngbkit writes none of them, and rejects an archive with content in one of them before torch loads it.
+for a pickle (example inputs, tensors of a subclass, script objects), and `torch.export.load` executes their content; it
+also evaluates the expressions of sizes, and writes the names of arguments into code. So ngbkit writes no pickle, and
+rejects an archive with one, or with a text that is code, before torch loads it.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import keyword
 import re
 import tempfile
 import zipfile
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 _ANY = "any"
 _MARKS = ("archive_format", "archive_version", "byteorder")
+# sympy evaluates a size as Python. These are classes, keywords and numbers; Symbol and Float evaluate no text.
+_SIZE = re.compile(r"(Symbol\('\w+|Float\('[\d.e+-]+)'|\b[A-Z]\w*\b|\b[a-z_]+=|\b\d+\b|[(), +*/-]")
 
 
 def from_module(
@@ -196,7 +200,7 @@ def _write_program(name: str, network: Network, batch_size: int | None, path: Pa
         raise WorkloadError(f"torch cannot export {name}: {reason}.{hint}") from error
     _strip(program)
     torch.export.save(program, path)
-    _reject_pickles(path)
+    _reject_code(path)
     return path
 
 
@@ -230,17 +234,16 @@ def _write_examples(network: Network, path: Path) -> Path:
 def _load_program(path: Path) -> torch.nn.Module:
     import torch
 
-    _reject_pickles(path)
+    _reject_code(path)
     with path.open("rb") as stream:
         try:
-            program = torch.export.load(stream)
+            return _strip_assertions(torch.export.load(stream).module(check_guards=False))
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
             raise WorkloadError(
                 f"torch {torch.__version__} cannot load this exported program: {reason}. "
                 "Export and run it with the same version of torch."
             ) from error
-    return _strip_assertions(program.module(check_guards=False))
 
 
 def _strip_assertions(program: torch.fx.GraphModule) -> torch.nn.Module:
@@ -287,12 +290,12 @@ def _dispatch_by_batch(programs: Mapping[str, torch.nn.Module], specs: Sequence[
     return ByBatch().eval() if len(programs) > 1 else next(iter(programs.values()))
 
 
-def _reject_pickles(path: Path) -> None:
-    """Raise `WorkloadError` unless an archive contains only JSON and raw tensor bytes."""
+def _reject_code(path: Path) -> None:
+    """Raise `WorkloadError` unless an archive contains only raw tensor bytes and JSON that runs nothing."""
     try:
         with zipfile.ZipFile(path) as archive:
             pickles = [name for member in archive.infolist() for name in _find_pickles(archive, member)]
-    except (zipfile.BadZipFile, ValueError, KeyError) as error:
+    except (zipfile.BadZipFile, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise WorkloadError(f"{path.name} is not an exported program, or damaged: {error}. Export it again.") from None
     if pickles:
         raise WorkloadError(
@@ -308,9 +311,20 @@ def _find_pickles(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Sequence
     if inner.endswith("_config.json"):
         payloads = json.loads(archive.read(member))["config"]
         return [key for key, payload in payloads.items() if payload["use_pickle"] or not _is_raw(payload["path_name"])]
-    is_json = inner.startswith("models/") and inner.endswith(".json")
-    is_plain = is_json or inner in _MARKS or inner.startswith(".data/") or _is_raw(inner.rpartition("/")[2])
+    if inner.startswith("models/") and inner.endswith(".json"):
+        json.loads(archive.read(member), object_hook=_check_texts)
+        return []
+    is_plain = inner in _MARKS or inner.startswith(".data/") or _is_raw(inner.rpartition("/")[2])
     return [] if is_plain else [inner]
+
+
+def _check_texts(part: dict[str, Any]) -> None:
+    """Raise ValueError for a size, or a name of an argument, that torch would run as code."""
+    names = part.get("forward_arg_names") or []
+    codes = [name for name in names if not name.isidentifier() or keyword.iskeyword(name)]
+    codes += [part["expr_str"]] if _SIZE.sub("", part.get("expr_str", "")) else []
+    if codes:
+        raise ValueError(f"it contains code where a size or a name is expected, {str(codes[0])[:60]!r}")
 
 
 def _is_raw(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickletools
 import warnings
@@ -165,7 +166,28 @@ def test_a_tensor_that_torch_would_pickle_is_rejected(tmp_path: Path) -> None:
         archive.writestr("net/data/weights/model_weights_config.json", payload)
 
     with pytest.raises(WorkloadError, match="would need pickle, for w,"):
-        module._reject_pickles(path)
+        module._reject_code(path)
+
+
+@pytest.mark.parametrize("change", [("expr_str", "__import__('os').getpid()"), ("forward_arg_names", ["a=exit()"])])
+def test_a_program_whose_texts_are_code_is_rejected(tmp_path: Path, change: tuple[str, Any]) -> None:
+    """sympy evaluates a size as Python, and torch writes names of arguments into code: neither may be code."""
+    path, spoilt, (key, value) = tmp_path / "net.pt2", tmp_path / "spoilt.pt2", change
+    program = torch.export.export(nn.Linear(4, 2), (torch.ones(2, 4),), dynamic_shapes=({0: torch.export.Dim("b")},))
+    program.example_inputs = None
+    torch.export.save(program, path)
+    module._load_program(path)
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(spoilt, "w") as changed:
+        for name in archive.namelist():
+            text = archive.read(name)
+            if "/models/" in name:
+                text = json.dumps(
+                    json.loads(text, object_hook=lambda part: {**part, key: value} if key in part else part)
+                )
+            changed.writestr(name, text)
+
+    with pytest.raises(WorkloadError, match="contains code where a size or a name is expected"):
+        module._load_program(spoilt)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"text"])
