@@ -14,6 +14,8 @@ from ngbkit.workloads import values
 from ngbkit.workloads.base import Workload
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
+# By content, whatever the ending says; others, such as EPS, would start programs.
+_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "PPM")
 # At even distances; half of them calibrate, and the others judge.
 _MOST = 512
 # https://docs.pytorch.org/vision/stable/models.html: most networks of ImageNet, where nothing else is published.
@@ -99,7 +101,7 @@ def load(folder: Path, workload: Workload) -> tuple[np.ndarray, Transform]:
             f"{', '.join(_ENDINGS)}. Give another folder, or an .npz file of arrays by input name."
         )
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError as error:
         raise MissingDependencyError("pillow", "notebook") from error
     count = min(len(files), _MOST)
@@ -107,9 +109,9 @@ def load(folder: Path, workload: Workload) -> tuple[np.ndarray, Transform]:
     arrays = []
     for file in (files[place * len(files) // count] for place in range(count)):
         try:
-            with Image.open(file) as picture:
+            with Image.open(file, formats=_FORMATS) as picture:
                 arrays.append(transform.apply(picture))
-        except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
+        except Exception as error:  # the decoders of Pillow raise anything
             raise WorkloadError(
                 f"invalid calibration data for {workload.name}: {file} cannot be read as a picture ({error}); expected "
                 "a whole file. Remove it, or replace it."

@@ -102,12 +102,15 @@ def test_levels_without_a_range_are_refused(tmp_path: Path) -> None:
     [
         ("empty", "without a picture; expected files .png"),
         ("unreadable", "broken.png cannot be read as a picture"),
+        ("program", r"broken.png cannot be read as a picture \(cannot identify"),
     ],
 )
 def test_a_folder_that_calibrates_nothing_is_refused(fault: str, message: str, tmp_path: Path) -> None:
     """Each fault of a folder has a sentence of its own."""
     if fault == "unreadable":
         (tmp_path / "broken.png").write_bytes(b"\\x89PNG and no more")
+    elif fault == "program":  # for which Pillow starts Ghostscript
+        Image.new("L", (9, 9)).save(tmp_path / "broken.png", "EPS")
     with pytest.raises(NgbkitError, match=message):
         pictures.load(tmp_path, timm.model("resnet18", img_size=32))
 
