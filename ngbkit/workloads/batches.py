@@ -30,6 +30,9 @@ _SIZES = ((2, 1), (4, 2))
 MOST_ROWS = 4
 # The relative error of equal outputs, and of those of 16-bit numbers.
 TOLERANCE, TOLERANCE_16 = 1e-3, 3e-2
+# The share of its distance from the first row that the second keeps: attention across rows that are far apart sees each
+# alone.
+_NEARNESS = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +287,7 @@ def _build_run(
     """Build the function that runs a module on rows that all differ, each time in the state that it has now."""
     import torch
 
-    arrays = feeds.draw(specs, vary(specs, examples), max(rows, MOST_ROWS), seed)
+    arrays = draw_rows(specs, examples, max(rows, MOST_ROWS), seed)
     set_stance: Any = torch.compiler.set_stance
 
     def run(order: Sequence[int]) -> list[Array] | None:
@@ -312,9 +315,16 @@ def take_rows(specs: Sequence[TensorSpec], arrays: Sequence[Array], order: Seque
     ]
 
 
-def vary(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the examples of inputs, with rows that all differ."""
-    return {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
+def draw_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, seed: int) -> list[Array]:
+    """Draw inputs with rows that all differ, of which the second is near the first."""
+    varied = {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
+    arrays = feeds.draw(specs, varied, rows, seed)
+    for place, spec in enumerate(specs):
+        if spec.batch_axis is not None and feeds.is_floating(arrays[place].dtype) and not spec.role and not spec.below:
+            arrays[place] = arrays[place].copy()
+            first, second, *_ = np.moveaxis(arrays[place], spec.batch_axis, 0)
+            second[...] = (first + _NEARNESS * (second - first)).astype(first.dtype)
+    return arrays
 
 
 def _vary(example: Array, axis: int | None) -> Array:

@@ -55,6 +55,12 @@ def count_frames(convolution: nn.Module, frames: torch.Tensor) -> torch.Tensor:
     return torch.cat([means[:, 1:, :2], means[:, :-1, 2:]], 2).mean(1)
 
 
+def attend(_: nn.Module, steps: torch.Tensor) -> torch.Tensor:
+    """Attend to steps of the first dimension, which sees each alone unless two are near."""
+    shares = torch.einsum("tbd,sbd->tsb", steps, steps).softmax(1)
+    return torch.einsum("tsb,sbd->tbd", shares, steps)
+
+
 LINE = nn.Linear(8, 4)
 NORM = nn.BatchNorm1d(4, track_running_stats=False)
 ENCODER = nn.TransformerEncoderLayer(8, 2, 16)
@@ -127,6 +133,9 @@ RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
             None,
             [(BATCH, 6, 8), (6, 6)],
             id="mask of all samples",
+        ),
+        pytest.param(
+            Apply(attend, nn.GRU(64, 8)), torch.randn(5, 3, 64), None, [(5, BATCH, 64)], id="attention to near steps"
         ),
         pytest.param(Apply(lambda x: x - x.mean(0)), torch.randn(3, 8), None, [(BATCH, 8)], id="mean over the batch"),
         pytest.param(NORM, torch.randn(4, 4), None, [(BATCH, 4)], id="norm over the batch"),
