@@ -17,15 +17,22 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quie
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: environment demo test pythons check lint lab site bench efficiency screens gallery recordings durations pages pins clean
+.PHONY: environment demo test test-all test-changed pythons check lint lab site bench efficiency screens gallery recordings pages pins clean
 
 environment: $(READY) ## set up .venv for the other targets
 
 demo: $(READY) ## measure on this machine's CPU: a table, results/demo.nc and results/demo.html
 	$(BIN)/ngbkit demo
 
-test: $(READY) ## run the tests
-	$(PYTEST) $(ARGS)
+test: $(READY) ## run the tests: short ones and guards, or all tests of the files in ARGS
+	$(PYTEST) --short $(ARGS)
+
+test-all: $(READY) ## run all tests; if they pass, .ci/tested names the commit
+	$(PYTEST) --record-durations $(ARGS)
+	git rev-parse HEAD >.ci/tested
+
+test-changed: $(READY) ## run the long tests of the rooms that changed since the commit in .ci/tested
+	$(PYTEST) --long-since $(shell cat .ci/tested) $(ARGS) || [ $$? = 5 ] # no test is left
 
 pythons: $(READY) ## run the device side's tests on the oldest and the newest Python, without torch
 	$(BIN)/python tests/pythons.py
@@ -63,9 +70,6 @@ gallery: $(READY) ## take screenshots of every figure in results/gallery, light 
 recordings: $(READY) ## measure the sweeps of notebooks and documents that have no recording; on a quiet machine
 	$(BIN)/ngbkit publish notebooks -o site --missing
 	NGBKIT_MEASURE=missing $(BIN)/python -m pytest --timeout 0 tests/notebook/test_documents.py
-
-durations: $(READY) ## record how long each test takes, for --quick and for the order of tests
-	$(PYTEST) --record-durations $(ARGS)
 
 pages: $(READY) ## write the pages of options and of metrics from their declarations
 	PYTHONPATH=tests $(BIN)/python tests/pages.py

@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import requirements
+import rooms
 from hardware.accelerators.faking import FakeGpu, adopt, build_driver
 from patience import TEST_S, limit_s
 from state import NewRuns, make_state_dir
@@ -36,14 +37,17 @@ PLUGINS = Path(__file__).parent / "plugins"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `make check` and `make durations`."""
+    """Add the options of the targets in the Makefile."""
     group = parser.getgroup("ngbkit")
     group.addoption("--quick", action="store_true", help="only files whose tests take less than a second each")
+    group.addoption("--short", action="store_true", help="no long tests, except guards and what a path or -k names")
+    group.addoption("--long-since", metavar="COMMIT", help="only long tests, of the rooms that have changed since")
     group.addoption("--record-durations", action="store_true", help=f"write {durations.RECORD.name}")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Compute on one thread a process: the threads of several processes would wait for each other on two cores."""
+    config.addinivalue_line("markers", "guard: one of the long tests of a room that run after each change")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
@@ -57,9 +61,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files that take longest first."""
-    items[:] = [items[index] for index in durations.order_tests([item.nodeid for item in items], durations.load())]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that the options ask for, and run the files that take longest first."""
+    seconds, since = durations.load(), config.getoption("--long-since")
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    if since or (config.getoption("--short") and is_whole):
+        changed = rooms.list_changed(since) if since else None
+        is_chosen = {
+            item: (durations.is_short(item, seconds) or item.get_closest_marker("guard") is not None) != bool(since)
+            and (changed is None or rooms.is_affected(item.nodeid.partition("::")[0], changed))
+            for item in items
+        }
+        config.hook.pytest_deselected(items=[item for item in items if not is_chosen[item]])
+        items[:] = [item for item in items if is_chosen[item]]
+    items[:] = [items[index] for index in durations.order_tests([item.nodeid for item in items], seconds)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Note the seconds of a fixture that several tests of a folder share."""
+    began = time.perf_counter()
+    value = yield
+    if fixturedef.scope != "function" and fixturedef.baseid != "tests":
+        seconds = time.perf_counter() - began
+        request._pyfuncitem.user_properties.append((durations.PROPERTY, (durations.name_fixture(fixturedef), seconds)))
+    return value
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -89,7 +117,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     if terminalreporter.config.getoption("--record-durations") and not hasattr(terminalreporter.config, "workerinput"):
         reports = (report for name in ("passed", "skipped", "failed", "error", "") for report in stats.get(name, []))
         elapsed_s = time.time() - psutil.Process().create_time()
-        durations.save(reports, available_s=elapsed_s * environment.count_usable_cores())
+        is_part = terminalreporter.config.option.short or terminalreporter.config.option.long_since is not None
+        durations.save(reports, elapsed_s * environment.count_usable_cores(), is_part=is_part)
     skipped = [dict(report.user_properties) for report in stats.get("skipped", [])]
     missing = [properties[requirements.PROPERTY] for properties in skipped if requirements.PROPERTY in properties]
     if line := requirements.summarize(missing):

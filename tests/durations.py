@@ -1,6 +1,8 @@
-"""Recorded durations of tests: they order the tests, and select those that are quick enough to run after a change.
+"""Recorded durations of tests: they order the tests, and divide them into short and long ones.
 
-``make durations`` and continuous integration record them, on one machine and in one run of all tests.
+A test is long if it, or a fixture that it shares with others, took `SHORT_S` or more when it was recorded; one without
+a record is short. ``make check`` runs the files whose tests are quick in all, ``make test`` the short tests and those
+marked as guards, ``make test-all`` all. ``make durations`` and continuous integration record them, on one machine.
 """
 
 from __future__ import annotations
@@ -14,28 +16,36 @@ from pathlib import Path
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-#: The shortest duration that is recorded, and the longest total of the recorded tests of a quick file.
-LONG_S, QUICK_FILE_S = 1.0, 2.0
+#: The shortest duration that is recorded, that of a long test, and the longest total of the tests of a quick file.
+LONG_S, SHORT_S, QUICK_FILE_S = 1.0, 2.0, 2.0
+#: The property of a report with the seconds of a fixture that several tests share.
+PROPERTY = "shared fixture"
 
 
 def load() -> dict[str, float]:
-    """Load the seconds that each long test takes."""
+    """Load the seconds that each long test, and each long shared fixture, takes."""
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
-def save(reports: Iterable[pytest.TestReport | pytest.CollectReport], available_s: float = math.inf) -> None:
-    """Save the durations of the long tests of these reports, replacing the earlier record.
+def save(
+    reports: Iterable[pytest.TestReport | pytest.CollectReport], available_s: float = math.inf, *, is_part: bool = False
+) -> None:
+    """Save the durations of the long tests of these reports; where they are a part, others keep their record.
 
     Tests that share cores take longer: their sum is scaled to `available_s`, the seconds of all cores. The report of a
     file that cannot be imported has no duration.
     """
     seconds: Counter[str] = Counter()
+    fixtures: dict[str, float] = {}
     for report in reports:
         seconds[report.nodeid] += getattr(report, "duration", 0.0)
+        if getattr(report, "when", "") == "setup":
+            fixtures |= dict(value for name, value in report.user_properties if name == PROPERTY)
     share = min(1.0, available_s / max(sum(seconds.values()), LONG_S))
-    seconds = Counter({test: share * total for test, total in seconds.items()})
-    long = {test: round(total, 1) for test, total in sorted(seconds.items()) if total >= LONG_S}
-    RECORD.write_text(json.dumps(long, indent=1) + "\n")
+    measured = {name: round(share * total, 1) for name, total in (dict(seconds) | fixtures).items()}
+    earlier = load() if is_part else {}
+    long = {name: total for name, total in (earlier | measured).items() if total >= LONG_S}
+    RECORD.write_text(json.dumps(dict(sorted(long.items())), indent=1) + "\n")
 
 
 def sum_by_file(seconds: Mapping[str, float]) -> Counter[str]:
@@ -49,6 +59,18 @@ def sum_by_file(seconds: Mapping[str, float]) -> Counter[str]:
 def is_quick(file: str, seconds: Mapping[str, float]) -> bool:
     """Return whether the tests of a file are quick in all; they share the set-up of the first one."""
     return sum_by_file(seconds)[file] <= QUICK_FILE_S
+
+
+def is_short(item: pytest.Item, seconds: Mapping[str, float]) -> bool:
+    """Return whether neither a test nor a fixture that it shares is long."""
+    shared = getattr(item, "_fixtureinfo", None)
+    names = [name_fixture(each[-1]) for each in shared.name2fixturedefs.values()] if shared else []
+    return all(seconds.get(name, 0.0) < SHORT_S for name in (item.nodeid, *names))
+
+
+def name_fixture(fixture: pytest.FixtureDef[object]) -> str:
+    """Return the key of a fixture's record: no test has one colon."""
+    return f"{fixture.baseid}:{fixture.argname}"
 
 
 def order_tests(tests: Sequence[str], seconds: Mapping[str, float]) -> list[int]:

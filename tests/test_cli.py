@@ -33,6 +33,7 @@ state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 measured = pytest.fixture(write_measured_file)
 
 
+@pytest.mark.guard
 def test_run_prints_a_table_and_writes_the_dataset(
     new_runs: NewRuns, mlp_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_json_is_one_list_of_trials(mlp_file: Path, capsys: pytest.CaptureFixtur
     assert bad["error"]
 
 
+@pytest.mark.guard
 def test_show_prints_a_file_and_a_run(new_runs: NewRuns, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`show` prints the same figure of a file and of its run."""
     of_file = cli.main(["show", str(measured), "--figure", "bsr"]), capsys.readouterr().out

@@ -75,6 +75,7 @@ def test_a_run_without_failures_says_so(new_runs: NewRuns, measured: Path, capsy
     assert "No trial of this run failed.\n[]\n" == capsys.readouterr().out
 
 
+@pytest.mark.guard
 def test_caches_are_listed_and_cleaned(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`cache` lists the files that a run has left, and `cache clean` removes them."""
     codes = [cli.main(["cache", *words]) for words in ([], ["clean", "--keep", "0"], ["list", "--json"])]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import durations
 import pytest
+import rooms
 
 SECONDS = {"a.py::slow": 9.0, "b.py::slower": 20.0, "c.py::slow[1]": 8.0, "c.py::slow[2]": 7.0}
 
@@ -23,6 +25,44 @@ def test_unrecorded_tests_are_quick() -> None:
     seconds = {**SECONDS, "e.py::some": 1.1}
 
     assert [False, True, True] == [durations.is_quick(file, seconds) for file in ("c.py", "d.py", "e.py")]
+
+
+def test_a_part_replaces_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of a run of some tests keeps that of the others, and has their shared fixtures."""
+    monkeypatch.setattr(durations, "RECORD", tmp_path / "durations.json")
+    shared = [(durations.PROPERTY, ("folder:site", 7.0))]
+    durations.save([SimpleNamespace(nodeid=test, duration=3.0) for test in "ab"])  # type: ignore[misc]
+    part = SimpleNamespace(nodeid="b", duration=5.0, when="setup", user_properties=shared)
+    durations.save([part], is_part=True)  # type: ignore[list-item]
+
+    assert {"a": 3.0, "b": 5.0, "folder:site": 7.0} == durations.load()
+
+
+def test_a_test_is_as_long_as_what_it_shares() -> None:
+    """A short test is long if it needs a long fixture: whichever test comes first would wait for it."""
+    fixture = SimpleNamespace(baseid="folder", argname="site")
+    info = SimpleNamespace(name2fixturedefs={"site": [fixture]})
+    item: Any = SimpleNamespace(nodeid="folder/a.py::quick", _fixtureinfo=info)
+
+    assert [True, False] == [durations.is_short(item, seconds) for seconds in (SECONDS, {"folder:site": 7.0})]
+
+
+@pytest.mark.parametrize(
+    ("changed", "affected"),
+    [
+        ("ngbkit/metrics/tables.py", {"metrics", "figures", "test_cli.py"}),
+        ("ngbkit/errors.py", {"device", "metrics", "figures", "test_cli.py"}),
+        ("tests/device/test_plan.py", {"device"}),
+        ("tests/conftest.py", {"device", "metrics", "figures", "test_cli.py"}),
+        ("notebooks/paper.md", {"test_cli.py"}),
+        (".ci/tested", set()),
+    ],
+)
+def test_a_change_affects_the_rooms_above_it(changed: str, affected: set[str]) -> None:
+    """The long tests of a room run again after a change of it, or of what it imports."""
+    folders = ("device", "metrics", "figures", "test_cli.py")
+
+    assert affected == {folder for folder in folders if rooms.is_affected(f"tests/{folder}", [changed])}
 
 
 def test_saved_durations_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

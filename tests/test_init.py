@@ -97,6 +97,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 def test_any_dataset_has_its_metrics(order: str, tmp_path: Path) -> None:
     """`import ngbkit` suffices, before or after xarray, for opened files and trees and for datasets in memory."""

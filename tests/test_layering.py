@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
+
+import pytest
+from rooms import FILES, MODULES, find_imported, imports, imports_of, parse, unit
 
 import ngbkit
 
-ROOT = Path(ngbkit.__file__).parent
 DEVICE_SIDE = (
     *(
         "errors",
@@ -48,36 +47,6 @@ CLIENT_PACKAGES = {
 }
 # The engine is ipyparallel's, and events leave it by ipykernel's publisher.
 EXCEPTIONS = {("device/plan.py", "ipykernel"), ("device/engine.py", "ipyparallel")}
-FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
-MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
-
-
-def unit(name: str) -> str:
-    """The entry of `ORDER` that a file or a module belongs to."""
-    return name.replace("/", ".").removesuffix(".py").split(".")[0]
-
-
-def imports(nodes: Sequence[ast.AST], inside_functions: bool) -> Iterator[str]:
-    """The modules that a piece of code imports when it runs, by full name."""
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            yield from imports(node.orelse, inside_functions)
-        elif inside_functions or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield from imports(list(ast.iter_child_nodes(node)), inside_functions)
-
-
-@cache
-def parse(name: str) -> ast.Module:
-    return ast.parse(FILES[name].read_text(encoding="utf-8"))
-
-
-@cache
-def imports_of(name: str, inside_functions: bool) -> list[str]:
-    return list(imports(parse(name).body, inside_functions))
 
 
 def test_every_module_has_a_place() -> None:
@@ -111,28 +80,10 @@ def find_upward(name: str) -> set[tuple[str, str]]:
     return {(name, module) for module in used if ORDER.index(module) > ORDER.index(unit(name))}
 
 
+@pytest.mark.guard
 def test_imports_run_one_way() -> None:
     """A module imports, at any time, only from rooms before its own in the order, or from its own."""
     assert set() == {pair for name in FILES if name != "__init__.py" for pair in find_upward(name)}
-
-
-def find_file(module: str) -> str:
-    """The file that an imported name belongs to, if it is one of the package's."""
-    for path in (module, module.rpartition(".")[0]):
-        for file in (f"{path.replace('.', '/')}.py", f"{path.replace('.', '/')}/__init__.py"):
-            if file in FILES:
-                return file
-    return ""
-
-
-def find_imported(name: str) -> set[str]:
-    """The files of the package that a file names in an import of any kind."""
-    nodes = list(ast.walk(parse(name)))
-    modules = [
-        f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
-    ]
-    modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    return {find_file(module.removeprefix("ngbkit.")) for module in modules if module.startswith("ngbkit.")}
 
 
 def find_circle(order: TopologicalSorter[str]) -> list[str]:

@@ -95,11 +95,13 @@ def list_fragments(file: str) -> list[str]:
     ]
 
 
+@pytest.mark.guard
 def test_variables_are_nouns() -> None:
     """No file binds a pointer, except for the listed exceptions, which are all needed."""
     assert set(PUBLIC) == {(file, name) for file in FILES for name in pointers(file)}
 
 
+@pytest.mark.guard
 def test_docstrings_open_with_no_question_word() -> None:
     """Every docstring of the package and of the benchmarks names a thing or says what a function does."""
     files = [file for file in FILES if not file.startswith("tests/")]

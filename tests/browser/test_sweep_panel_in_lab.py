@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from accessible import find_violations
 from lab_panels import Open, expect_status, fill_form, find_button, find_field, show_panel
 from playwright.sync_api import expect
@@ -12,6 +13,7 @@ from playwright.sync_api import expect
 _CHART = ".chart svg.marks"
 
 
+@pytest.mark.guard
 def test_from_a_form_to_results_and_a_cell(open_notebook: Open, network: str) -> None:
     """Keys alone lead to the results without a fault that axe-core knows; the copied cell measures the same."""
     notebook = show_panel(open_notebook, "print(ds.sizes, sorted(ds.compiler.values))")

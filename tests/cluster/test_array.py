@@ -92,6 +92,7 @@ def test_networks_that_take_turns_stay_together() -> None:
         assert share == {trial.id for trial in bundle.trials}
 
 
+@pytest.mark.guard
 def test_a_sweep_is_measured_by_an_array(slurm: FakeSlurm) -> None:
     """One array measures every trial of a sweep exactly once."""
     run = build_sweep().start()

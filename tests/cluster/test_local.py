@@ -106,6 +106,7 @@ def test_a_greeting_that_is_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch) 
     assert not client.outstanding
 
 
+@pytest.mark.guard
 def test_a_slow_device_never_blocks_a_fast_one(
     mlp: Workload, tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ def test_running_engines_are_found_and_stopped_by_label(processes: Processes) ->
     assert [] == processes("ngbkit.device.engine")
 
 
+@pytest.mark.guard
 def test_an_engine_that_was_killed_is_replaced_in_a_removed_folder(
     mlp: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:

@@ -94,6 +94,7 @@ def list_addresses(processes: list[psutil.Process]) -> set[str]:
     return addresses
 
 
+@pytest.mark.guard
 def test_a_remote_device_beside_this_machine(
     mlp: Workload, devices: Any, host: Host, processes: Processes, python: Path
 ) -> None:

@@ -26,6 +26,7 @@ def test_its_sweep_is_small_and_has_the_baseline() -> None:
     assert 1 in sweep.batch_sizes
 
 
+@pytest.mark.guard
 def test_demo_prints_four_tables_and_keeps_a_page(
     mlp_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

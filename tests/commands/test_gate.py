@@ -27,6 +27,7 @@ def create_environment(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
+@pytest.mark.guard
 @pytest.mark.usefixtures("state_dir")
 def test_both_sides_take_turns(mlp_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The gate measures both sides in the same rounds and reports the verdict."""

@@ -16,6 +16,7 @@ from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.figures.provenance import KEY
 
 
+@pytest.mark.guard
 def test_a_file_keeps_it(tmp_path: Path) -> None:
     """The hash of a dataset or a tree survives a file, and ignores the order of variables."""
     for number, data in enumerate((measured(), measured(network("a"), network("b", width=(1, 2))))):
@@ -99,6 +100,7 @@ def test_a_file_that_was_changed_on_purpose_says_so(change: str, tmp_path: Path)
     assert 1 == storage.load(storage.save(data, tmp_path / "copy.nc")).attrs["altered"]
 
 
+@pytest.mark.guard
 def test_a_change_that_ngbkit_saves_is_no_alteration(tmp_path: Path) -> None:
     """A selection of a loaded or an opened file has a hash of its own; a file without a hash opens in silence."""
     measurement = measured(network("a"), network("b"))

@@ -121,6 +121,7 @@ def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None
         assert "the export to ONNX: the child process was ended by SIGKILL" == failure.error
 
 
+@pytest.mark.guard
 def test_a_killed_export_costs_nothing(tmp_path: Path) -> None:
     """A killed export is tried once more."""
     mark = f"os.path.exists({str(tmp_path / 'mark')!r})"
@@ -187,6 +188,7 @@ def test_no_child_outlives_the_plan(mlp: Workload) -> None:
     assert all(not server.children() for server in servers)
 
 
+@pytest.mark.guard
 def test_an_interrupt_stops_cleanly_and_keeps_the_records(mlp: Workload) -> None:
     """SIGINT ends the plan within the group in flight, which does not count as an attempt."""
     sweep = Sweep(mlp, ["identity", 'slow{"seconds":0.01}'], [1, 2], repeats=200, threads=1)

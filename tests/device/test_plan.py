@@ -28,6 +28,7 @@ from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads.base import Workload
 
 
+@pytest.mark.guard
 def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload) -> None:
     """Each record has the requested number of samples, and a share of every round."""
     records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=24, threads=1))
@@ -106,6 +107,7 @@ def test_a_trial_that_does_not_fit_in_memory_is_measured_alone(mlp: Workload, mo
         assert set() == set(record.rounds) & set(alone.rounds)
 
 
+@pytest.mark.guard
 def test_compile_time_is_cold_or_warm(mlp: Workload) -> None:
     """A compiler with a cache has both, and the next run knows the cold one; others have one."""
     sweep = Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1)

@@ -53,6 +53,7 @@ def locate_folder(cache: Path) -> Path:
     return cache / preparation.build_key(CONV, "", FACTORS, 0)
 
 
+@pytest.mark.guard
 def test_a_workload_is_prepared_once(tmp_path: Path) -> None:
     """The cache serves it later, and a new batch size does not change the other files."""
     folder = locate_folder(tmp_path)

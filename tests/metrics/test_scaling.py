@@ -200,6 +200,7 @@ def test_identities_of_the_definitions(latency, rounds):
     np.testing.assert_allclose(rtr / rtr["batch_size"], ase)
 
 
+@pytest.mark.guard
 @given(latencies)
 def test_both_forms_of_bsr_agree(latency):
     """The ratio of ASE and the ratio of speed-ups give the same BSR if no rounds are paired."""
@@ -219,6 +220,7 @@ def test_pairing_changes_nothing_on_clean_data(latency):
     np.testing.assert_allclose(ase / ase.sel(compiler="identity"), metrics.bsr(grid(steady, rounds=True)))
 
 
+@pytest.mark.guard
 @given(latencies, st.floats(0.01, 100), st.booleans())
 def test_a_slower_machine_changes_no_ratio(latency, factor, rounds):
     """Scaling all latencies scales throughput inversely and leaves every ratio unchanged."""

@@ -90,6 +90,7 @@ def test_every_error_is_an_output(kernel: Kernel, tmp_path: Path) -> None:
     assert [1, True] == [len(system[0]["traceback"]), f"{tmp_path / 'file'} cannot be used" in system[0]["evalue"]]
 
 
+@pytest.mark.guard
 def test_interrupting_a_cell_stops_the_run_and_keeps_what_was_measured(kernel: Kernel, mlp_file: Path) -> None:
     """The stop button, also pressed thrice, leaves one table, and an error reply, so that "Run All" ends."""
     manager, client = kernel

@@ -81,6 +81,7 @@ def test_help_is_printed_as_in_a_shell(shell: InteractiveShell, line: str) -> No
     assert "options:" in text.lower()
 
 
+@pytest.mark.guard
 def test_a_line_binds_a_dataset_and_shows_one_table(shell: InteractiveShell, mlp_file: Path) -> None:
     """Labels of compilers keep their options, and $sizes inserts a variable of the notebook."""
     shell.user_ns["sizes"] = [1, 2]
@@ -130,6 +131,7 @@ def test_the_value_of_a_line_has_the_tables(shell: InteractiveShell, mlp_file: P
     assert "throughput (samples/s)" not in outputs[0]
 
 
+@pytest.mark.guard
 def test_a_cell_defines_a_network(shell: InteractiveShell) -> None:
     """The device builds it for each value of its factors, and the notebook gets none of its variables."""
     run_cell(shell, f"%%ngbench -c identity --factor width=2,3 --name net -r 3 -o ds\n{CELL}")

@@ -36,6 +36,7 @@ def count_calls(graphs: Sequence[Graph]) -> np.ndarray:
     return np.array([float(len(graph.operators)) for graph in graphs])
 
 
+@pytest.mark.guard
 def test_a_network_is_rewritten_proved_and_measured(branches: Path, tmp_path: Path) -> None:
     """The original and the proved candidates are interleaved, and the kept network is written."""
     messages: list[str] = []

@@ -74,6 +74,7 @@ def test_a_model_with_other_results_is_not_used(network: Path, tmp_path: Path) -
     assert wrong.problem.startswith("wrong result: error ")
 
 
+@pytest.mark.guard
 def test_tools_are_measured_beside_the_original(network: Path) -> None:
     """Each is a row with an interval or a reason, in the same run; the original is kept, whatever they gain."""
     names = ["copying", "wrong", "crashing"]

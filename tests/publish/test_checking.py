@@ -42,6 +42,7 @@ def find(site: Path, name: str) -> list[str]:
     return [f"{item.file}: {item.difference}" for item in check.run(contents) if item.difference]
 
 
+@pytest.mark.guard
 def test_a_site_as_built_agrees(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The report of a site as built lists each kind with its number of items, and what it cannot check."""
     assert 0 == cli.main(["verify", str(site), "--json"])

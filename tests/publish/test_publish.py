@@ -62,6 +62,7 @@ class Page(HTMLParser):
         self.pictures += tag == "svg"
 
 
+@pytest.mark.guard
 def test_a_site_is_complete(site: Path) -> None:
     """A site has pages, figures in every format, their data, the notebooks and an archive."""
     manifest = Manifest.read(site)

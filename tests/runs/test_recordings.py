@@ -32,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "recorded"
 
 
+@pytest.mark.guard
 def test_a_recorded_sweep_is_replayed(
     mlp: Workload, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ SLOW = 'slow{"seconds":0.02}'
 state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 
+@pytest.mark.guard
 def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
     """A sweep is measured by engine and children, journalled, and assembled to a dataset."""
     run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).start()
@@ -37,6 +38,7 @@ def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
     assert dataset.identical(again)
 
 
+@pytest.mark.guard
 def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Workload) -> None:
     """The dataset of a stopped run lacks samples, and that of the resumed run has all, on the same device only.
 

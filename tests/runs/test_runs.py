@@ -39,6 +39,7 @@ def _no_process_left(processes: Processes) -> Iterator[None]:
     wait_until(lambda: not processes())
 
 
+@pytest.mark.guard
 def test_a_killed_engine_costs_what_was_in_flight(mlp: Workload, processes: Processes) -> None:
     """A killed engine is replaced, and only unfinished trials are measured."""
     run = Sweep(mlp, ["identity", SLOW], [1, 2, 3], repeats=60, threads=1).start()
@@ -80,6 +81,7 @@ run.wait()
 """
 
 
+@pytest.mark.guard
 def test_a_killed_client_leaves_nothing_behind_and_its_run_can_be_resumed(mlp_file: Path, processes: Processes) -> None:
     """`kill -9` of the process of a notebook ends its engines; resuming measures only missing trials."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(mlp_file)], stdout=subprocess.PIPE, text=True)

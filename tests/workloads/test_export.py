@@ -84,6 +84,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_file_for_every_batch_size_computes_the_network(name: str, tmp_path: Path) -> None:
     """The exported file of each batch size is static and computes the network's outputs."""

@@ -77,6 +77,7 @@ def trained() -> Net:
     return net
 
 
+@pytest.mark.guard
 def test_a_device_builds_the_same_function(trained: Net) -> None:
     """A device builds the same function at any batch size, in eval mode."""
     network = receive(module.from_module("net", trained, EXAMPLES))

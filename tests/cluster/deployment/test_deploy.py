@@ -84,6 +84,7 @@ def test_a_deploy_needs_no_network(deployed: Deployment, home: Path) -> None:
     assert compilers["openvino"].startswith("openvino not installed")
 
 
+@pytest.mark.guard
 def test_a_deploy_over_a_network(tmp_path: Path) -> None:
     """The device keeps no downloads; the result is rendered as text."""
     far = Device(label="far", launch="local", state_dir=str(tmp_path / "far"), python=sys.executable)

@@ -48,6 +48,7 @@ def find_record(sweep: Sweep, records: Records, network: str, compiler: str) -> 
     return record
 
 
+@pytest.mark.guard
 def test_networks_take_turns_in_the_same_rounds(sweep: Sweep) -> None:
     """The networks of a bundle are measured in the same rounds and compared side by side."""
     records, events = carry_out(sweep)

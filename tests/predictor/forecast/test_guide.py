@@ -355,6 +355,7 @@ def test_a_budget_cannot_choose_what_has_been_measured(mlp: Workload) -> None:
         ngbkit.resume(run.id, predictor="some.safetensors")
 
 
+@pytest.mark.guard
 def test_an_estimate_measures_nothing(mlp: Workload) -> None:
     """The estimate is empty before the first run and matches the measurements afterwards."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
