@@ -21,6 +21,11 @@ def describe(report: BaseException | str, root: Path = ROOT) -> str:
     return next((build(root) for pattern, build in _LIMITS if pattern.search(text)), "")
 
 
+def describe_log(log: str) -> str:
+    """Describe the end of a log, after the limit that it reports: another line of it may be the cause."""
+    return "\n".join(filter(None, [describe(log), f"its log says:\n{log or '(nothing)'}"]))
+
+
 def describe_memory(root: Path = ROOT) -> str:
     """Describe the tightest limit of the memory of this process."""
     bounds = [(size, "its container has {} of memory (memory.max)") for size in _read_groups(root, *_MEMORY_FILES)]

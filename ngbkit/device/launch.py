@@ -119,8 +119,7 @@ def launch(settings: Settings) -> Launched:
     end_of_log = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
     shutil.rmtree(folder, ignore_errors=True)
     reason = f"ended with {code}" if code is not None else f"did not reach its controller in {START_S:g} s"
-    fault = limits.describe(end_of_log) or f"its log says:\n{end_of_log or '(nothing)'}"
-    raise DeviceError(f"the engine {reason}; {fault}")
+    raise DeviceError(f"the engine {reason}; {limits.describe_log(end_of_log)}")
 
 
 def inherit_variables() -> dict[str, str]:
