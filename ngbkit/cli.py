@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from ngbkit import __version__, registry
+from ngbkit import __version__, limits, registry
 from ngbkit.commands.answer import BROKEN_PIPE, FAILED, INTERRUPTED, INVALID, OK
 from ngbkit.commands.command import OVERWRITE, Command, load_commands
 from ngbkit.commands.parser import Parser, add_arguments, parse
@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with stop_in_order() as handler:
         try:
             with show_warnings(), hold_output(), explain_errors():
+                limits.check()
                 return _run(sys.argv[1:] if argv is None else argv)
         except (UsageError, MissingDependencyError) as error:
             return print_error(str(error), INVALID)
@@ -80,6 +81,8 @@ def _run(words: Sequence[str]) -> int:
         try:
             import_module(package)
         except ImportError as error:
+            if limits.describe(error):
+                raise
             raise MissingDependencyError(package, "notebook") from error
     if OVERWRITE in command.shell_arguments:
         check_target(args)

@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ngbkit.errors import DeviceError
 from ngbkit.user_text import format_size
 
 ROOT = Path("/")
+# A client reserves about so much on two cores, most of it for threads: below, OpenBLAS ends or halts its process.
+_LEAST_MEMORY_BYTES = 1_000_000_000
+# A controller's. OpenBLAS interrupts its process where it has too few, and a controller without a part never starts.
+_LEAST_THREADS = 32
+_FEW_THREADS = 10_000  # more are not counted
 _PAGES_BYTES = 1 << 16  # the most that SQLite writes at once beyond the end of a file
 
 
@@ -24,6 +30,21 @@ def describe(report: BaseException | str, root: Path = ROOT) -> str:
 def describe_log(log: str) -> str:
     """Describe the end of a log, after the limit that it reports: another line of it may be the cause."""
     return "\n".join(filter(None, [describe(log), f"its log says:\n{log or '(nothing)'}"]))
+
+
+def check(root: Path = ROOT) -> None:
+    """Raise DeviceError where there is too little memory or too few threads for libraries, which end their process."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < _LEAST_MEMORY_BYTES:
+        raise DeviceError(
+            f"invalid limit of memory: each process has {format_size(limit)} (ulimit -v); expected at least "
+            f"{format_size(_LEAST_MEMORY_BYTES)}. Raise it, such as with `ulimit -v unlimited`."
+        )
+    free = min(_count_free_threads(root), default=_LEAST_THREADS)
+    if free < _LEAST_THREADS:
+        raise DeviceError(
+            _describe_processes(root, f"{free} further processes or threads can start, of {_LEAST_THREADS}")
+        )
 
 
 def describe_memory(root: Path = ROOT) -> str:
@@ -80,7 +101,21 @@ def _describe_memory(root: Path) -> str:
     )
 
 
-def _describe_processes(root: Path) -> str:
+def _count_free_threads(root: Path) -> Iterator[int]:
+    """Count the threads that each limit still allows."""
+    for folder in find_control_groups("pids", root):
+        with suppress(OSError, ValueError):
+            yield int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text())
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() and 0 <= limit < _FEW_THREADS:  # root has no such limit
+        threads = 0
+        for process in (root / "proc").glob("[0-9]*"):
+            with suppress(OSError):
+                threads += len(os.listdir(process / "task")) if process.stat().st_uid == os.getuid() else 0  # noqa: PTH208
+        yield limit - threads
+
+
+def _describe_processes(root: Path, fault: str = "no further process or thread can start") -> str:
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     bounds = [(count, "its container may have {} (pids.max)") for count in _read_groups(root, "pids", "pids.max")]
     if limit >= 0 and os.geteuid():  # root has no such limit
@@ -88,10 +123,7 @@ def _describe_processes(root: Path) -> str:
     count, sentence = min(bounds, default=(0, "this machine has no room for one"))
     reserves = resource.getrlimit(resource.RLIMIT_AS)[0] >= 0  # each thread reserves a stack
     memory = f", and {describe_memory(root)}" if reserves else ""
-    return (
-        f"no further process or thread can start: {sentence.format(count)}{memory}. Raise the limit or end other "
-        "processes, and try again."
-    )
+    return f"{fault}: {sentence.format(count)}{memory}. Raise the limit or end other processes, and try again."
 
 
 def _describe_file_size(root: Path) -> str:

@@ -10,6 +10,7 @@ import pytest
 from recorded import record
 
 from ngbkit import limits
+from ngbkit.errors import DeviceError
 from ngbkit.files import explain
 
 GROUP = {"proc/self/cgroup": "4:memory,pids:/job", "sys/fs/cgroup/memory/job/memory.limit_in_bytes": 300_000_000}
@@ -45,7 +46,15 @@ def test_the_tightest_limit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     assert "each process has 200 MB of memory (ulimit -v)" == limits.describe_memory(tmp_path)
+    with pytest.raises(DeviceError, match=r"each process has 200 MB \(ulimit -v\); expected at least 1 GB\. Raise it"):
+        limits.check(tmp_path)
     assert "this user may have 200000000 (ulimit -u), and each" in limits.describe("Cannot fork", tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (40 if kind == resource.RLIMIT_NPROC else -1, -1))
+    record(tmp_path, {"proc/7/task/7": "", "proc/7/task/8": ""})
+    limits.check(tmp_path)
+    record(tmp_path, {f"proc/8/task/{number}": "" for number in range(9)})
+    with pytest.raises(DeviceError, match=r"^29 further processes or threads can start, of 32: this user may have 40 "):
+        limits.check(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "ulimit -u" not in limits.describe("Cannot fork", tmp_path)
 
