@@ -18,6 +18,7 @@ _LEAST_MEMORY_BYTES = 1_000_000_000
 # A controller's. OpenBLAS interrupts its process where it has too few, and a controller without a part never starts.
 _LEAST_THREADS = 32
 _FEW_THREADS = 10_000  # more are not counted
+_LAST_S = 2  # of processor time, to save what was measured
 _PAGES_BYTES = 1 << 16  # the most that SQLite writes at once beyond the end of a file
 
 
@@ -40,11 +41,21 @@ def check(root: Path = ROOT) -> None:
             f"invalid limit of memory: each process has {format_size(limit)} (ulimit -v); expected at least "
             f"{format_size(_LEAST_MEMORY_BYTES)}. Raise it, such as with `ulimit -v unlimited`."
         )
+    limit = max(resource.getrlimit(resource.RLIMIT_CPU))
+    if 0 <= limit <= _LAST_S:
+        raise DeviceError(_describe_processor_time(root))
     free = min(_count_free_threads(root), default=_LEAST_THREADS)
     if free < _LEAST_THREADS:
         raise DeviceError(
             _describe_processes(root, f"{free} further processes or threads can start, of {_LEAST_THREADS}")
         )
+
+
+def reserve_processor_time() -> None:
+    """Let the kernel send SIGXCPU before the limit of processor time (ulimit -t), where it kills without a word."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if 0 <= hard == soft > _LAST_S:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft - _LAST_S, hard))
 
 
 def describe_memory(root: Path = ROOT) -> str:
@@ -144,7 +155,11 @@ def _describe_open_files(root: Path) -> str:
 
 def _describe_processor_time(root: Path) -> str:
     del root
-    return "the limit of processor time (ulimit -t) is used up. Raise it, and try again."
+    limit = max(resource.getrlimit(resource.RLIMIT_CPU))
+    return (
+        f"the processor time of this process, {limit} s (ulimit -t), is used up. Raise the limit, such as with "
+        "`ulimit -t unlimited`, and try again."
+    )
 
 
 _MEMORY_FILES = ("memory", "memory.max", "memory.limit_in_bytes")

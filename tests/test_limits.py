@@ -26,14 +26,18 @@ OPENVINO = 'Failed to create plugin "intel_cpu" for device CPU\nResource tempora
         (OPENVINO, "no further process or thread can start: its container may have 5 (pids.max). Raise the limit or"),
         (RuntimeError("can't start new thread"), "its container may have 5 (pids.max)"),
         ("the child process was ended by SIGXFSZ", "a file may have at most 1 MB (ulimit -f). Raise the limit"),
-        ("the child process was ended by SIGXCPU", "the limit of processor time (ulimit -t) is used up. Raise it"),
+        (
+            "the child process was ended by SIGXCPU",
+            "the processor time of this process, 9 s (ulimit -t), is used up. Raise",
+        ),
     ],
 )
 def test_the_limit_that_was_met_is_named(
     report: BaseException | str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of Python, the log of a program and the signal of the kernel lead to the number and the remedy."""
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1_000_000 if kind == resource.RLIMIT_FSIZE else -1, -1))
+    shell = {resource.RLIMIT_FSIZE: 1_000_000, resource.RLIMIT_CPU: 9}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (shell.get(kind, -1), -1))
     record(tmp_path, {**GROUP, "sys/fs/cgroup/pids/job/pids.max": 5, "sys/fs/cgroup/memory,pids/job/pids.max": "max"})
 
     assert sentence in limits.describe(report, tmp_path)
