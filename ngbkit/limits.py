@@ -15,8 +15,9 @@ from ngbkit.user_text import format_size
 ROOT = Path("/")
 # A client reserves about so much on two cores, most of it for threads: below, OpenBLAS ends or halts its process.
 _LEAST_MEMORY_BYTES = 1_000_000_000
-# A controller's. OpenBLAS interrupts its process where it has too few, and a controller without a part never starts.
-_LEAST_THREADS = 32
+# Of client, controller and engine: OpenBLAS interrupts its process where it has too few, and a controller that lacks
+# one of its own never starts.
+_LEAST_THREADS = 64
 _FEW_THREADS = 10_000  # more are not counted
 _LAST_S = 2  # of processor time, to save what was measured
 _PAGES_BYTES = 1 << 16  # the most that SQLite writes at once beyond the end of a file
@@ -47,7 +48,7 @@ def check(root: Path = ROOT) -> None:
     free = min(_count_free_threads(root), default=_LEAST_THREADS)
     if free < _LEAST_THREADS:
         raise DeviceError(
-            _describe_processes(root, f"{free} further processes or threads can start, of {_LEAST_THREADS}")
+            _describe_processes(root, f"{max(free, 0)} further processes or threads can start, of {_LEAST_THREADS}")
         )
 
 

@@ -53,11 +53,13 @@ def test_the_tightest_limit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DeviceError, match=r"each process has 200 MB \(ulimit -v\); expected at least 1 GB\. Raise it"):
         limits.check(tmp_path)
     assert "this user may have 200000000 (ulimit -u), and each" in limits.describe("Cannot fork", tmp_path)
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (40 if kind == resource.RLIMIT_NPROC else -1, -1))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (100 if kind == resource.RLIMIT_NPROC else -1, -1))
     record(tmp_path, {"proc/7/task/7": "", "proc/7/task/8": ""})
     limits.check(tmp_path)
-    record(tmp_path, {f"proc/8/task/{number}": "" for number in range(9)})
-    with pytest.raises(DeviceError, match=r"^29 further processes or threads can start, of 32: this user may have 40 "):
+    record(tmp_path, {f"proc/8/task/{number}": "" for number in range(40)})
+    with pytest.raises(
+        DeviceError, match=r"^58 further processes or threads can start, of 64: this user may have 100 "
+    ):
         limits.check(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "ulimit -u" not in limits.describe("Cannot fork", tmp_path)
