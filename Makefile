@@ -88,7 +88,8 @@ export UV_DEFAULT_INDEX := $(or $(PIP_INDEX_URL),$(shell $(PYTHON) -m pip config
 endif
 
 $(READY): pyproject.toml $(PINS)
-	@$(PYTHON) -c 'import sys; sys.exit(f"ngbkit needs Python 3.10 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 demo" if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "ngbkit needs Python 3.10 or newer, and $(PYTHON) is" \
+		"none that runs here ($$($(PYTHON) --version 2>&1)). Name another: make PYTHON=/usr/bin/python3.12 demo" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint $(PINS) "pip>=25.1" uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(PINS) --editable '.[all,testing]' --group dev

@@ -4,19 +4,20 @@
 `ngbkit --help` lists them.
 
 Tables go to stdout, progress and messages to stderr. It exits with 0; 1 where a run failed, no trial gave a result, or
-a gate failed; 2 where the arguments are not valid; 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP, which keep
-what was measured; 141 where its reader left.
+a gate failed; 2 where the arguments are not valid; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP and 152 at the
+limit of processor time, which keep what was measured; 141 where its reader left.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from ngbkit import __version__, registry
+from ngbkit import __version__, limits, registry
 from ngbkit.commands.answer import BROKEN_PIPE, FAILED, INTERRUPTED, INVALID, OK
 from ngbkit.commands.command import OVERWRITE, Command, load_commands
 from ngbkit.commands.parser import Parser, add_arguments, parse
@@ -33,6 +34,7 @@ __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "INVALID", "OK", "build_parse
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line, by default this process's; return the exit code."""
     open_streams()
+    limits.reserve_processor_time()
     if "_ARGCOMPLETE" in os.environ:  # Tab was pressed in a shell
         from ngbkit.commands.shell_completion import complete_line, split_words
 
@@ -42,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with stop_in_order() as handler:
         try:
             with show_warnings(), hold_output(), explain_errors():
+                limits.check()
                 return _run(sys.argv[1:] if argv is None else argv)
         except (UsageError, MissingDependencyError) as error:
             return print_error(str(error), INVALID)
@@ -51,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return BROKEN_PIPE
         except KeyboardInterrupt as interrupt:
             code = INTERRUPTED if handler.number is None else 128 + handler.number
-            return print_error(str(interrupt) or "stopped.", code)
+            limit = limits.describe("SIGXCPU") if handler.number == signal.SIGXCPU else ""
+            return print_error(" ".join(filter(None, [limit, str(interrupt)])) or "stopped.", code)
 
 
 def build_parser(commands: Mapping[str, Command]) -> Parser:
@@ -80,6 +84,8 @@ def _run(words: Sequence[str]) -> int:
         try:
             import_module(package)
         except ImportError as error:
+            if limits.describe(error):
+                raise
             raise MissingDependencyError(package, "notebook") from error
     if OVERWRITE in command.shell_arguments:
         check_target(args)

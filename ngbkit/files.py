@@ -92,26 +92,17 @@ class Store:
             _check_hash(hasher.hexdigest(), digest)
         return path
 
-    def list_remains(self, digest: str) -> list[Path]:
-        """List all files of a hash: its content, the drafts of killed writers, and the graphs that read it there."""
-        path = self.locate(digest)
-        files = [path, *path.parent.glob(f".{digest}.*"), *self.root.glob(f"{digest}-*")]
-        return [file for file in files if file.is_file()]
+    def list_files(self) -> dict[str, list[Path]]:
+        """List the files by content hash: the content, drafts of killed writers, and graphs that read it there."""
+        files: dict[str, list[Path]] = {}
+        for path in sorted((*self.root.glob("*"), *self.root.glob("*/*"))):
+            if (match := _DIGEST.match(path.name.lstrip("."))) and path.is_file() and is_usable(path):
+                files.setdefault(match[0], []).append(path)
+        return files
 
-    def evict(self, keep_bytes: int) -> list[str]:
-        """Delete the least recently used files until at most `keep_bytes` remain, and return their hashes."""
-        files = sorted(
-            (file for file in self.root.glob("??*/*") if file.is_file()), key=lambda file: file.stat().st_atime
-        )
-        total = sum(file.stat().st_size for file in files)
-        evicted = []
-        for file in files:
-            if total <= keep_bytes:
-                break
-            total -= file.stat().st_size
-            file.unlink()
-            evicted.append(file.name)
-        return evicted
+    def list_leftovers(self) -> list[Path]:
+        """List the folders in which former versions laid out ONNX files beside their external data."""
+        return sorted(path for path in self.root.glob("*/*") if path.is_dir())
 
 
 def is_usable(path: Path) -> bool:

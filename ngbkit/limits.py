@@ -9,9 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ngbkit.errors import DeviceError
 from ngbkit.user_text import format_size
 
 ROOT = Path("/")
+# A client reserves about so much on two cores, most of it for threads: below, OpenBLAS ends or halts its process.
+_LEAST_MEMORY_BYTES = 1_000_000_000
+# Of client, controller and engine: OpenBLAS interrupts its process where it has too few, and a controller that lacks
+# one of its own never starts.
+_LEAST_THREADS = 64
+_FEW_THREADS = 10_000  # more are not counted
+_LAST_S = 2  # of processor time, to save what was measured
 _PAGES_BYTES = 1 << 16  # the most that SQLite writes at once beyond the end of a file
 
 
@@ -19,6 +27,36 @@ def describe(report: BaseException | str, root: Path = ROOT) -> str:
     """Describe the limit of this machine that an error or a log reports, with the remedy; empty if it reports none."""
     text = report if isinstance(report, str) else f"{type(report).__name__}: {report}"
     return next((build(root) for pattern, build in _LIMITS if pattern.search(text)), "")
+
+
+def describe_log(log: str) -> str:
+    """Describe the end of a log, after the limit that it reports: another line of it may be the cause."""
+    return "\n".join(filter(None, [describe(log), f"its log says:\n{log or '(nothing)'}"]))
+
+
+def check(root: Path = ROOT) -> None:
+    """Raise DeviceError where there is too little memory or too few threads for libraries, which end their process."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < _LEAST_MEMORY_BYTES:
+        raise DeviceError(
+            f"invalid limit of memory: each process has {format_size(limit)} (ulimit -v); expected at least "
+            f"{format_size(_LEAST_MEMORY_BYTES)}. Raise it, such as with `ulimit -v unlimited`."
+        )
+    limit = max(resource.getrlimit(resource.RLIMIT_CPU))
+    if 0 <= limit <= _LAST_S:
+        raise DeviceError(_describe_processor_time(root))
+    free = min(_count_free_threads(root), default=_LEAST_THREADS)
+    if free < _LEAST_THREADS:
+        raise DeviceError(
+            _describe_processes(root, f"{max(free, 0)} further processes or threads can start, of {_LEAST_THREADS}")
+        )
+
+
+def reserve_processor_time() -> None:
+    """Let the kernel send SIGXCPU before the limit of processor time (ulimit -t), where it kills without a word."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if 0 <= hard == soft > _LAST_S:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft - _LAST_S, hard))
 
 
 def describe_memory(root: Path = ROOT) -> str:
@@ -75,7 +113,21 @@ def _describe_memory(root: Path) -> str:
     )
 
 
-def _describe_processes(root: Path) -> str:
+def _count_free_threads(root: Path) -> Iterator[int]:
+    """Count the threads that each limit still allows."""
+    for folder in find_control_groups("pids", root):
+        with suppress(OSError, ValueError):
+            yield int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text())
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() and 0 <= limit < _FEW_THREADS:  # root has no such limit
+        threads = 0
+        for process in (root / "proc").glob("[0-9]*"):
+            with suppress(OSError):
+                threads += len(os.listdir(process / "task")) if process.stat().st_uid == os.getuid() else 0  # noqa: PTH208
+        yield limit - threads
+
+
+def _describe_processes(root: Path, fault: str = "no further process or thread can start") -> str:
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     bounds = [(count, "its container may have {} (pids.max)") for count in _read_groups(root, "pids", "pids.max")]
     if limit >= 0 and os.geteuid():  # root has no such limit
@@ -83,10 +135,7 @@ def _describe_processes(root: Path) -> str:
     count, sentence = min(bounds, default=(0, "this machine has no room for one"))
     reserves = resource.getrlimit(resource.RLIMIT_AS)[0] >= 0  # each thread reserves a stack
     memory = f", and {describe_memory(root)}" if reserves else ""
-    return (
-        f"no further process or thread can start: {sentence.format(count)}{memory}. Raise the limit or end other "
-        "processes, and try again."
-    )
+    return f"{fault}: {sentence.format(count)}{memory}. Raise the limit or end other processes, and try again."
 
 
 def _describe_file_size(root: Path) -> str:
@@ -107,7 +156,11 @@ def _describe_open_files(root: Path) -> str:
 
 def _describe_processor_time(root: Path) -> str:
     del root
-    return "the limit of processor time (ulimit -t) is used up. Raise it, and try again."
+    limit = max(resource.getrlimit(resource.RLIMIT_CPU))
+    return (
+        f"the processor time of this process, {limit} s (ulimit -t), is used up. Raise the limit, such as with "
+        "`ulimit -t unlimited`, and try again."
+    )
 
 
 _MEMORY_FILES = ("memory", "memory.max", "memory.limit_in_bytes")

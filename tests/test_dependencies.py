@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -71,3 +72,13 @@ def find_undeclared(file: str) -> set[str]:
 def test_imports_are_declared() -> None:
     """Every package that a file imports is a dependency or in an extra."""
     assert {} == {file: undeclared for file in FILES if (undeclared := find_undeclared(file))}
+
+
+def test_make_says_which_python_it_needs(tmp_path: Path) -> None:
+    """A Python that ends without a word, as the shim of pyenv where it lacks its programs, is named."""
+    words = ["make", "environment", "PYTHON=false", f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert "ngbkit needs Python 3.10 or newer, and false is none that runs here" in done.stderr
+    assert "Name another: make PYTHON=" in done.stderr
+    assert not (tmp_path / "venv").exists()

@@ -66,30 +66,24 @@ def test_an_invalid_hash_has_no_path(tmp_path: Path, digest: str) -> None:
 
 
 def test_a_copy_that_was_killed_belongs_to_its_content(tmp_path: Path) -> None:
-    """Drafts and graphs that read a file are among its remains, and no file of another hash is."""
+    """Drafts and graphs that read a file are listed with it, and no file of another hash is."""
     store = Store(tmp_path / "store")
     (tmp_path / "file").write_bytes(b"weights")
-    digest = store.add(tmp_path / "file")
+    digest, other = store.add(tmp_path / "file"), "0" * 32
     path = store.locate(digest)
-    remains = [path, path.with_name(f".{digest}.x1"), store.root / f"{digest}-1.onnx"]
-    for file in (*remains[1:], path.with_name(".0.x1"), store.root / "0-1.onnx"):
+    files = [
+        store.root / f".{digest}-1.onnx.x1",
+        store.root / f"{digest}-1.onnx",
+        path.with_name(f".{digest}.x1"),
+        path,
+    ]
+    strangers = [store.root / f"{other}-1.onnx", path.with_name("0.x")]
+    for file in (*files[:-1], *strangers):
         file.touch()
 
-    assert remains == store.list_remains(digest)
-
-
-def test_the_least_recently_used_files_are_evicted(tmp_path: Path) -> None:
-    """Files are deleted until the rest is small enough."""
-    store = Store(tmp_path / "store")
-    digests = []
-    for index in range(3):
-        (tmp_path / "file").write_bytes(bytes([index]) * 100)
-        digests.append(store.add(tmp_path / "file"))
-        os.utime(store.locate(digests[-1]), (1000 + index, 1000 + index))
-    evicted = store.evict(150)
-
-    assert digests[:2] == evicted
-    assert store.contains(digests[2])
+    assert {digest: set(files), other: set(strangers[:1])} == {
+        key: set(paths) for key, paths in store.list_files().items()
+    }
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from recorded import record
 
 from ngbkit import limits
+from ngbkit.errors import DeviceError
 from ngbkit.files import explain
 
 GROUP = {"proc/self/cgroup": "4:memory,pids:/job", "sys/fs/cgroup/memory/job/memory.limit_in_bytes": 300_000_000}
@@ -25,14 +26,18 @@ OPENVINO = 'Failed to create plugin "intel_cpu" for device CPU\nResource tempora
         (OPENVINO, "no further process or thread can start: its container may have 5 (pids.max). Raise the limit or"),
         (RuntimeError("can't start new thread"), "its container may have 5 (pids.max)"),
         ("the child process was ended by SIGXFSZ", "a file may have at most 1 MB (ulimit -f). Raise the limit"),
-        ("the child process was ended by SIGXCPU", "the limit of processor time (ulimit -t) is used up. Raise it"),
+        (
+            "the child process was ended by SIGXCPU",
+            "the processor time of this process, 9 s (ulimit -t), is used up. Raise",
+        ),
     ],
 )
 def test_the_limit_that_was_met_is_named(
     report: BaseException | str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of Python, the log of a program and the signal of the kernel lead to the number and the remedy."""
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1_000_000 if kind == resource.RLIMIT_FSIZE else -1, -1))
+    shell = {resource.RLIMIT_FSIZE: 1_000_000, resource.RLIMIT_CPU: 9}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (shell.get(kind, -1), -1))
     record(tmp_path, {**GROUP, "sys/fs/cgroup/pids/job/pids.max": 5, "sys/fs/cgroup/memory,pids/job/pids.max": "max"})
 
     assert sentence in limits.describe(report, tmp_path)
@@ -45,7 +50,17 @@ def test_the_tightest_limit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     assert "each process has 200 MB of memory (ulimit -v)" == limits.describe_memory(tmp_path)
+    with pytest.raises(DeviceError, match=r"each process has 200 MB \(ulimit -v\); expected at least 1 GB\. Raise it"):
+        limits.check(tmp_path)
     assert "this user may have 200000000 (ulimit -u), and each" in limits.describe("Cannot fork", tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (100 if kind == resource.RLIMIT_NPROC else -1, -1))
+    record(tmp_path, {"proc/7/task/7": "", "proc/7/task/8": ""})
+    limits.check(tmp_path)
+    record(tmp_path, {f"proc/8/task/{number}": "" for number in range(40)})
+    with pytest.raises(
+        DeviceError, match=r"^58 further processes or threads can start, of 64: this user may have 100 "
+    ):
+        limits.check(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "ulimit -u" not in limits.describe("Cannot fork", tmp_path)
 

@@ -95,8 +95,7 @@ class Hub:
             text = _read_log(folder)
             shutil.rmtree(folder, ignore_errors=True)
             kind = _PortError if _PORT_TAKEN in text else DeviceError
-            fault = limits.describe(text) or f"{error}\n{text}"
-            raise kind(f"the controller did not start: {fault}") from error
+            raise kind(f"the controller did not start: {error}; {limits.describe_log(text)}") from error
         return cls(folder, process, client, connection)
 
     def wait_for_engine(
@@ -120,9 +119,7 @@ class Hub:
         """Return why an engine that was waited for has not registered."""
         if self.is_alive:
             return f"it did not register in {START_S:g} s"
-        text = _read_log(self.folder)
-        fault = limits.describe(text) or f"its log says:\n{text or '(nothing)'}"
-        return f"its controller ended; {fault}"
+        return f"its controller ended; {limits.describe_log(_read_log(self.folder))}"
 
     def stop(self) -> None:
         """End the controller, and remove its files."""

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 _KEY_LENGTH = 12
 _DAY_S = 86400.0
-_NAMES = {"preparation": "preparation", "environment": "environment", "tuning": "result of tuning"}
-_PLURAL = {"preparation": "preparations", "environment": "environments", "result of tuning": "results of tuning"}
+_NAMES = {
+    "preparation": ("preparation", "preparations"),
+    "environment": ("environment", "environments"),
+    "artifact": ("artifact", "artifacts"),
+    "tuning": ("result of tuning", "results of tuning"),
+}
+_NEEDED = "runs, or used within a day"
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -105,8 +110,9 @@ COMMAND = Command(
 
 def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
     from ngbkit.cluster.caches import contents
+    from ngbkit.runs.deletion import list_artifacts
 
-    items = _select(contents.list_items(caches), args.names)
+    items = _select(contents.list_items(caches, list_artifacts()), args.names)
     empty = f"Device {caches.device} keeps nothing in {caches.state_dir}."
     return Answer(rows=_to_rows(items), empty=empty, json=_to_json(caches, items))
 
@@ -130,16 +136,31 @@ def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
 
 def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[CacheItem]:
     from ngbkit.cluster.caches import cleaning, contents
+    from ngbkit.runs.deletion import list_artifacts
 
     keep_bytes = None if args.keep is None else parse_size(args.keep)
     older_than_s = None if args.older_than is None else parse_age(args.older_than)
-    selected = _select(contents.list_items(caches), args.names)
-    evictable = [item for item in selected if args.tuning or item.kind != "tuning"]
+    selected = _select(contents.list_items(caches, list_artifacts()), args.names)
+    evictable = [item for item in selected if not _is_needed(item, args)]
     if args.names and not evictable:
-        raise UsageError(f"{' '.join(args.names)} names only results of tuning, which took long. Add --tuning.")
+        kinds = {item.kind for item in selected}
+        needed = ["results of tuning, which took long. Add --tuning"] if "tuning" in kinds else []
+        needed += [f"artifacts of {_NEEDED}. `ngbkit runs --delete ID` deletes a run's"] if "artifact" in kinds else []
+        raise UsageError(f"{' '.join(args.names)} names only {', or '.join(needed)}.")
     if keep_bytes is None and older_than_s is None:
         return evictable
     return cleaning.choose_evictions(evictable, keep_bytes=keep_bytes, older_than_s=older_than_s)
+
+
+def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:
+    """Return whether an item took long, or a run, or a network in a notebook that has not run yet, has it."""
+    if item.kind == "artifact":
+        return bool(item.metadata["runs"]) or _is_recent(item)
+    return item.kind == "tuning" and not args.tuning
+
+
+def _is_recent(item: CacheItem) -> bool:
+    return time.time() - item.used_at < _DAY_S
 
 
 _ACTIONS: Mapping[str, Callable[[DeviceCaches, argparse.Namespace], Answer]] = {
@@ -183,8 +204,8 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
     ]
     if not rows:
         return []
-    counts = {name: sum(item.kind == kind for item in items) for kind, name in _NAMES.items()}
-    totals = [f"{count} {name if count == 1 else _PLURAL[name]}" for name, count in counts.items() if count]
+    counts = {names: sum(item.kind == kind for item in items) for kind, names in _NAMES.items()}
+    totals = [f"{count} {names[count != 1]}" for names, count in counts.items() if count]
     return [*rows, {"kind": "all", "what": totals, "size": format_size(sum(item.bytes for item in items))}]
 
 
@@ -193,6 +214,8 @@ def _describe(item: CacheItem) -> str:
         return _describe_result(item)
     if item.kind == "environment":
         return str(item.metadata["requirements"][0]).replace("==", " ")
+    if item.kind == "artifact":
+        return item.metadata["network"] or ("" if item.files else "laid out by a former version")
     factors = "".join(f" {name}={value}" for name, value in item.metadata["factors"].items())
     count = item.metadata["parameters"]
     return f"{item.metadata['network']}{factors}" or ("unfinished" if count is None else f"{count:,} parameters")
@@ -224,6 +247,10 @@ def _describe_contents(item: CacheItem) -> str:
     if item.kind == "environment":
         took = format_duration(metadata["seconds"])
         return f"Python {metadata['python']}, {len(metadata['packages'])} packages, installed in {took}"
+    if item.kind == "artifact":
+        runs = metadata["runs"]
+        number = f"of {len(runs) or 'no'} {'runs' if len(runs) > 1 else 'run'}"
+        return f"{number}, kept for a day" if _is_recent(item) and not runs else number
     files = [f"{metadata['onnx']} ONNX"] if metadata["onnx"] else []
     files += ["reference"] if metadata["reference"] else []
     files += [f"{metadata['compiled']} compiled"] if metadata["compiled"] else []

@@ -25,7 +25,9 @@ COMMAND = Command(
     name="publish",
     help="Build a site of notebooks whose figures others can check.",
     arguments=(
-        argument("notebooks NOTEBOOKS", "a folder of notebooks, or notebooks of one folder", nargs="*"),
+        argument(
+            "notebooks NOTEBOOKS", "a folder of notebooks, or notebooks of one folder", nargs="*", completes="path"
+        ),
         argument("-o, --out DIR", "the folder of the site (default: site)", default="site"),
         argument(
             "--from-data",

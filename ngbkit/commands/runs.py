@@ -69,9 +69,22 @@ def _list(args: dict[str, Any]) -> Answer:
     return Answer(
         json=rows,
         rows=[_describe(row) for row in rows],
-        notes=[*more, *([_STEPS] if rows else [])],
+        notes=[*_note_interrupted(rows), *more, *([_STEPS] if rows else [])],
         empty="There is no run yet: `ngbkit run` starts one.",
     )
+
+
+def _note_interrupted(rows: Sequence[Row]) -> list[str]:
+    """Return a note on the latest run if its process was killed, which could say nothing itself."""
+    missing = rows[0]["statuses"].get("pending", 0) if rows and rows[0]["state"] in _STATES else 0
+    if not missing:
+        return []
+    run_id = rows[0]["run"]
+    return [
+        f"The process of run {run_id} ended without a word, as one that is killed for lack of memory: {missing} of "
+        f"{rows[0]['trials']} trials are missing, and none that was measured is lost. "
+        f"`ngbkit resume {run_id}` measures the rest."
+    ]
 
 
 def _open(run_id: str) -> Answer:

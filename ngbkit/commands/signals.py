@@ -17,6 +17,7 @@ _DEFAULTS: Mapping[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGXCPU: signal.SIG_DFL,
 }
 
 
@@ -31,7 +32,7 @@ class StopHandler:
         if self.number is None:
             self.number, self.received_s = number, time.monotonic()
             raise KeyboardInterrupt
-        if number == signal.SIGHUP or time.monotonic() - self.received_s < ECHO_S:
+        if number in (signal.SIGHUP, signal.SIGXCPU) or time.monotonic() - self.received_s < ECHO_S:
             return
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
@@ -41,7 +42,7 @@ class StopHandler:
 
 @contextmanager
 def stop_in_order(signals: Collection[signal.Signals] = tuple(_DEFAULTS)) -> Iterator[StopHandler]:
-    """Raise KeyboardInterrupt within the block at SIGTERM and SIGHUP as at Ctrl-C, so that all of them stop alike.
+    """Raise KeyboardInterrupt within the block at SIGTERM, SIGHUP and SIGXCPU as at Ctrl-C: all stop alike.
 
     Of these `signals`, each has its echoes ignored: one would interrupt the handling of the first.
     """

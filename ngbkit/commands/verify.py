@@ -51,7 +51,7 @@ COMMAND = Command(
     name="verify",
     help="Check every file, figure, table and number of a site against its data.",
     arguments=(
-        argument("site SITE", "the folder of a site, or its archive.zip"),
+        argument("site SITE", "the folder of a site, or its archive.zip", completes="path"),
         argument("--notebooks DIR", "the notebooks that it was built from (default: its own copies)"),
         argument("--signer FILE", "the author's public SSH keys, such as key.pub: the site must be signed by one"),
     ),

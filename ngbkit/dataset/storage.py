@@ -111,6 +111,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     target = parse_path(path)
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file in it, such as {target / 'out'}.")
+    if target.exists() and not target.is_file():  # it would be replaced by a file
+        raise UsageError(f"{target} is a device or a pipe. Name a file.")
     if target.exists() and not overwrite:
         raise UsageError(f"{target} exists. Choose another name, or replace it with overwrite=True.")
     return target
@@ -124,6 +126,7 @@ def write_whole(target: Path, content: bytes | memoryview) -> None:
     UsageError
         It cannot be written; nothing is left behind.
     """
+    check_target(target, overwrite=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

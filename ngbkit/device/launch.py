@@ -42,7 +42,7 @@ from ngbkit.workloads.subprocesses import build_arguments
 # The first start of an engine reads some thousand files, and took a busy machine over a minute. An engine that ends is
 # noticed at once, so this limit is for one that hangs.
 START_S = 180.0
-_LOG_BYTES = 4000
+_LOG, _LOG_BYTES = "engine.log", 4000
 _END_S = 2.0
 # A controller opens some 65 files, an engine some 55, and what they load more.
 _LEAST_FILES = 128
@@ -76,11 +76,10 @@ def launch(settings: Settings) -> Launched:
     remove_leftovers(home)
     folder = home / secrets.token_hex(8)
     folder.mkdir(mode=0o700)
-    log = folder / "engine.log"
     receiver, ready = os.pipe()
     process = None
     try:
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as output:
+        with open(os.open(folder / _LOG, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as output:
             process = subprocess.Popen(
                 [sys.executable, *build_arguments("ngbkit.device.engine", str(folder), str(ready))],
                 stdin=subprocess.PIPE,
@@ -116,11 +115,10 @@ def launch(settings: Settings) -> Launched:
     code = process.poll()
     _kill(process.pid)
     process.wait()
-    end_of_log = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
+    log = describe_log(folder)
     shutil.rmtree(folder, ignore_errors=True)
     reason = f"ended with {code}" if code is not None else f"did not reach its controller in {START_S:g} s"
-    fault = limits.describe(end_of_log) or f"its log says:\n{end_of_log or '(nothing)'}"
-    raise DeviceError(f"the engine {reason}; {fault}")
+    raise DeviceError(f"the engine {reason}; {log}")
 
 
 def inherit_variables() -> dict[str, str]:
@@ -140,6 +138,7 @@ def check_machine() -> None:
             f"invalid limit of open files: got {files}; expected at least {_LEAST_FILES}. Raise it, such as with "
             "`ulimit -n 1024`."
         )
+    limits.check()
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), timeout=_END_S).close()
@@ -154,6 +153,13 @@ def is_running(folder: Path) -> bool:
     """Return whether the engine with that folder runs."""
     metadata = _read_metadata(folder)
     return metadata is not None and _find_process(metadata) is not None
+
+
+def describe_log(folder: Path) -> str:
+    """Describe the end of the log of the engine with that folder, and the limit that it reports."""
+    with suppress(OSError):
+        return limits.describe_log((folder / _LOG).read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip())
+    return limits.describe_log("")
 
 
 def stop(folder: Path) -> None:

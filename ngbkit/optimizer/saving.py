@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import onnx
 import onnx_ir as ir
 
-from ngbkit.dataset.storage import write_whole
+from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UnsupportedError, UsageError
 from ngbkit.workloads.onnx_binding import EMBEDDED_BYTES
 from ngbkit.workloads.onnx_traversal import find_external_files
@@ -27,6 +27,7 @@ def write_network(source: Path, target: Path) -> None:
 
     UsageError: it cannot be written. UnsupportedError: it has external data that is no weight.
     """
+    check_target(target, overwrite=True)
     if not find_external_files(onnx.load(source, load_external_data=False)):
         write_whole(target, source.read_bytes())
         return

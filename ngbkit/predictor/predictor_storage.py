@@ -111,6 +111,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        if not path.is_file():
+            raise ValueError("it is no file")  # a pipe would block
         with safe_open(path, framework="numpy") as file:
             metadata = json.loads((file.metadata() or {}).get(_METADATA, "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,15 +59,22 @@ def delete(run_ids: Sequence[str]) -> Deletion:
             except FencedError:
                 raise FencedError(f"run {folder.name} is measured now. Stop it, and delete it then.") from None
         sweeps = {folder: _read_sweep(folder) for folder in folders}
-        digests = {digest for sweep in sweeps.values() for digest in _list_artifacts(sweep)}
+        digests = {digest for sweep in sweeps.values() for digest, _ in _iterate_artifacts(sweep)}
         if digests:
-            others = (get_runs_dir() / run_id for run_id in list_ids() if has_metadata(run_id))
-            sweeps_of_others = (_read_sweep(folder) for folder in others if folder not in sweeps)
-            digests -= {digest for sweep in sweeps_of_others for digest in _list_artifacts(sweep)}
+            digests -= list_artifacts(without=sweeps).keys()
         return Deletion(
             runs={folder.name: _remove(folder, sweep) for folder, sweep in sweeps.items()},
             artifacts=dict(_remove_artifacts(digests)),
         )
+
+
+def list_artifacts(without: Collection[Path] = ()) -> dict[str, dict[str, str]]:
+    """List the artifacts of all runs but those in some folders: by content hash, the name of its network by run."""
+    artifacts: dict[str, dict[str, str]] = {}
+    for folder in (get_runs_dir() / run_id for run_id in list_ids() if has_metadata(run_id)):
+        for digest, network in _iterate_artifacts(_read_sweep(folder) if folder not in without else {}):
+            artifacts.setdefault(digest, {})[folder.name] = network
+    return artifacts
 
 
 def _read_sweep(folder: Path) -> dict[str, Any]:
@@ -77,9 +84,10 @@ def _read_sweep(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _list_artifacts(sweep: dict[str, Any]) -> Iterator[str]:
+def _iterate_artifacts(sweep: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the content hash of each artifact, and the name of its network."""
     for workload in sweep.get("workloads", ()):
-        yield from workload["artifacts"]
+        yield from ((digest, workload["name"]) for digest in workload["artifacts"])
 
 
 def _remove(folder: Path, sweep: dict[str, Any]) -> int:
@@ -99,13 +107,12 @@ def _remove(folder: Path, sweep: dict[str, Any]) -> int:
     return size
 
 
-def _remove_artifacts(digests: Iterable[str]) -> Iterator[tuple[str, int]]:
-    store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
-    for digest in sorted(digests):
-        if paths := store.list_remains(digest):
-            yield digest, _measure(paths)
-            for path in paths:
-                path.unlink()
+def _remove_artifacts(digests: Set[str]) -> Iterator[tuple[str, int]]:
+    files = Store(options.get_state_dir() / options.LAYOUT.artifacts).list_files() if digests else {}
+    for digest in sorted(files.keys() & digests):
+        yield digest, _measure(files[digest])
+        for path in files[digest]:
+            path.unlink()
 
 
 def _measure(paths: Iterable[Path]) -> int:

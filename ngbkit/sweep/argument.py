@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from ngbkit.errors import UsageError
+from ngbkit.user_text import parse_path
+
+# The kinds of values that are files, or that may be.
+_PATHS = ("path", "result", "workload")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +40,12 @@ class Argument:
     @property
     def keywords(self) -> dict[str, Any]:
         """The keywords of ``add_argument``."""
-        return {"help": self.help, **self.settings}
+        return {"help": self.help, **({"type": _check_file} if self.names_file else {}), **self.settings}
+
+    @property
+    def names_file(self) -> bool:
+        """True if a value may be the path of a file."""
+        return self.completes in _PATHS or "FILE" in str(self.settings.get("metavar"))
 
     @property
     def dest(self) -> str:
@@ -43,6 +57,16 @@ class Argument:
     def takes_value(self) -> bool:
         """True if a word follows the flag."""
         return self.settings.get("action") != "store_true"
+
+
+def _check_file(word: str) -> str:
+    """Return a word; no pipe, which would block, and no device, which may have no end, also after ``NETWORK=``."""
+    for path in (word, word.partition("=")[2]):
+        with suppress(OSError, UsageError):
+            mode = parse_path(path).stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise argparse.ArgumentTypeError(f"got {path}, a device or a pipe; expected a file")
+    return word
 
 
 def argument(usage: str, help: str, *, completes: str = "", **settings: Any) -> Argument:

@@ -14,6 +14,9 @@ import pytest
 
 from ngbkit import registry
 from ngbkit.commands.command import Command, load_commands, load_magics
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.errors import UsageError
+from ngbkit.sweep.argument import Argument
 
 PLUGIN = """
 from ngbkit.commands.answer import Answer
@@ -194,3 +197,35 @@ def test_the_metrics_of_a_help_are_compared() -> None:
     text = declared.keywords["help"].partition("such as ")[2].partition(";")[0]
 
     assert {"throughput", "rtr", "accuracy"} == set(text.replace(" or ", ", ").split(", ")) <= {*load_frame_metrics()}
+
+
+FILES = {
+    f"{name} {declared.flags[-1]}": declared
+    for name, command in load_commands().items()
+    for declared in (*command.shell_arguments, *command.magic_arguments)
+    if declared.names_file
+}
+
+
+@pytest.mark.parametrize("declared", FILES.values(), ids=FILES)
+def test_no_argument_of_a_file_takes_a_pipe_or_a_device(declared: Argument, tmp_path: Path) -> None:
+    """A pipe would block and a device may have no end: each is refused before it is opened or replaced."""
+    os.mkfifo(tmp_path / "pipe.nc")
+    metavar = declared.settings.get("metavar")
+    count = len(metavar) if isinstance(metavar, tuple) else 1
+    option = declared.flags[:1] if declared.flags[0].startswith("-") else ()
+    for path in (f"{tmp_path}/pipe.nc", "/dev/zero", f"net={tmp_path}/pipe.nc"):
+        with pytest.raises(
+            UsageError, match=r"argument .*: got .*(pipe\.nc|/dev/zero), a device or a pipe; expected a file"
+        ):
+            parse(build_parser("ngbkit", [declared]), [*option, *[path] * count])
+    folder = parse(build_parser("ngbkit", [declared]), [*option, *[str(tmp_path)] * count])
+
+    assert str(tmp_path) in str(folder)
+
+
+def test_files_are_found_by_their_declarations() -> None:
+    """An argument of a file says so, by its value's name or by what Tab completes."""
+    assert {"run --earlier", "resume --predictor", "run --inputs", "verify --signer", "run --out", "show source"} <= {
+        *FILES
+    }

@@ -16,7 +16,7 @@ def _default_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.default_int_handler == signal.getsignal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 def test_signals_stop_a_command_alike(number: signal.Signals) -> None:
     """Each signal raises one KeyboardInterrupt, and echoes within a second are ignored."""
     with stop_in_order() as handler:

@@ -181,6 +181,15 @@ def test_what_is_no_file_of_a_dataset_says_what_it_is(make, message, name, tmp_p
         datasets.load(tmp_path / name)
 
 
+def test_no_pipe_is_replaced_by_a_file(tmp_path):
+    """Neither is a device: root had replaced /dev/zero."""
+    make_pipe(tmp_path / "pipe")
+
+    with pytest.raises(UsageError, match="is a device or a pipe"):
+        datasets.save(made(network("a")), tmp_path / "pipe", overwrite=True)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_what_is_not_a_dataset_is_refused(tmp_path):
     """A file that is no netCDF, a truncated one and a missing one each say so."""
     text, cut = tmp_path / "text.nc", tmp_path / "cut.nc"

@@ -94,8 +94,11 @@ def test_an_engine_without_files_still_ends(hub: Hub, tmp_path: Path) -> None:
     assert not is_alive(launched.pid)
 
 
-def test_an_engine_that_does_not_start_shows_its_log(hub: Hub, tmp_path: Path) -> None:
-    """The error of an engine that does not start has its log, and no files remain."""
+@pytest.mark.parametrize(
+    ("log", "limit"), [("the wrong ipyparallel", ""), ("File too large", r"a file .*\(ulimit -f\).*\n")]
+)
+def test_an_engine_that_does_not_start_shows_its_log(log: str, limit: str, hub: Hub, tmp_path: Path) -> None:
+    """The error of an engine that does not start has its log, also one that mentions a limit, and no files remain."""
     broken = tmp_path / "broken" / "ipyparallel"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise SystemExit('the wrong ipyparallel')")

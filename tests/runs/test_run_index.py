@@ -123,10 +123,11 @@ def test_a_run_says_how_it_ended(state_dir: Path, state: str) -> None:
     assert [(state, "no room" if state == "failed" else "")] == [(row["state"], row["error"]) for row in list_runs()]
 
 
-def test_a_run_whose_process_ended_is_interrupted(state_dir: Path) -> None:
-    """A run without an end is running as long as a process holds its journal, and then interrupted."""
+def test_a_run_whose_process_ended_is_interrupted(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run without an end is running as long as a process holds its journal; then its list says how to resume it."""
     folder = make_run(state_dir, "a", build_sweep(batch_sizes=[1, 2]))
     with Journal(folder / "journal.sqlite") as journal:
+        journal.forget([build_sweep().trials()[0].id])
         journal.note("ending", "run", {"state": "running", "error": ""})
         states = [summary.state for summary in runs.summaries()]
         with pytest.raises(FencedError, match="run a is measured now"):
@@ -134,6 +135,10 @@ def test_a_run_whose_process_ended_is_interrupted(state_dir: Path) -> None:
     states += [summary.state for summary in runs.summaries()]
 
     assert ["running", "interrupted"] == states
+    capsys.readouterr()
+    assert cli.OK == cli.main(["runs"])
+    assert ": 1 of 2 trials are missing" in (output := capsys.readouterr().out)
+    assert "`ngbkit resume a` measures the rest." in output
 
 
 def summarise_pair(state_dir: Path, before: Sweep, after: Sweep, cell: str) -> tuple[Summary, Summary]:

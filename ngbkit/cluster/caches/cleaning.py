@@ -46,7 +46,10 @@ def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
             warnings.warn(f"{item.folder} has files of another user, who can remove it.", NgbkitWarning, stacklevel=2)
             continue
         try:
-            shutil.rmtree(_rename_aside(item.folder))
+            for path in item.files:
+                path.unlink()
+            if not item.files:
+                shutil.rmtree(_rename_aside(item.folder))
         except OSError as error:
             raise UsageError(f"cannot remove {item.folder}: {error.strerror}. Check its owner.") from error
         removed.append(item)

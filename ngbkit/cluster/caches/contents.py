@@ -1,4 +1,4 @@
-"""The contents of a device's caches: prepared workloads with their compiled engines, and tuning results.
+"""The contents of a device's caches: prepared workloads with their compiled engines, artifacts, and tuning results.
 
 In the state folder, which only its owner can read::
 
@@ -6,6 +6,7 @@ In the state folder, which only its owner can read::
         prepared.json, batch-4.onnx, reference.npz
         compiled/<hash>/                   the cache of one compiler
     environments/<hash>/                   a release of a compiler, for all devices: `ngbkit.device.releases`
+    artifacts/<hash>/                      the files of networks, for all devices: `ngbkit.files.Store`
     tuning/<device>/<compiler>/<key>/      a tuning result: meta.json and records
 
 The key of a tuning result is a hash of the network, the chip and the versions, so that a copy is used where it fits.
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ngbkit import options, registry
@@ -27,13 +29,14 @@ from ngbkit.device.groups import tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, UsageError
-from ngbkit.files import is_usable, locate_usable
+from ngbkit.files import Store, is_usable, locate_usable
 from ngbkit.user_text import parse_json, parse_path
 
-Kind = Literal["preparation", "environment", "tuning"]
+Kind = Literal["preparation", "environment", "artifact", "tuning"]
 _KINDS = get_args(Kind)
 #: The file in the folder of a tuning result that describes it.
 META = "meta.json"
+NO_RUNS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 _MAX_META_BYTES = 1 << 20
 
 
@@ -76,20 +79,23 @@ class DeviceCaches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheItem:
-    """One entry of a device's caches: the ``"preparation"`` of a workload, the ``"environment"`` of a release, or the
-    ``"tuning"`` result of one search."""
+    """One entry of a device's caches: the ``"preparation"`` of a workload, the ``"environment"`` of a release, the
+    ``"artifact"`` of a network, or the ``"tuning"`` result of one search."""
 
     kind: Kind
     # The name of its folder: a hash of all that it depends on.
     key: str
+    # The folder, or the first of the files that an artifact consists of.
     folder: Path
+    files: tuple[Path, ...] = ()
     bytes: int
     # When it was last used, in seconds since the epoch.
     used_at: float
     # The compiler of a tuning result; "" for a preparation, which all compilers share.
     compiler: str = ""
     # Of a preparation: network, factors and parameters if known, the numbers of onnx files and compiled folders, and
-    # whether it has a reference. Of an environment: its description. Of a tuning result: its meta.json.
+    # whether it has a reference. Of an environment: its description. Of an artifact: network, and the ids of
+    # its runs. Of a tuning result: its meta.json.
     metadata: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -131,9 +137,13 @@ def locate(label: str) -> DeviceCaches:
     return DeviceCaches(device=label, state_dir=folder)
 
 
-def list_items(caches: DeviceCaches) -> list[CacheItem]:
-    """List all entries, preparations first, the most recently used on top."""
+def list_items(caches: DeviceCaches, networks: Mapping[str, Mapping[str, str]] = NO_RUNS) -> list[CacheItem]:
+    """List all entries, preparations first, the most recently used on top.
+
+    `networks` has the names of the networks of artifacts by run, as `ngbkit.runs.deletion.list_artifacts` lists them.
+    """
     items = [*_find_preparations(caches), *_find_environments(caches), *_find_results(caches)]
+    items += _find_artifacts(caches, networks)
     return sorted(items, key=lambda item: (_KINDS.index(item.kind), -item.used_at, item.key))
 
 
@@ -200,6 +210,28 @@ def _find_environments(caches: DeviceCaches) -> Iterator[CacheItem]:
                 bytes=environment.size_bytes,
                 used_at=folder.stat().st_mtime,
                 metadata=asdict(environment),
+            )
+
+
+def _find_artifacts(caches: DeviceCaches, networks: Mapping[str, Mapping[str, str]]) -> Iterator[CacheItem]:
+    store = Store(caches.state_dir / options.LAYOUT.artifacts)
+    entries = [(digest, files) for digest, files in store.list_files().items()]
+    for key, files in [*entries, *((folder.name, [folder]) for folder in store.list_leftovers())]:
+        with suppress(FileNotFoundError):
+            runs = networks.get(key, {})
+            statuses = [path.stat() for path in files]
+            is_leftover = files[0].is_dir()
+            yield CacheItem(
+                kind="artifact",
+                key=key,
+                folder=files[0],
+                files=() if is_leftover else tuple(files),
+                bytes=_measure(files[0]) if is_leftover else sum(status.st_size for status in statuses),
+                # Listing a folder is no use of it.
+                used_at=max(
+                    status.st_mtime if is_leftover else max(status.st_mtime, status.st_atime) for status in statuses
+                ),
+                metadata={"network": ", ".join(dict.fromkeys(runs.values())), "runs": list(runs)},
             )
 
 

@@ -78,7 +78,7 @@ def _start(device: Device, identity: str, hub: Hub, state_dir: Path) -> tuple[La
     view = hub.wait_for_engine(identity, START_S, lambda: launch.is_running(launched.folder))
     if view is None:
         is_missing = hub.is_alive and not launch.is_running(launched.folder)
-        reason = "it ended" if is_missing else hub.explain_absence()
+        reason = f"it ended; {launch.describe_log(launched.folder)}" if is_missing else hub.explain_absence()
         launch.stop(launched.folder)
         raise DeviceError(reason)
     return launched, view

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ngbkit import limits, registry
+from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.device.groups.tuning import JournalledSearch
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
@@ -86,7 +86,7 @@ class Forker:
             child = get_servers(self.spec).fork(modules, python)
         except ServerEndedError as error:
             check_disk(self.spec.state_dir)
-            failure = build_failure(trial, "crashed", "build", limits.describe(error.log) or error.reason)
+            failure = build_failure(trial, "crashed", "build", error.reason)
             raise TrialFailedError(replace(failure, detail=error.log)) from error
         try:
             return Worker(

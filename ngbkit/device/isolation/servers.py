@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ngbkit import limits
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.release_sources import link_sources
 from ngbkit.device.releases import is_environment
@@ -33,11 +34,11 @@ _PACKAGES = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
 class ServerEndedError(DeviceError):
-    """A fork server ended, or did not start: `reason` in a line, and the end of its output as `log`."""
+    """A fork server ended, or did not start: `reason` in a line, its limit included, and the end of its output."""
 
     def __init__(self, reason: str, log: str) -> None:
-        self.reason, self.log = reason, log
-        super().__init__(f"{reason}: {log or 'it printed nothing'}")
+        self.reason, self.log = ": ".join(filter(None, [reason, limits.describe(log)])), log
+        super().__init__(f"{self.reason}: {log or 'it printed nothing'}")
 
 
 class ChildEndedError(DeviceError):

@@ -14,6 +14,8 @@ from ngbkit.cluster.caches import cleaning, contents
 from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, NgbkitWarning, UsageError
+from ngbkit.files import Store
+from ngbkit.runs import deletion
 
 
 def build_item(key: str, used_at: float, kind: Any = "preparation") -> CacheItem:
@@ -113,6 +115,40 @@ def test_caches_in_use_are_left_alone(state_dir: Path, caches: DeviceCaches) -> 
             run_cache("clean", "--keep", "0")
 
     assert ["one", "tuned"] == list_keys(caches)
+
+
+def test_artifacts_that_no_run_needs_are_removed(
+    state_dir: Path, tmp_path: Path, caches: DeviceCaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a run, and new ones, which a notebook may have, stay; a folder of a former version is removed."""
+    store, digests = Store(state_dir / "artifacts"), []
+    for name in ("needed", "new", "old"):
+        (tmp_path / name).write_text(name)
+        digests.append(store.add(tmp_path / name))
+    needed, new, old = digests
+    graph = store.root / f"{old}-0.onnx"
+    graph.touch()
+    layout = store.locate(needed).with_name("onnx-0")
+    layout.mkdir()
+    (layout / "net.onnx").hardlink_to(store.locate(needed))
+    for path in (graph, store.locate(old), layout):
+        os.utime(path, (0, 0))
+    monkeypatch.setattr(deletion, "list_artifacts", lambda: {needed: {"20300101-a": "net"}})
+    rows = {row["key"]: (row["what"], row["holds"], row["size"]) for row in run_cache("list").rows[:-1]}
+    with pytest.raises(
+        UsageError, match=r"net names only artifacts of runs, .* `ngbkit runs --delete ID` deletes a run's"
+    ):
+        run_cache("clean", "net")
+    run_cache("clean", "--keep", "0")
+
+    assert {
+        needed[:12]: ("net", "of 1 run", "6 B"),
+        new[:12]: ("", "of no run, kept for a day", "3 B"),
+        old[:12]: ("", "of no run", "3 B"),
+        "onnx-0": ("laid out by a former version", "of no run", "6 B"),
+    } == rows
+    assert {needed, new} == set(list_keys(caches))
+    assert {store.locate(needed), store.locate(new)} == {path for path in store.root.rglob("*") if path.is_file()}
 
 
 def test_the_next_clean_removes_the_remains_of_a_killed_one(state_dir: Path, caches: DeviceCaches) -> None:

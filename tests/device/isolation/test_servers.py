@@ -159,13 +159,13 @@ def test_a_killed_server_is_replaced(servers: Servers, ready: bool) -> None:
 
 
 def test_a_server_that_never_starts_is_given_up(servers: Servers, tmp_path: Path) -> None:
-    """A server that fails to start twice is an error with its log."""
-    (tmp_path / "fatal.py").write_text("import os\nos.write(2, b'no such chip')\nos._exit(3)\n")
+    """A server that fails to start twice is an error with its log, also one that mentions a limit."""
+    (tmp_path / "fatal.py").write_text("import os\nos.write(2, b'no such chip: Out of memory')\nos._exit(3)\n")
     servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    with pytest.raises(ServerEndedError, match="the fork server of fatal ended: no such chip") as caught:
+    with pytest.raises(ServerEndedError, match="the fork server of fatal ended: out of memory: ") as caught:
         servers.fork(["fatal"])
 
-    assert ("the fork server of fatal ended", "no such chip") == (caught.value.reason, caught.value.log)
+    assert str(caught.value).endswith(": no such chip: Out of memory")
     assert 2 == len(list(servers.folder.iterdir()))
 
 
