@@ -42,6 +42,7 @@ _ATTRIBUTES = {
         "high",
         "optimum",
     ),
+    "loading",
     *("download", "rel", "target", "markdown", "href", "src", "xlink:href", "xmlns", "xmlns:xlink", "version"),
     *("viewBox", "preserveAspectRatio", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "dx", "dy"),
     *("points", "transform", "offset", "fill", "fill-opacity", "fill-rule", "stroke", "stroke-width", "opacity"),
