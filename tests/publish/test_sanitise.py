@@ -71,7 +71,7 @@ def test_a_request_is_removed(html: str) -> None:
     ],
 )
 def test_a_script_cannot_hide(html: str) -> None:
-    """What browsers read otherwise than Python's parser does, and a link that is a script, run nothing."""
+    """Browsers run nothing of HTML that they read otherwise than Python does, and no link is a script."""
     for clean in (clean_html, clean_markdown):
         cleaned, _ = clean(f"<div>\n{html}\n</div>")
 

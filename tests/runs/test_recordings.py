@@ -87,7 +87,7 @@ def test_a_missing_recording_is_an_error(
 def test_an_altered_recording_is_refused(
     fault: str, mlp: Workload, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is damaged, or is of another sweep, is not replayed as what was measured."""
+    """A damaged recording, or one of another sweep, is not replayed as what was measured."""
     sweep, other = (Sweep(mlp, ["identity"], [size], repeats=5, threads=1) for size in (1, 2))
     sweep.run()
     if "another" in fault:
