@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +30,7 @@ def describe_device(spec: Spec, threads: int, observation_s: float) -> dict[str,
     state = conditions.observe(observation_s)
     return {
         **machine,
+        "clock": time.time(),
         "accelerator": spec.accelerator,
         **_describe_accelerator(spec.accelerator),
         "child_settings": build_child_settings(threads, list_variables(spec)),

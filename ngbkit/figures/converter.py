@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 from ngbkit.errors import MissingDependencyError, NgbkitError, strip_controls
 
 _CHILD = str(Path(__file__).with_name("converter_child.py"))
+# The address of a picture within a picture, of a server or a file.
+_REFERENCE = re.compile(r"""(<image\b[^>]*?\bhref=)(["'])(?!data:).*?\2""", re.DOTALL)
 _lock = threading.Lock()
 _processes: list[subprocess.Popen[bytes]] = []
 
@@ -35,6 +38,10 @@ def convert(method: str, argument: Any, **options: Any) -> Any:
     MissingDependencyError
         vl-convert is not installed.
     """
+    if method.startswith("vegalite"):
+        options["allowed_base_urls"] = []  # a chart of others requests nothing
+    elif method.startswith("svg"):
+        argument = _REFERENCE.sub(r"\1\2\2", argument)
     request = json.dumps([method, _clean(argument), options]).encode() + b"\n"
     with _lock:
         process = _start()

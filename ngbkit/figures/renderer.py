@@ -56,7 +56,8 @@ def to_html(spec: dict[str, Any]) -> str:
 def _render(spec: dict[str, Any]) -> tuple[str, str]:
     """The MIME type and the content of the picture."""
     if len(json.dumps(spec)) > _DENSE_BYTES:
-        return _JPEG, base64.b64encode(convert("vegalite_to_jpeg", spec, scale=1, quality=_QUALITY)).decode()
+        dense = convert("vegalite_to_svg", spec)
+        return _JPEG, base64.b64encode(convert("svg_to_jpeg", dense, scale=1, quality=_QUALITY)).decode()
     picture = slim(convert("vegalite_to_svg", spec), get_title(spec))
     if len(picture) <= MOST_SVG_BYTES:
         return _SVG, picture

@@ -120,7 +120,7 @@ _VARIABLES = "variables."
 # These fields of a description cannot make an earlier measurement wrong. Each other one is compared, a new one too.
 _IMMATERIAL = (
     # Readings of a moment: each turn is judged by its own.
-    *("load_1min", "memory_available_bytes", "conditions.load_*", "conditions.memory_available_bytes"),
+    *("clock", "load_1min", "memory_available_bytes", "conditions.load_*", "conditions.memory_available_bytes"),
     *("conditions.busiest", "conditions.other_busy_percent", "conditions.steal_percent", "conditions.swap*"),
     *("conditions.clock_now_mhz", "conditions.temperature_max_c", "conditions.warnings", "conditions_after.*"),
     # Results, of which the age and a later self-check are judged.

@@ -16,9 +16,11 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexer import bygroups, inherit, using
 from pygments.lexers import Python3Lexer
 from pygments.token import Operator, Text
+from sphinx.util import logging
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 _ENVIRONMENT = re.compile(r"(\\(?:begin|end)\{)(?:align|equation|gather|split)\*?\}")
 
@@ -40,6 +42,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (_visit_math, None), (_visit_math, None))
     app.add_lexer("ipython3", CellLexer)
     app.add_transform(_LanguageGuess)
+    app.connect("env-updated", _check_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -68,6 +71,17 @@ def guess_language(code: str) -> str:
     except SyntaxError:
         return "bash"
     return "ipython3"
+
+
+def _check_files(app: Sphinx, env: BuildEnvironment) -> None:
+    """Refuse a picture or a linked file from outside of the sources, which would be published."""
+    # myst-nb writes the pictures of outputs to the second.
+    folders = (app.srcdir, app.outdir.parent / "jupyter_execute")
+    for name in (*env.images, *env.dlfiles):
+        if not any((app.srcdir / name).resolve().is_relative_to(folder.resolve()) for folder in folders):
+            logging.getLogger(__name__).warning(
+                "invalid link or picture: got %s; expected a file in the folder of the notebooks", name
+            )
 
 
 class _LanguageGuess(Transform):  # type: ignore[misc]  # has no types

@@ -42,6 +42,7 @@ _ATTRIBUTES = {
         "high",
         "optimum",
     ),
+    "loading",
     *("download", "rel", "target", "markdown", "href", "src", "xlink:href", "xmlns", "xmlns:xlink", "version"),
     *("viewBox", "preserveAspectRatio", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "dx", "dy"),
     *("points", "transform", "offset", "fill", "fill-opacity", "fill-rule", "stroke", "stroke-width", "opacity"),
@@ -59,11 +60,16 @@ _ADDRESSES = {"href", "src", "xlink:href", "poster", "data", "background", "acti
 # Of addresses, and of style sheets, in which an import and an image may be named without `url`.
 _OTHER_SERVER = r"(?:[\\/]{2}|(?!data:)[a-z][a-z0-9+.-]*:)"
 _ADDRESS = re.compile(_OTHER_SERVER, re.IGNORECASE)
+_SCHEMES = {"http", "https", "mailto", "data"}
+_CONTROLS = re.compile(r"[\x00-\x20]")
+_SCHEME = re.compile(r"([^/?#:]*):")
 _STYLE_REQUEST = re.compile(rf"url\(\s*[\"']?\s*{_OTHER_SERVER}|@import|image-set\(|src\(", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.IGNORECASE)
 _STYLE = re.compile(r"<style[^>]*>(.*?)</style>", re.IGNORECASE | re.DOTALL)
-# A page has no kernel for the first, and would execute the second.
+# A page has no kernel for the first, and would execute the second; a reader may open a picture by itself.
 _WIDGET, _SCRIPT = "application/vnd.jupyter.widget-view+json", "application/javascript"
+_PICTURE = "image/svg+xml"
+_ACTIVE = re.compile(r"<(?:[\w-]+:)?(?:script|foreignobject|!entity)|\son\w+\s*=\s*[\"']", re.IGNORECASE)
 
 
 def clean_html(html: str) -> tuple[str, list[str]]:
@@ -75,12 +81,12 @@ def clean_html(html: str) -> tuple[str, list[str]]:
         clean_content_tags={"script"},
         generic_attribute_prefixes=_PREFIXES,
         attribute_filter=_filter,
-        url_schemes={"http", "https", "mailto", "data"},
+        url_schemes=_SCHEMES,
         link_rel=None,
     )
     cleaned = _STYLE.sub(lambda match: "" if _loads(match[1]) else match[0], cleaned)
     before, after = _parse(html), _parse(cleaned)
-    if before.content == after.content:
+    if before.content == after.content and _is_read_alike(html, before):
         return html, []
     return cleaned, sorted(before.count() - after.count())
 
@@ -179,6 +185,10 @@ def _clean_output(output: dict[str, Any]) -> list[str]:
     """Clean the HTML of an output of a cell in place, and return the names of what was removed."""
     data = output.get("data", {})
     removed = ["a script"] if data.pop(_SCRIPT, None) else []
+    picture = "".join(data.get(_PICTURE, ""))
+    if _ACTIVE.search(picture) or list_requests(picture) or _links_to_script(_parse(picture)):
+        del data[_PICTURE]
+        removed.append("a picture with a script or a request")
     for kind, clean in (("text/html", clean_html), ("text/markdown", clean_markdown)):
         if kind in data:
             data[kind], names = clean("".join(data[kind]))
@@ -193,7 +203,7 @@ class _Parser(HTMLParser):
         super().__init__()
         self.elements: list[str] = []
         self.attributes: list[tuple[str, str, str]] = []
-        self.text = ""
+        self.text, self.tags = "", 0
 
     @property
     def content(self) -> tuple[Any, ...]:
@@ -205,8 +215,15 @@ class _Parser(HTMLParser):
         return Counter([*self.elements, *(f"{name} of {tag}" for tag, name, _ in self.attributes)])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags += 1
         self.elements.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, _tag: str) -> None:
+        self.tags += 1
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -219,12 +236,25 @@ def _parse(html: str) -> _Parser:
     return parser
 
 
+def _is_read_alike(html: str, parser: _Parser) -> bool:
+    """Return whether a parser took each ``<`` for a tag: of comments and style sheets, browsers know other ends."""
+    return html.count("<") == parser.tags
+
+
+def _links_to_script(parser: _Parser) -> bool:
+    """Return whether an address has a scheme that is not of a page, a picture or a message, such as that of scripts."""
+    addresses = (_CONTROLS.sub("", value) for _, name, value in parser.attributes if name in _ADDRESSES)
+    return any(scheme[1].lower() not in _SCHEMES for scheme in map(_SCHEME.match, addresses) if scheme)
+
+
 def _is_harmless(html: str) -> bool:
     """Return whether a piece of HTML, valid or not, has neither an element nor an attribute that would be removed."""
     parser = _parse(html)
     elements, attributes = ({name.lower() for name in names} for names in (_TAGS, _ATTRIBUTES))
     return (
-        elements.issuperset(parser.elements)
+        _is_read_alike(html, parser)
+        and elements.issuperset(parser.elements)
+        and not _links_to_script(parser)
         and all(name in attributes or name.startswith((*_PREFIXES,)) for _, name, _ in parser.attributes)
         and not list_requests(html)
     )
@@ -254,4 +284,4 @@ def _loads(style: str) -> bool:
 
 def _is_elsewhere(address: str) -> bool:
     """Return whether an address is that of another server; browsers ignore control characters in it."""
-    return bool(_ADDRESS.match(re.sub(r"[\x00-\x20]", "", address)))
+    return bool(_ADDRESS.match(_CONTROLS.sub("", address)))

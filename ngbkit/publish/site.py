@@ -19,6 +19,7 @@ from ngbkit.publish.config import SiteConfig
 from ngbkit.publish.downloads import write_dataset
 from ngbkit.publish.instructions import render_replay
 from ngbkit.publish.manifest import DATASETS, SiteFigure
+from ngbkit.publish.sanitise import clean_markdown
 from ngbkit.workloads.subprocesses import build_arguments
 
 _THEME = Path(__file__).parent / "theme"
@@ -27,6 +28,7 @@ _THEME = Path(__file__).parent / "theme"
 _CONF = """\
 # Written by `ngbkit publish`.
 import json
+from html import escape
 from pathlib import Path
 
 settings = json.loads((Path(__file__).parent / "site.json").read_text())
@@ -34,7 +36,7 @@ project = settings["title"]
 extensions = ["myst_nb", "ngbkit.publish.rendering"]
 extensions += ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.autosummary"]
 nb_execution_mode = "off"
-nb_render_markdown_format = "myst"
+nb_render_markdown_format = "gfm"  # an output may have labels of others: no directive, and no role
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 html_math_renderer = "mathml"
 myst_heading_anchors = 3
@@ -52,8 +54,9 @@ html_show_sphinx = False
 html_show_copyright = False
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
-html_title = settings["title"]
+html_title = escape(settings["title"])
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "myst.xref_missing", "ref.python", "toc.no_title"]
+suppress_warnings += ["misc.highlighting_failure"]
 """
 
 
@@ -99,7 +102,7 @@ def write_sources(
         names.append("api")
     if not any(text.stem == "index" for text in texts):
         cards = [front.read_card(file, figures) for file in (*pages, *texts)]
-        _write(folder / "index.md", front.write_front(config, citation, cards, names))
+        _write(folder / "index.md", clean_markdown(front.write_front(config, citation, cards, names))[0])
     for stem, dataset in datasets.items():
         write_dataset(dataset, folder / DATASETS / f"{stem}.nc")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from ngbkit import options, validation
 from ngbkit.errors import JournalError, NgbkitError, RunNotFoundError, find_nearest
 from ngbkit.files import Store
-from ngbkit.validation import Label, Line, number
+from ngbkit.validation import Line, number, text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +30,7 @@ _LATEST = 253402300799
 
 class _RunMetadata(TypedDict):
     format: int
-    id: Label
+    id: Annotated[str, text(r"\w[\w-]*", "letters, digits, '_' and '-'")]  # not the name of the index
     created: Annotated[float, number(0, _LATEST)]
     sweep: Mapping[str, Any]
     hash: Line

@@ -28,7 +28,7 @@ _MOST_DAYS = 7.0
 _UNSTEADY_SD, _UNSTEADY_DAYS = 0.1, 1.0
 # The most changes of a device that are named.
 _MOST_CHANGES = 3
-# The clock of a device may be ahead of that of the client by this.
+# The clock of a device may have been ahead by this.
 _SKEW_S = 60.0
 # A later self-check disagrees where its deviation is more than so many times that of the earlier one.
 _DISAGREEING = 2.0
@@ -116,12 +116,14 @@ class KnownRun:
         history = (self.environment.get("history") or {}).get("deviations") or {}
         is_unsteady = max(history.values(), default=0.0) > _UNSTEADY_SD
         most = _UNSTEADY_DAYS if is_unsteady else _MOST_DAYS
-        age_s = time.time() - max((record.started_at for record in self.records.values()), default=0.0)
+        # The clock of the device alone, which may be wrong, dated the records.
+        now = description.get("clock") or time.time()
+        age_s = now - max((record.started_at for record in self.records.values()), default=0.0)
         if self.records and age_s > most * 86400:
             reason = ", and the history of the device shows that it changes" if is_unsteady else ""
             return f"run {self.run_id} is more than {most:g} days old{reason}"
         if self.records and age_s < -_SKEW_S:
-            return f"run {self.run_id} is dated in the future: the clock of this machine or of the device was wrong"
+            return f"run {self.run_id} is dated in the future: the clock of the device was wrong"
         return self._find_disagreement()
 
     def _find_change_meanwhile(self) -> str:

@@ -30,7 +30,7 @@ from typing import Literal, TypedDict
 from ngbkit import options, validation
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
-from ngbkit.runs.folders import load_metadata
+from ngbkit.runs.folders import load_metadata, parse_sweep
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
 
@@ -88,6 +88,7 @@ class Recordings:
         recording = self._path(sweep, guide_key)
         is_replayed = self.measure != "always" and not (again and self.is_default)
         if is_replayed and (is_complete(recording) or self._adopt(recording)):
+            _check(recording, sweep, is_partial=bool(guide_key))
             sys.audit(AUDIT, str(recording))
             return recording
         if self.measure == "never":
@@ -164,6 +165,23 @@ def copy_run(source: Path, target: Path) -> None:
     for name in _FILES:
         with write_atomically(target / name) as temporary:
             shutil.copyfile(source / name, temporary)
+
+
+def _check(recording: Path, sweep: Grid, *, is_partial: bool) -> None:
+    """Refuse a recording of another sweep, a damaged one, and one without all trials, unless a budget chose among them.
+
+    UsageError: it is one of these; a dataset of it would be taken for what was measured.
+    """
+    from ngbkit.sweep.journal import Journal  # NumPy is not imported with the extension
+
+    is_other = parse_sweep(recording, load_metadata(recording)).id != sweep.id
+    with Journal(recording / _FILES[0], writable=False) as journal:
+        missing = {trial.id for trial in sweep.trials()} - {record.trial_id for record in journal.records()}
+        is_damaged = journal.salvaged is not None
+    if is_other or is_damaged or (missing and not is_partial):
+        count = f"{len(missing)} of {len(sweep)} trials are missing or damaged"
+        fault = "it is of another sweep" if is_other else count
+        raise UsageError(f"the recording {recording} is not as it was measured: {fault}. Restore it, or delete it.")
 
 
 def _shorten(folder: Path) -> str:

@@ -76,6 +76,7 @@ class Environment(TypedDict, total=False):
     """The fields of the description of a device that have readers: see `ngbkit.hardware.environment.describe`."""
 
     chip: Line
+    clock: Finite
     architecture: Line
     accelerator: Line
     system: Line

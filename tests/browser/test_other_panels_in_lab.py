@@ -39,6 +39,27 @@ def test_the_panel_links_table_and_figure(open_notebook: Open, network: str) -> 
     assert "ds-speedup-88mm.pdf" == download.value.suggested_filename
 
 
+def test_labels_of_others_run_nothing(open_notebook: Open) -> None:
+    """A label with an element is a text in tables, figures and the panel, also where a notebook is trusted."""
+    notebook = open_notebook(
+        "%load_ext ngbkit",
+        "from ngbkit.api import Sweep\nfrom ngbkit.dataset import synthetic\nfrom ngbkit.workloads import cell\n"
+        'net = cell.from_source("import torch\\nmodel = torch.nn.Linear(8, 2)\\ninput_shape = (8,)")\n'
+        'ds = synthetic.make_dataset(Sweep(net, ["identity", "openvino"], [1, 4], repeats=10))\n'
+        """ds = ds.assign_coords(workload=["<img src=x onerror='window.ran = true'>"])""",
+        "ds",
+        "ds.ngb.table('speedup')",
+        "ds.ngb.plot.throughput()",
+        "%ngpanel explore ds",
+    )
+    notebook.run_all()
+    details = notebook.cell(5).locator("button[aria-label^='details of']")
+    details.first.click()
+    expect(notebook.cell(5).locator("table.sheet")).to_contain_text("onerror")
+
+    assert notebook.page.evaluate("window.ran") is None
+
+
 def test_the_panel_of_devices_starts_an_engine(open_notebook: Open) -> None:
     """The panel of devices starts an engine by keyboard, shows its load and its log, and axe-core finds no fault."""
     notebook = open_notebook("%load_ext ngbkit", "%ngpanel devices")

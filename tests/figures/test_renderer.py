@@ -8,6 +8,7 @@ import altair as alt
 import pytest
 from drawn import measured, network
 from IPython.core.interactiveshell import InteractiveShell
+from PIL import Image
 
 from ngbkit import figures
 from ngbkit.api import Sweep
@@ -113,3 +114,17 @@ def test_a_converter_that_dies_costs_a_picture(monkeypatch: pytest.MonkeyPatch, 
     assert "the process that draws charts ended (SIGABRT)" in bundle["text/plain"]
     assert "SIGABRT" in page
     assert "image/svg+xml" in renderer.to_mimebundle(spec)
+
+
+def test_a_chart_requests_nothing(tmp_path: Path) -> None:
+    """A chart whose data are elsewhere is not drawn, and a picture within its picture is not read."""
+    elsewhere = {"data": {"url": "http://127.0.0.1:9/data.json"}, "mark": "point"}
+    with pytest.raises(converter.RenderError, match="External data url not allowed"):
+        converter.convert("vegalite_to_svg", elsewhere)
+
+    dot = tmp_path / "dot.png"
+    Image.new("RGB", (4, 4), "red").save(dot)
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4"><image width="4" height="4" href="{}"/></svg>'
+    blank, pictured = (converter.convert("svg_to_png", svg.format(address)) for address in ("", dot))
+
+    assert blank == pictured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ngbkit.publish.findings import insert_summary
 from ngbkit.publish.front import read_card, write_front
 from ngbkit.publish.manifest import SiteFigure
 from ngbkit.publish.reference import format_bibtex, format_reference
+from ngbkit.publish.sanitise import clean_markdown
 
 CITATION = Citation.parse(
     {
@@ -54,12 +56,15 @@ def test_a_card_has_the_tagged_figure(tmp_path: Path) -> None:
 def test_the_front_page_names_whom_to_cite(tmp_path: Path) -> None:
     """The front page has the authors, the abstract, the cards, the reference and the license of a site."""
     (tmp_path / "a.md").write_text("# Notes\n\nOf a study.")
-    page = write_front(SiteConfig(title="Gates"), CITATION, [read_card(tmp_path / "a.md")], ["a"])
+    card = replace(read_card(tmp_path / "a.md"), figure=build_figure("a-chart-1"))
+    page = write_front(SiteConfig(title="Gates"), CITATION, [card], ["a"])
 
+    assert (page, []) == clean_markdown(page)
     assert page.startswith("# Gates\n")
     assert '<span class="ngb-affiliation">A &lt;lab&gt;</span>' in page
     assert "First line.\n\nSecond." in page
-    assert "**[Notes](a.md)**\n\nOf a study." in page
+    assert "**[Notes](a.md)**" in page
+    assert "\n\nOf a study.\n\n" in page
     assert "Ada Example and A & B (2026). Of gates_1 (version 1.2). https://doi.org/10.5281/zenodo.1" in page
     assert "[MIT](https://spdx.org/licenses/MIT)" in page
 

@@ -59,6 +59,25 @@ def test_a_request_is_removed(html: str) -> None:
     assert cleaned.endswith("<p>after</p>")
 
 
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<!--><script>fetch(1)</script><!---->",
+        "<!-- --!><img src=x onerror=fetch(1)>-->",
+        "<svg><style><img src=x onerror=fetch(1)></style></svg>",
+        "<style>a</style/><img src=x onerror=fetch(1)>",
+        '<a href=" java&#10;script:fetch(1)">x</a>',
+        '<svg><a xlink:href="JavaScript:fetch(1)">x</a></svg>',
+    ],
+)
+def test_a_script_cannot_hide(html: str) -> None:
+    """Browsers run nothing of HTML that they read otherwise than Python does, and no link is a script."""
+    for clean in (clean_html, clean_markdown):
+        cleaned, _ = clean(f"<div>\n{html}\n</div>")
+
+        assert "fetch" not in cleaned
+
+
 def test_an_element_that_only_browsers_see_is_clean() -> None:
     """A browser reads an element within a style sheet of a picture, where other parsers read text."""
     assert ("<svg><style></style></svg><img>", []) == clean_html(f'<svg><style><img src="{SERVER}/a"></style></svg>')
@@ -103,13 +122,15 @@ def test_the_cells_of_a_notebook_are_named(tmp_path: Path) -> None:
     html = new_output("display_data", {"text/html": f"<b>x</b><iframe src='{SERVER}'></iframe>"})
     widget = new_output("display_data", {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "Panel()"})
     script = new_output("display_data", {"application/javascript": "fetch(1)"})
-    code = new_code_cell("1", outputs=[html, widget, script])
+    picture = new_output("display_data", {"image/svg+xml": "<svg onload='fetch(1)'></svg>"})
+    code = new_code_cell("1", outputs=[html, widget, script, picture])
     nbformat.write(build_notebook(new_markdown_cell(f"<img src='{SERVER}/a.png'>"), code), tmp_path / "a.ipynb")
     sentences = clean_notebook(tmp_path / "a.ipynb", tmp_path / "clean" / "a.ipynb")
     cells = json.loads((tmp_path / "clean" / "a.ipynb").read_text())["cells"]
 
+    names = "iframe, src of iframe, a script, a picture with a script or a request"
     assert [
         "a.ipynb, cell 0: removed src of img, since pages request nothing",
-        "a.ipynb, cell 1: removed iframe, src of iframe, a script, since pages request nothing",
+        f"a.ipynb, cell 1: removed {names}, since pages request nothing",
     ] == sentences
     assert ["<b>x</b>"] == [output["data"]["text/html"] for output in cells[1]["outputs"] if output["data"]]

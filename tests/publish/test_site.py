@@ -8,9 +8,9 @@ from urllib.parse import quote
 import nbformat
 import pytest
 from authored import build_notebook
-from nbformat.v4 import new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.publish import images, pages, sanitise, site
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.config import SiteConfig
@@ -74,3 +74,25 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
     assert "Predictor.seconds" in (tmp_path / "html" / "api.html").read_text()
     assert "<mfrac>" in (tmp_path / "html" / "metrics.html").read_text()
     assert "Run it yourself" in (tmp_path / "html" / "03-paper.html").read_text()
+
+
+def test_an_output_has_no_directive(tmp_path: Path) -> None:
+    """Markdown of an output, which may have labels of others, publishes no other file; nor is a title code."""
+    sources, private, html = tmp_path / "build" / "sources", tmp_path / "private.txt", tmp_path / "build" / "html"
+    private.write_text("private")
+    text = f"- ```{{include}} {private}\n- {{download}}`x <../../private.txt>` [x](../../private.txt)\n- \x1b[2J"
+    output = new_output("display_data", {"text/markdown": text, "text/plain": "\x1b[2J"})
+    cells = [new_markdown_cell("# A page"), new_code_cell("1", outputs=[output])]
+    sources.mkdir(parents=True)
+    nbformat.write(build_notebook(*cells), sources / "a.ipynb")
+    settings = SiteConfig(title="<script>x</script>")
+    site.write_sources(sources, settings, Citation(), [sources / "a.ipynb"], [], [], {})
+    site.build(sources, html)
+
+    assert "<script>x" not in (html / "index.html").read_text()
+    assert "{include}" in (html / "a.html").read_text()
+    assert not [path for path in html.rglob("*") if path.is_file() and b"private" == path.read_bytes()]
+
+    nbformat.write(build_notebook(new_markdown_cell("# A page\n\n[x](../../private.txt)")), sources / "a.ipynb")
+    with pytest.raises(NgbkitError, match=r"invalid link or picture: got ../../private.txt"):
+        site.build(sources, html)

@@ -280,6 +280,19 @@ def test_what_is_not_conclusive_or_too_old_is_measured_again(change: dict[str, A
     assert is_known or trials.text.startswith("no trial is known: ")
 
 
+@pytest.mark.parametrize("skew_s", [-86400.0, -3600.0, 3600.0, 86400.0])
+def test_the_clock_of_the_device_tells_how_old_a_run_is(skew_s: float) -> None:
+    """A device whose clock is a day behind or ahead forgets nothing sooner, and nothing later."""
+    environment = {**ENVIRONMENT, "history": {"deviations": {"onnxruntime": 0.2}}}
+    measure(build_sweep(), environment=environment, started_at=time.time() + skew_s - 3600)
+    clocks = [time.time() + skew_s + later_s for later_s in (0, 86400)]
+
+    assert [4, 0] == [
+        len([name for name in find(build_sweep(), {**environment, "clock": clock}).records if "anchor" not in name])
+        for clock in clocks
+    ]
+
+
 def test_an_unsteady_device_forgets_within_a_day() -> None:
     """The history of the device says how old is too old."""
     environment = {**ENVIRONMENT, "history": {"deviations": {"onnxruntime": 0.2}}}

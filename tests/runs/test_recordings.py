@@ -18,6 +18,7 @@ from ngbkit.runs import recordings
 from ngbkit.runs.folders import build_metadata
 from ngbkit.runs.run_context import RunContext
 from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
@@ -83,6 +84,23 @@ def test_a_missing_recording_is_an_error(
     assert [] == new_runs()
 
 
+@pytest.mark.parametrize("fault", ["it is of another sweep", "1 of 1 trials are missing or damaged"])
+def test_an_altered_recording_is_refused(
+    fault: str, mlp: Workload, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged recording, or one of another sweep, is not replayed as what was measured."""
+    sweep, other = (Sweep(mlp, ["identity"], [size], repeats=5, threads=1) for size in (1, 2))
+    sweep.run()
+    if "another" in fault:
+        (folder / sweep.id).rename(folder / other.id)
+    else:
+        journal = folder / sweep.id / "journal.sqlite"
+        journal.write_bytes(journal.read_bytes()[:4096])
+    monkeypatch.setenv(recordings.MEASURE, "never")
+    with pytest.raises(UsageError, match=f"not as it was measured: {fault}"):
+        (other if "another" in fault else sweep).start()
+
+
 def test_recordings_beside_a_published_notebook_are_replayed(
     mlp: Workload, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +144,7 @@ def test_a_sweep_adopts_its_earlier_run(folder: Path, tmp_path: Path, monkeypatc
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text(json.dumps(build_metadata("run", sweep)))
-    (run / "journal.sqlite").write_bytes(b"journal")
+    Journal(run / "journal.sqlite").close()
     RunContext(notebook="/home/a/mine.ipynb", cell="a cell", note="private").save(run)
     helper = BuildManifest(files=FileSet.read([str(tmp_path / "helper.py")]))
     manifests = contents.open_manifests(options.get_state_dir(), "cpu")
@@ -146,5 +164,5 @@ def test_a_sweep_adopts_its_earlier_run(folder: Path, tmp_path: Path, monkeypatc
 
     recording = folder / f"{sweep.id}-4-trials"
     assert recording == recorded.find(sweep, "4-trials")
-    assert b"journal" == (recording / "journal.sqlite").read_bytes()
+    assert (run / "journal.sqlite").read_bytes() == (recording / "journal.sqlite").read_bytes()
     assert RunContext(notebook="mine.ipynb", cell="a cell") == RunContext.load(recording)
