@@ -137,9 +137,8 @@ class _AccessorFinder:
             return None
         from functools import partial
 
-        others: list[Any] = [finder for finder in sys.meta_path if not isinstance(finder, type(self))]
-        specs = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
+        later: list[Any] = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in later)), None)
         if spec is not None and spec.loader is not None:
             spec.loader.exec_module = partial(_execute, spec.loader.exec_module)
         return spec
