@@ -20,6 +20,7 @@ DEVICE_SIDE = (
         "validation",
         "options",
         "registry",
+        "requirements",
         "limits",
         "files",
         "workloads",
