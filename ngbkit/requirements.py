@@ -16,13 +16,14 @@ from ngbkit.registry import find_version
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
 
 _EXTRAS = re.compile(r"ngbkit\[([\w,-]+)\]")
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")
 
 
 def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = ()) -> str:
-    """Describe the packages that are missing, or outside the bounds of the extras that `install` names, and the remedy.
+    """Describe the packages that are missing, or older than the extras that `install` names ask for, and the remedy.
 
     It is empty if there are none. `install` installs the packages, and not the `others`, which are needed beside them.
     """
@@ -34,43 +35,50 @@ def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = 
     if missing:
         line = install if set(missing) & set(packages) else _format_install(missing, bounds)
         return f"{', '.join(missing)} not installed; install with: {line}"
-    unfit = [package for package, version in versions.items() if not _is_within(str(version), bounds.get(package))]
-    if not unfit:
+    old = [package for package, version in versions.items() if _is_old(str(version), bounds.get(package))]
+    if not old:
         return ""
-    installed = " and ".join(f"{package} {versions[package]}" for package in unfit)
-    needed = " and ".join(f"{package}{bounds[package]}" for package in unfit)
-    return f"{installed} installed, but {needed} needed; install with: {_format_install(unfit, bounds)}"
+    installed = " and ".join(f"{package} {versions[package]}" for package in old)
+    needed = " and ".join(f"{package}{bounds[package]}" for package in old)
+    return f"{installed} installed, but {needed} needed; install with: {_format_install(old, bounds)}"
 
 
 def _format_install(packages: Iterable[str], bounds: Mapping[str, SpecifierSet]) -> str:
     return " ".join(["pip install", *(f"'{package}{bounds.get(package, '')}'" for package in packages)])
 
 
-def _is_within(version: str, bounds: SpecifierSet | None) -> bool:
-    """Return whether a version is within bounds; a vendor's preview of a release counts as that release."""
+def _is_old(version: str, bounds: SpecifierSet | None) -> bool:
+    """Return whether a version is below its bounds; a vendor's preview of a release counts as that release."""
     from packaging.version import InvalidVersion, Version
 
     with suppress(InvalidVersion):
         parsed = Version(version)
-        return bounds is None or any(bounds.contains(each, prereleases=True) for each in (parsed, parsed.base_version))
-    return True
+        return bounds is not None and max(parsed, Version(parsed.base_version)) < _find_least(bounds)
+    return False
+
+
+def _find_least(bounds: SpecifierSet) -> Version:
+    from packaging.version import Version
+
+    return max((Version(each.version) for each in bounds if "<" not in each.operator), default=Version("0"))
+
+
+def list_packages(extra: str) -> list[str]:
+    """List the packages of an extra of the installed ngbkit."""
+    return list(_read_bounds(extra))
 
 
 @cache
 def _read_bounds(extra: str) -> dict[str, SpecifierSet]:
-    """Read the narrowest bounds of an extra of the installed ngbkit; its metadata have those of other extras in it."""
+    """Read the bounds of an extra of the installed ngbkit, the highest where it includes others."""
     from packaging.requirements import Requirement
-    from packaging.version import Version
-
-    def find_limit(bounds: SpecifierSet) -> Version:
-        return max((Version(each.version) for each in bounds), default=Version("0"))
 
     bounds: dict[str, SpecifierSet] = {}
     with suppress(metadata.PackageNotFoundError):
         for requirement in map(Requirement, metadata.requires("ngbkit") or ()):
             if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
                 candidates = (bounds.get(requirement.name, requirement.specifier), requirement.specifier)
-                bounds[requirement.name] = max(candidates, key=find_limit)
+                bounds[requirement.name] = max(candidates, key=_find_least)
     return bounds
 
 

@@ -251,7 +251,7 @@ def _describe(row: Row) -> Row:
 
 
 def list_failures(run_id: str) -> list[Row]:
-    """Every failed trial of a run, or of the last one without an id, with its ``status``, ``stage``, ``error`` and whole ``detail``.
+    """Every failed trial of a run, or of the last one, with its ``status``, ``stage``, ``error`` and whole ``detail``.
 
     ``detail`` is the traceback, and the last lines that the compiler printed.
     """
