@@ -33,7 +33,9 @@ def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = 
     versions = {package: find_version(package) for package in (*packages, *others)}
     missing = [package for package, version in versions.items() if version is None]
     if missing:
-        line = install if set(missing) & set(packages) else _format_install(missing, bounds)
+        # An extra may move what is there, such as a torch for CPUs: a package beside the first one is installed alone.
+        is_absent = missing[0] in packages[:1] or not bounds.keys() >= set(missing)
+        line = install if is_absent else _format_install(missing, bounds)
         return f"{', '.join(missing)} not installed; install with: {line}"
     old = [package for package, version in versions.items() if _is_old(str(version), bounds.get(package))]
     if not old:

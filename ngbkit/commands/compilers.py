@@ -11,7 +11,7 @@ from typing import Any
 from ngbkit import registry
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
-from ngbkit.compilers.base import KINDS, Compiler
+from ngbkit.compilers.base import KINDS, WRITERS, Compiler
 from ngbkit.registry import find_version
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
@@ -105,7 +105,8 @@ def _find_kind_problems(compiler: Compiler, try_imports: Callable[[tuple[str, ..
     problems: dict[str, str] = {}
     for kind in KINDS:
         if form := compiler.choose_form(kind):
-            problems[kind] = compiler.find_package_problem(kind) or try_imports(compiler.forms[form])
+            modules = (*compiler.forms[form], *(WRITERS[kind] if form == "onnx" else ()))
+            problems[kind] = compiler.find_package_problem(kind) or try_imports(modules)
     if "module" in problems and find_version("timm"):
         problems["timm"] = problems["module"] or try_imports(("timm",))
     return problems

@@ -324,7 +324,7 @@ class Compiler:
             return problems[0] if all(problems) else ""
         form = self.choose_form(kind) or "module"
         packages = () if is_release else self.packages_by_form.get(form, self.packages)
-        return find_problem(packages, self.install, _WRITERS[kind] if form == "onnx" else ())
+        return find_problem(packages, self.install, WRITERS[kind] if form == "onnx" else ())
 
     def unavailable(self, accelerator: str | None = None, kind: Kind | None = None) -> str:
         """Return the reason why it cannot be used here, with the remedy, or ``""``.
@@ -402,7 +402,7 @@ class Compiler:
 
 
 # The packages with which ngbkit writes the ONNX file of a network.
-_WRITERS: Mapping[Kind, tuple[str, ...]] = {
+WRITERS: Mapping[Kind, tuple[str, ...]] = {
     "file": ("onnx",),
     "program": ("onnx", "torch"),
     "module": ("onnx", "onnxscript", "torch"),
