@@ -31,8 +31,8 @@ def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = 
     for extra in ",".join(_EXTRAS.findall(install)).split(","):
         bounds = {**bounds, **_read_bounds(extra)}
     versions = {package: find_version(package) for package in (*packages, *others)}
-    missing = [package for package, version in versions.items() if version is None]
-    if missing:
+    missing = [package for package in packages if versions[package] is None]
+    if missing := missing or [package for package in others if versions[package] is None]:
         # An extra may move what is there, such as a torch for CPUs: a package beside the first one is installed alone.
         is_absent = missing[0] in packages[:1] or not bounds.keys() >= set(missing)
         line = install if is_absent else _format_install(missing, bounds)
