@@ -8,7 +8,7 @@ In a notebook: ``%load_ext ngbkit``, then ``%ngbench?``. In a shell: ``ngbkit --
 
 The rooms, in the order in which data flows; a room imports only from rooms above it::
 
-    errors, user_text, tabular, validation, options, registry, limits, files   what every room needs
+    errors, user_text, tabular, validation, options, registry, requirements, limits, files   what all need
     workloads    networks to run
     sweep        the grid of trials, and the record that each trial leaves
     hardware     what a machine is, and what it tells while it runs
@@ -137,9 +137,8 @@ class _AccessorFinder:
             return None
         from functools import partial
 
-        others: list[Any] = [finder for finder in sys.meta_path if not isinstance(finder, type(self))]
-        specs = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
+        later: list[Any] = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in later)), None)
         if spec is not None and spec.loader is not None:
             spec.loader.exec_module = partial(_execute, spec.loader.exec_module)
         return spec

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import tomllib
+
 from ngbkit import registry
 from ngbkit.commands.command import load_magics
 from ngbkit.compilers.quantiser import Quantiser
@@ -15,7 +17,10 @@ from ngbkit.sweep.low_precision import list_offered
 from ngbkit.sweep.trials import Choice
 
 _NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-OPTIONS, METRICS, PRECISIONS = (_NOTEBOOKS / f"{name}.md" for name in ("options", "metrics", "precisions"))
+OPTIONS, METRICS, PRECISIONS, INSTALLING = (
+    _NOTEBOOKS / f"{name}.md" for name in ("options", "metrics", "precisions", "installing")
+)
+_EXTRA = re.compile(r"((?:^# .*\n)+)([\w-]+) = ", re.MULTILINE)
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -107,10 +112,23 @@ def _render_costs() -> str:
     return "| call | metric | meaning |\n| --- | --- | --- |\n" + "".join(rows)
 
 
+def render_installing() -> str:
+    """The page of installation, which people write, with the extras of pyproject.toml."""
+    project = (_NOTEBOOKS.parent / "pyproject.toml").read_text(encoding="utf-8")
+    extras = tomllib.loads(project)["project"]["optional-dependencies"]
+    section = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    comments = {name: comment.replace("\n# ", " ")[2:].strip() for comment, name in _EXTRA.findall(section)}
+    names = {name: [re.split("[>=~<;]", text)[0].strip() for text in texts] for name, texts in extras.items()}
+    rows = [f"| `{name}` | {comments[name]} | {', '.join(dict.fromkeys(names[name]))} |\n" for name in extras]
+    table = "| extra | | packages |\n| --- | --- | --- |\n" + "".join(rows)
+    return _PART.sub(lambda part: f"{part[1]}{table}{part[3]}", INSTALLING.read_text(encoding="utf-8"))
+
+
 PAGES: Mapping[Path, Callable[[], str]] = {
     OPTIONS: render_options,
     METRICS: render_metrics,
     PRECISIONS: render_precisions,
+    INSTALLING: render_installing,
 }
 """Renders the page of each file."""
 

@@ -56,6 +56,7 @@ def test_a_run_says_why_its_trials_failed(
     printed = capsys.readouterr().out
     sheets, _, rows = printed.partition("\n[\n")
     first, short = sheets.split("\nmlp batch 1 raising")
+    cli.main(["runs", "--lines", "1", "--failures"])
 
     assert [cli.OK] * 3 == codes
     assert f"2 of its trials gave no result: `ngbkit runs --failures {run_id}` says why" in message
@@ -63,6 +64,7 @@ def test_a_run_says_why_its_trials_failed(
     assert "RuntimeError: it fell over" in first
     assert "in _raising" in first
     assert "in _raising" not in short
+    assert short.strip() in capsys.readouterr().out
     assert ["compile"] * 2 == [failure["stage"] for failure in json.loads(f"[{rows}")]
 
 

@@ -19,6 +19,7 @@ DEVICE_SIDE = (
         "validation",
         "options",
         "registry",
+        "requirements",
         "limits",
         "files",
         "workloads",

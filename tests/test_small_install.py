@@ -23,7 +23,7 @@ from ngbkit import figures
 data = ngbkit.load(sys.argv[1])
 figures.save(data.ngb.plot.overview(), sys.argv[2])
 speedup = data.ngb.speedup().sel(compiler="openvino")
-heavy = [name for name in ("torch", "jupyterlab", "onnxscript") if importlib.util.find_spec(name)]
+heavy = [name for name in ("torch", "jupyterlab") if importlib.util.find_spec(name)]
 print(json.dumps({"heavy": heavy, "speedup": speedup.values.ravel().tolist()}))
 """
 REPLAYED = """

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from ngbkit import registry
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
-from ngbkit.compilers.base import Compiler
+from ngbkit.compilers.base import KINDS, WRITERS, Compiler
 from ngbkit.registry import find_version
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 from ngbkit.tabular import Row
+from ngbkit.workloads.subprocesses import run_module
 
 _CANNOT_TUNE = next(field.default for field in fields(Compiler) if field.name == "tunes")
+_MOST_IMPORT_S = 300.0
+_KINDS = {"file": "ONNX files", "program": "exported modules", "module": "modules", "timm": "networks of timm"}
 _FORMS = {"module": "a torch module", "onnx": "an ONNX file"}
 
 
@@ -51,13 +55,15 @@ def list_compilers(names: Sequence[str] = ()) -> list[Row]:
     """Every compiler, or each of that name, as plain JSON.
 
     ``packages`` has the version of each package that it needs, or None; ``accelerators`` why it does not work on each
-    that it supports, or ``""``; ``missing`` why it works on none, with the remedy.
+    that it supports, or ``""``; ``networks`` the same for each kind of network that it compiles, with the remedy; and
+    ``missing`` why it works on none. Only the packages of `names` are imported to try them.
     """
     labels = dict.fromkeys(label for name in names for label in split_labels(name))
     compilers: list[Compiler] = [registry.load(registry.COMPILERS, label) for label in labels]
     compilers = compilers or list(registry.load_all(registry.COMPILERS).values())
     reasons = _probe(compilers)
-    return [_to_row(compiler, reasons[compiler.name]) for compiler in compilers]
+    try_imports = cache(_try_imports if names else lambda _modules: "")
+    return [_to_row(each, reasons[each.name], _find_kind_problems(each, try_imports)) for each in compilers]
 
 
 def summarize_compilers(rows: Iterable[Row]) -> list[Row]:
@@ -68,7 +74,7 @@ def summarize_compilers(rows: Iterable[Row]) -> list[Row]:
             "measures on": _format_accelerators(row),
             "packages": _format_packages(row["packages"]),
             "options": {name: _format_value(option["default"]) for name, option in row["options"].items()},
-            "is": f"{row['summary']}: {row['missing']}" if row["missing"] else row["summary"],
+            "is": f"{row['summary']}: {reason}" if (reason := _find_gap(row)) else row["summary"],
         }
         for row in rows
     ]
@@ -94,15 +100,33 @@ def _find_reason(compiler: Compiler, kind: str) -> str:
         return f"unknown on {kind}: its probe raised {type(error).__name__}: {error}"
 
 
-def _to_row(compiler: Compiler, reasons: Mapping[str, str]) -> Row:
-    available = "" in reasons.values()
+def _find_kind_problems(compiler: Compiler, try_imports: Callable[[tuple[str, ...]], str]) -> dict[str, str]:
+    """Find why it does not work for each kind of network, and for those of timm, if that is here."""
+    problems: dict[str, str] = {}
+    for kind in KINDS:
+        if form := compiler.choose_form(kind):
+            modules = (*compiler.forms[form], *(WRITERS[kind] if form == "onnx" else ()))
+            problems[kind] = compiler.find_package_problem(kind) or try_imports(modules)
+    if "module" in problems and find_version("timm"):
+        problems["timm"] = problems["module"] or try_imports(("timm",))
+    return problems
+
+
+def _try_imports(modules: tuple[str, ...]) -> str:
+    return run_module("ngbkit.requirements", modules, _MOST_IMPORT_S).removeprefix("failed: ")
+
+
+def _to_row(compiler: Compiler, reasons: Mapping[str, str], problems: Mapping[str, str]) -> Row:
+    works = "" in reasons.values()
+    available = works and "" in problems.values()
     return {
         "compiler": compiler.name,
         "summary": compiler.summary,
         "packages": {package: find_version(package) for package in compiler.packages},
         "accelerators": dict(reasons),
         "available": available,
-        "missing": "" if available else "; ".join(dict.fromkeys(reasons.values())),
+        "networks": dict(problems),
+        "missing": "" if available else "; ".join(dict.fromkeys((problems if works else reasons).values())),
         "install": compiler.install,
         "options": {
             name: {"default": option.default, "choices": list(option.choices), "help": option.help}
@@ -123,7 +147,7 @@ def _describe(row: Row) -> Iterator[tuple[str, Any]]:
         yield "install it by", row["install"]
     else:
         for kind, reason in row["accelerators"].items():
-            yield f"on {kind}", reason or "works here"
+            yield f"on {kind}", reason or _format_kinds(row["networks"])
     yield "compiles from", ", else from ".join(_FORMS[form] for form in row["forms"])
     yield "keeps", _format_kept(row)
     for name, option in row["options"].items():
@@ -134,6 +158,19 @@ def _format_accelerators(row: Row) -> str:
     works = [kind for kind, reason in row["accelerators"].items() if not reason]
     others = [kind for kind, reason in row["accelerators"].items() if reason]
     return ", ".join([*works, *(f"not {kind}" for kind in others)])
+
+
+def _find_gap(row: Row) -> str:
+    return row["missing"] or (_format_kinds(row["networks"]) if any(row["networks"].values()) else "")
+
+
+def _format_kinds(problems: Mapping[str, str]) -> str:
+    """Format the kinds of network that it compiles, and why it compiles no others."""
+    kinds: dict[str, list[str]] = {}
+    for kind, problem in problems.items():
+        kinds.setdefault(problem, []).append(_KINDS[kind])
+    works = [f"works for {', '.join(kinds.pop(''))}"] if "" in kinds else []
+    return "; ".join([*works, *(f"not for {', '.join(names)}: {problem}" for problem, names in kinds.items())])
 
 
 def _format_packages(packages: Mapping[str, str | None]) -> str:

@@ -135,16 +135,17 @@ def _warn_of_baseline(sweep: Grid) -> Iterator[str]:
 
 
 def _warn_of_missing_compilers(sweep: Grid) -> Iterator[str]:
-    """Warn of compilers that are not installed, where that is known without asking another machine."""
+    """Warn of compilers of which a package is missing or too old, where that is known without another machine."""
     from ngbkit.cluster import devices
 
     configured = devices.load()
     local = [label for label in sweep.devices if label in configured and configured[label].shares_packages]
     choices = [Choice.parse(label) for label in sweep.compilers]
-    for name in dict.fromkeys(choice.compiler for choice in choices if not choice.release):
+    kinds = dict.fromkeys(workload.kind for workload in sweep.workloads)
+    for name in dict.fromkeys(choice.compiler for choice in choices if not choice.release) if local else ():
         compiler: Compiler = registry.load(registry.COMPILERS, name)
-        if local and (missing := compiler.missing()):
-            yield (
-                f"no result of {name} on {', '.join(local)}: {', '.join(missing)} not installed; install with: "
-                f"{compiler.install}"
-            )
+        problems = {kind: compiler.find_package_problem(kind) for kind in kinds if compiler.choose_form(kind)}
+        for problem in filter(None, dict.fromkeys(problems.values())):
+            names = [f"a {kind}" for kind, reason in problems.items() if reason == problem]
+            scope = "" if len(names) == len(kinds) else f" of {' or '.join(names)}"
+            yield f"no result of {name}{scope} on {', '.join(local)}: {problem}"

@@ -145,7 +145,7 @@ resuming measures only the missing trials.
     ds = %ngruns --open 20300101
     %ngruns --resume 20300101
     %ngruns --settle 20300101
-    %ngruns --failures 20300101
+    %ngruns --failures
     %ngruns --note 20300101 wider blocks, half as many
     %ngruns --delete 20300101 20300102
 """
@@ -166,7 +166,9 @@ COMMAND = Command(
         ),
         argument(
             "--failures ID",
-            "why trials of the run with this id failed, with the last lines that each compiler printed",
+            "why trials of the run with this id, or of the last one, failed, with the last lines of each compiler",
+            nargs="?",
+            const="",
             completes="run",
         ),
         argument("--lines N", "number of those lines (default: 12)", type=int, default=12),
@@ -262,15 +264,16 @@ def _describe(row: Row) -> Row:
 
 
 def list_failures(run_id: str) -> list[Row]:
-    """Every failed trial of a run, with its ``status``, ``stage``, ``error`` and whole ``detail``.
+    """Every failed trial of a run, or of the last one, with its ``status``, ``stage``, ``error`` and whole ``detail``.
 
     ``detail`` is the traceback, and the last lines that the compiler printed.
     """
     from ngbkit import runs
+    from ngbkit.runs.folders import has_metadata, list_ids
     from ngbkit.sweep.journal import Journal
     from ngbkit.sweep.records import Failure
 
-    folder = runs.find(run_id)
+    folder = runs.find(run_id or next(filter(has_metadata, list_ids()), ""))
     trials = {trial.id: trial for trial in runs.read_sweep(folder).trials()}
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         failed = [record for record in journal.records() if isinstance(record, Failure)]

@@ -21,7 +21,6 @@ from ngbkit.compilers.profiles.profile import Profiler
 from ngbkit.compilers.profiles.torch_graph import Operation
 from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.hardware.accelerators import cuda
-from ngbkit.registry import find_version
 from ngbkit.workloads.export import flatten
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 # Written beside the machine code, last of all: a package without it is incomplete.
 _NOTES = "ngbkit.json"
-# Loaders of older versions unpack into a temporary folder, and leave it there if the process is killed.
-_LOADS_FOLDERS = (2, 15)
 
 # Object addresses in the text representation of a module.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -216,35 +213,22 @@ def _find_calls(source: str) -> list[str]:
     return re.findall(pattern, recorder.find_body(source))
 
 
-def probe_cpu() -> str:
-    """Return the reason why a package cannot be compiled for the CPU: the version of torch, or Inductor's own."""
-    return _probe_version() or inductor_runtime.probe_cpu()
-
-
 def probe_cuda() -> str:
     """Return the reason why a package cannot be compiled for the GPU: as on the CPU, or CUDA's headers."""
-    return _probe_version() or inductor_runtime.probe_cuda() or cuda.find_problem("aotinductor", _HEADERS)
-
-
-def _probe_version() -> str:
-    version = find_version("torch") or ""
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _LOADS_FOLDERS:
-        return ""
-    least = ".".join(map(str, _LOADS_FOLDERS))
-    return f"torch {version} cannot load a package from a folder; aotinductor needs torch {least} or newer"
+    return inductor_runtime.probe_cuda() or cuda.find_problem("aotinductor", _HEADERS)
 
 
 COMPILER = Compiler(
     name="aotinductor",
     summary="torch.export and AOTInductor: compiled ahead of time into a package of machine code",
     forms={"module": ("torch", "torch._dynamo", "torch._inductor.compile_fx")},
-    packages=("torch",),
+    packages=("torch", "setuptools"),
     distribution="torch",
-    beside=torch_runtime.BUILDERS,
+    beside=(*torch_runtime.BUILDERS, "setuptools"),
     numpy_2="2.3",
-    install="pip install 'ngbkit[torch]'",
+    install="pip install 'ngbkit[aotinductor]'",
     compile=compile,
-    accelerators={"cpu": probe_cpu, "cuda": probe_cuda},
+    accelerators={"cpu": inductor_runtime.probe_cpu, "cuda": probe_cuda},
     caches=True,
     options={
         "freezing": inductor_runtime.FREEZING,

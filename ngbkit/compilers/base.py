@@ -23,8 +23,9 @@ from ngbkit import validation
 from ngbkit.compilers.quantiser import Quantiser, list_quantisers
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.registry import find_version
+from ngbkit.requirements import find_problem
 from ngbkit.sweep.records import Contract
-from ngbkit.workloads.base import TensorSpec
+from ngbkit.workloads.base import Kind, TensorSpec
 from ngbkit.workloads.canonical import Importer
 from ngbkit.workloads.precision import PRECISION
 
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from ngbkit.compilers.profiles.profile import Profiler
 
 Form = Literal["module", "onnx"]
+KINDS: Mapping[Kind, tuple[Form, ...]] = {
+    "file": ("onnx",),
+    "program": ("module", "onnx"),
+    "module": ("module", "onnx"),
+}
+"""The forms in which a compiler may get each kind of network."""
 Scalar = str | int | float | bool
 
 
@@ -249,8 +256,10 @@ class Compiler:
         module that calls CUDA when imported is left to the child, which imports it before it compiles.
     packages
         The required distributions, starting with the one whose version identifies the compiler.
+    packages_by_form
+        The required distributions in place of these, for a compiler that needs others for each form.
     install
-        The command that installs them.
+        The command that installs them. Where it names an extra of ngbkit, the bounds of that extra are checked.
     compile
         Compiles a `Task` to a `Program`. The whole call counts as compile time, so build nothing lazily.
         Raises `ngbkit.errors.UnsupportedError` for a network it cannot compile; any other exception is a failure.
@@ -288,6 +297,7 @@ class Compiler:
     packages: tuple[str, ...]
     install: str
     compile: Callable[[Task], Program]
+    packages_by_form: Mapping[Form, tuple[str, ...]] = field(default_factory=dict)
     accelerators: Mapping[str, Callable[[], str]] = field(default_factory=_support_cpu)
     options: Mapping[str, Option] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
@@ -299,28 +309,42 @@ class Compiler:
     numpy_2: str = ""
     limits: tuple[str, ...] = ()
 
-    def missing(self) -> list[str]:
-        """Return the required packages that are not installed."""
-        return [package for package in self.packages if find_version(package) is None]
+    def choose_form(self, kind: Kind) -> Form | None:
+        """Choose the first of its forms that networks of that kind have."""
+        return next((form for form in self.forms if form in KINDS[kind]), None)
 
-    def unavailable(self, accelerator: str | None = None) -> str:
+    def find_package_problem(self, kind: Kind | None = None, *, is_release: bool = False) -> str:
+        """Describe the packages that are missing or too old for a kind of network, or for all, with the remedy.
+
+        It is empty if there are none. Of a release, only ngbkit's own work is done by the packages that are here.
+        """
+        if kind is None:
+            kinds = filter(self.choose_form, KINDS)
+            problems = [self.find_package_problem(each, is_release=is_release) for each in kinds]
+            return problems[0] if all(problems) else ""
+        form = self.choose_form(kind) or "module"
+        packages = () if is_release else self.packages_by_form.get(form, self.packages)
+        return find_problem(packages, self.install, WRITERS[kind] if form == "onnx" else ())
+
+    def unavailable(self, accelerator: str | None = None, kind: Kind | None = None) -> str:
         """Return the reason why it cannot be used here, with the remedy, or ``""``.
 
         Parameters
         ----------
         accelerator
             The accelerator to use: ``"cpu"``, ``"cuda:0"``. Default: the first kind of `accelerators`.
+        kind
+            The kind of network; by default any that it can compile here.
         """
-        missing = self.missing()
-        if missing:
-            return f"{', '.join(missing)} not installed; install with: {self.install}"
-        kind = next(iter(self.accelerators)) if accelerator is None else accelerator.partition(":")[0]
-        if kind not in self.accelerators:
+        if problem := self.find_package_problem(kind):
+            return problem
+        name = next(iter(self.accelerators)) if accelerator is None else accelerator.partition(":")[0]
+        if name not in self.accelerators:
             return (
                 f"{self.name} does not support accelerator {accelerator!r}; expected {' or '.join(self.accelerators)}. "
                 "Choose a device with another `accelerator` in the devices file."
             )
-        return self.accelerators[kind]()
+        return self.accelerators[name]()
 
     def check_release(self, release: str) -> None:
         """Check the release in a label; UsageError if it is none, or if this compiler cannot have one."""
@@ -376,6 +400,13 @@ class Compiler:
             raise UsageError(f"invalid option {name} of {self.name}: {error} ({option.help}).") from None
         return checked
 
+
+# The packages with which ngbkit writes the ONNX file of a network.
+WRITERS: Mapping[Kind, tuple[str, ...]] = {
+    "file": ("onnx",),
+    "program": ("onnx", "torch"),
+    "module": ("onnx", "onnxscript", "torch"),
+}
 
 # https://packaging.python.org/en/latest/specifications/version-specifiers/, without epochs.
 _RELEASE = re.compile(r"[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")

@@ -57,8 +57,8 @@ COMPILER = Compiler(
     name="identity",
     summary="the uncompiled baseline: PyTorch eager, or ONNX Runtime without optimisation for an ONNX file",
     forms={"module": ("torch",), "onnx": ("ngbkit.compilers.onnxruntime_runtime",)},
-    # Each is enough for its own kind of workload; a device that only runs ONNX files needs no torch.
     packages=tuple(package for package in ("torch", onnx_form.PACKAGE) if find_version(package)) or ("torch",),
+    packages_by_form={"module": ("torch",), "onnx": (onnx_form.PACKAGE,)},
     distribution="torch",
     beside=torch_runtime.BUILDERS,
     numpy_2="2.3",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit import registry
 from ngbkit.hardware.environment import read_cpu_flags
-from ngbkit.registry import find_version
+from ngbkit.requirements import find_problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,8 +122,7 @@ class Quantiser:
         kind = accelerator.partition(":")[0]
         if kind not in self.accelerators:
             return f"{self.precision} by {self.name} is for {' or '.join(self.accelerators)}; this device has {kind}"
-        missing = [package for package in self.packages if find_version(package) is None]
-        return f"{', '.join(missing)} not installed; install with: {self.install}" if missing else ""
+        return find_problem(self.packages, self.install)
 
 
 def is_arm() -> bool:

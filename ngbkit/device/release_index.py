@@ -20,7 +20,18 @@ from ngbkit.errors import UsageError
 _NO_SOLUTION = "No solution found"
 # A release that has wheels has some for one of these.
 _OTHER_PYTHONS = ("3.8", "3.10", "3.12", "3.14")
-_WORDS = ("--no-deps", "--no-header", "--no-annotate", "--prerelease", "disallow", "--only-binary", ":all:", "-q")
+_WORDS = (
+    "--no-deps",
+    "--no-header",
+    "--no-annotate",
+    "--prerelease",
+    "disallow",
+    "--only-binary",
+    ":all:",
+    "-q",
+    "--color",
+    "never",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +90,7 @@ def _resolve(requirement: str, *words: str) -> str:
         request = Path(scratch, "request.in")
         request.write_text(f"{requirement}\n")
         done = subprocess.run(
-            [
-                find_uv(),
-                "pip",
-                "compile",
-                "--python",
-                sys.executable,
-                *_WORDS,
-                *words,
-                "--color",
-                "never",
-                str(request),
-            ],
+            [find_uv(), "pip", "compile", "--python", sys.executable, *_WORDS, *words, str(request)],
             cwd=scratch,  # without the settings of a project of the user
             env={**os.environ, "UV_PYTHON_DOWNLOADS": "never"},
             stdin=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +32,14 @@ from ngbkit.publish.instructions import README, write_readme
 from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
 from ngbkit.publish.sources import copy_sources, describe_data, describe_outside, join_names
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
+from ngbkit.registry import find_version
+from ngbkit.requirements import list_packages
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
 
 VERSIONS = ("altair", "ngbkit", "numpy", "pandas", "pillow", "pypdf", "vl-convert-python", "xarray")
 """The packages that draw figures and tables."""
 
-# Of the extra `publish`. A site is refused before its notebooks are executed, not after hours of measuring.
-_PACKAGES = {
-    "docutils": "docutils",
-    "furo": "furo",
-    "ipython_pygments_lexers": "ipython-pygments-lexers",
-    "markdown_it": "markdown-it-py",
-    "myst_nb": "myst-nb",
-    "nh3": "nh3",
-    "packaging": "packaging",
-    "papermill": "papermill",
-    "pygments": "pygments",
-    "rocrate": "rocrate",
-    "sphinx": "sphinx",
-    "yaml": "pyyaml",
-}
 _UNLICENSED = (
     f"no license: the archive does not say who may use it. Set license in {config.FILE} or {citation.FILE}, "
     'for example license = "CC-BY-4.0".'
@@ -122,8 +108,8 @@ def publish(
     MissingDependencyError
         A package of the extra ``publish`` is not installed.
     """
-    for module, package in _PACKAGES.items():
-        if find_spec(module) is None:
+    for package in list_packages("publish"):  # before notebooks are executed, not after hours of measuring
+        if find_version(package) is None:
             raise MissingDependencyError(package, "publish")
     report = report or (lambda _line: None)
     sources, texts = _find_sources(notebooks)

@@ -198,11 +198,11 @@ def _select_compilers(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     for label in labels:
         try:
             compiler = registry.load(registry.COMPILERS, Choice.parse(label).compiler)
-            missing = compiler.missing()
+            problem = compiler.find_package_problem()
         except NgbkitError as error:
-            missing = [str(error)]
-        if missing:
-            notes.append(f"{label} is left out: not installed here ({', '.join(missing)})")
+            problem = str(error)
+        if problem:
+            notes.append(f"{label} is left out: {problem}")
         else:
             selected.append(label)
     if selected and BASELINE in labels and BASELINE not in selected:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ngbkit.errors import UsageError
 from ngbkit.workloads import dimensions
@@ -21,6 +21,9 @@ Number = int | float
 FactorValue = Number | str
 Factors = Mapping[str, FactorValue]
 
+
+Kind = Literal["file", "module", "program"]
+"""A kind of network: an ONNX file, a torch module, or the program of one with the ONNX file that it was exported to."""
 
 BATCH = "batch"
 """The name of the batch in the shape of an input."""
@@ -164,6 +167,11 @@ class Workload:
     def id(self) -> str:
         """The content hash of the network and of the values given to it, whatever its name and the swept factors."""
         return hash_json({"source": self.source, "spec": self.spec, **self.describe_choices()})
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of network that a compiler gets."""
+        return "file" if self.source == "onnx" else "program" if self.spec.get("onnx") else "module"
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -293,7 +293,7 @@ def _build_run(
     def run(order: Sequence[int]) -> list[Array] | None:
         chosen = take_rows(specs, arrays, order)
         for candidate in _iterate_copies(module):
-            with suppress(Exception), torch.no_grad(), set_stance("force_eager"):  # a module may raise anything
+            with torch.no_grad(), set_stance("force_eager"), suppress(Exception):  # a module may raise anything
                 return [to_array(output).copy() for output in flatten(candidate(*map(to_tensor, chosen)))]
         return None
 

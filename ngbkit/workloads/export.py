@@ -16,6 +16,7 @@ import numpy as np
 from ngbkit import limits
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import describe_disk_fault
+from ngbkit.requirements import describe_import
 from ngbkit.workloads import dimensions, feeds
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
 from ngbkit.workloads.export_refusals import describe_cause, describe_refusal
@@ -200,8 +201,8 @@ def export(network: Network, path: Path, *, seed: int, batch_size: int | None = 
                 verbose=False,
             )
     except Exception as error:
-        if describe_disk_fault(error) or limits.describe(error):  # not of the network: a next run may export it
-            raise
+        if describe_disk_fault(error) or limits.describe(error) or describe_import(error):
+            raise  # not of the network: a next run may export it
         mode = f"at batch size {batch_size}" if batch_size else "with a dynamic batch"
         raise UnsupportedError(f"torch cannot export this network to ONNX {mode}: {describe_refusal(error)}") from error
     if batch_size is None and _is_batch_fixed(path, network.inputs):

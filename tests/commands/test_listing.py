@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from patience import limit_s
 
-from ngbkit import registry
+from ngbkit import registry, requirements
 from ngbkit.api import Sweep
 from ngbkit.commands.compilers import describe_compilers, list_compilers, summarize_compilers
 from ngbkit.commands.devices import list_devices
@@ -21,6 +21,7 @@ from ngbkit.commands.runs import describe_failures, list_failures, list_runs
 from ngbkit.compilers.base import Compiler, Option, always
 from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
 from ngbkit.hardware import environment
+from ngbkit.registry import find_version
 from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
@@ -53,7 +54,10 @@ def absent(name: str = "absent", **fields: Any) -> Compiler:
 def offer(monkeypatch: pytest.MonkeyPatch, *compilers: Compiler) -> None:
     """Have these compilers and no others."""
     registered = {compiler.name: compiler for compiler in compilers}
-    monkeypatch.setattr(registry, "load_all", lambda group, names=None: registered)
+    load_all = registry.load_all
+    monkeypatch.setattr(
+        registry, "load_all", lambda group, names=None: registered if group == registry.COMPILERS else load_all(group)
+    )
     monkeypatch.setattr(registry, "load", lambda group, name: registered[name])
 
 
@@ -83,6 +87,29 @@ def test_a_compiler_that_works_on_one_accelerator_is_available(monkeypatch: pyte
         row["accelerators"],
     )
     assert "cpu, not cuda" == line["measures on"]
+
+
+def test_a_compiler_says_which_networks_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are compiled without torch's exporter, and modules are not, with the line that mends it."""
+    versions = {"onnxscript": None}
+    monkeypatch.setattr(requirements, "find_version", lambda name: versions.get(name, find_version(name)))
+    offer(monkeypatch, absent(packages=("numpy",)))
+    (row,) = list_compilers()
+    (line,), (sheet,) = summarize_compilers([row]), describe_compilers([row])
+
+    assert (True, ["", ""]) == (row["available"], [row["networks"][kind] for kind in ("file", "program")])
+    assert row["networks"]["module"].startswith("onnxscript not installed; install with: pip install 'onnxscript>=")
+    assert "works for ONNX files, exported modules; not for modules" in sheet["on cpu"]
+    assert line["is"].endswith(sheet["on cpu"])
+
+
+def test_the_packages_of_a_named_compiler_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is installed and cannot be imported is no compiler that works."""
+    offer(monkeypatch, absent(packages=("numpy",), forms={"module": ("ngbtest_absent",)}))
+    (listed,), (imported,) = list_compilers(), list_compilers(["absent"])
+
+    assert (True, False) == (listed["available"], imported["available"])
+    assert "ModuleNotFoundError: No module named 'ngbtest_absent'" == imported["missing"]
 
 
 def test_probes_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ import pytest
 from drawn import network, sweep
 from field.writing import write_graph
 
-from ngbkit import registry
+from ngbkit import requirements
 from ngbkit.api import Sweep
 from ngbkit.commands.run import list_notices
 from ngbkit.predictor.forecast import expected
+from ngbkit.registry import find_version
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +23,8 @@ def _nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch) -> str:
     """A compiler of which a package is not installed."""
-    compiler = registry.load(registry.COMPILERS, "openvino")
-    monkeypatch.setattr(type(compiler), "missing", lambda self: ["openvino"] if self.name == "openvino" else [])
+    versions = {"openvino": None}
+    monkeypatch.setattr(requirements, "find_version", lambda name: versions.get(name, find_version(name)))
     return "openvino"
 
 
@@ -68,6 +69,19 @@ def test_a_missing_compiler_is_said_with_its_remedy(missing: str) -> None:
     (notice,) = list_notices(sweep(compilers=columns), with_time=False)
 
     assert notice.startswith("no result of openvino on cpu: openvino not installed; install with: ")
+
+
+def test_a_package_for_one_kind_of_network_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime compiles files without torch's exporter, and no modules."""
+    versions = {"onnxscript": None}
+    monkeypatch.setattr(requirements, "find_version", lambda name: versions.get(name, find_version(name)))
+    path = write_graph("root (float[N] x) => (float[N] y) { y = Sqrt(x) }", name="root.onnx")(tmp_path)
+    both = Sweep([str(path), network("net")], compilers=["identity", "onnxruntime"])
+
+    assert ["no result of onnxruntime of a module on cpu: onnxscript not installed; install with: pip install"] == [
+        notice.partition(" 'onnxscript")[0] for notice in list_notices(both, with_time=False)
+    ]
+    assert [] == list_notices(Sweep([str(path)], compilers=["identity", "onnxruntime"]), with_time=False)
 
 
 def test_what_another_machine_has_is_not_known_here(

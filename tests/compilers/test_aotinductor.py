@@ -136,17 +136,6 @@ void another() { cpp_fused_relu_0(a, b); }
     assert expected == aotinductor._find_calls(source)
 
 
-@pytest.mark.parametrize("accelerator", ["cpu", "cuda:0"])
-@pytest.mark.parametrize("version", ["2.9.1", "2.11.0+cu130"])
-def test_a_torch_that_reads_no_folders_is_refused_before_it_compiles(
-    monkeypatch: pytest.MonkeyPatch, version: str, accelerator: str
-) -> None:
-    """A torch that cannot load an unpacked package makes the compiler unavailable, with the version that can."""
-    monkeypatch.setattr(aotinductor, "find_version", lambda package: version)
-
-    assert aotinductor.COMPILER.unavailable(accelerator).endswith("aotinductor needs torch 2.15 or newer")
-
-
 def test_a_gpu_needs_the_headers_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that Inductor supports, the probe checks for the CUDA toolkit."""
     libraries: list[str] = []

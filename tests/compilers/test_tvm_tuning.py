@@ -33,7 +33,7 @@ Tune = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    require(TVM, present=not COMPILER.missing())
+    require(TVM, present=not COMPILER.find_package_problem())
     path = tmp_path_factory.mktemp("tvm") / "tiny.onnx"
     write_network(path)
     return path
@@ -142,7 +142,7 @@ def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
 
 def test_code_for_a_gpu_needs_none() -> None:
     """TVM compiles for a GPU of a given compute capability without one, untuned and with a schedule per function."""
-    require(TVM, present=not COMPILER.missing())
+    require(TVM, present=not COMPILER.find_package_problem())
     program = """
 import json
 

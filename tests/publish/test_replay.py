@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit import cli, options, set_options
+from ngbkit import cli, options, requirements, set_options
 from ngbkit.compilers import onnxruntime
-from ngbkit.compilers.base import Compiler
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.publish import remeasurement, replay
 from ngbkit.publish.manifest import Manifest
 from ngbkit.publish.replaying import ReplayFolder
+from ngbkit.registry import find_version
 from ngbkit.runs import recordings
 from ngbkit.runs.folders import list_ids
 
@@ -25,10 +25,6 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(options.STATE_DIR, str(tmp_path / "state"))
     for name in (recordings.FOLDER, recordings.MEASURE):
         monkeypatch.delenv(name, raising=False)
-
-
-def _find_missing(compiler: Compiler) -> list[str]:
-    return ["onnxruntime"] if compiler.name == "onnxruntime" else []
 
 
 def test_an_archive_is_replayed_without_measuring(
@@ -76,15 +72,15 @@ def test_the_sweeps_of_a_site_fit_this_machine(site: Path, tmp_path: Path, monke
     """The device of the author is mapped, and a compiler that is not here is left out; both are said."""
     monkeypatch.setenv(options.DEVICE, "bench")
     folder = ReplayFolder.open(site, tmp_path / "out")
-    monkeypatch.setattr(type(onnxruntime.COMPILER), "missing", _find_missing)
+    versions = {onnxruntime.PACKAGE: None}
+    monkeypatch.setattr(requirements, "find_version", lambda name: versions.get(name, find_version(name)))
     (sweep,) = remeasurement.list_sweeps(folder, folder.manifest.notebooks, 5)
 
     assert sweep.sweep is not None
     assert (("bench",), ("identity",), 5) == (sweep.sweep.devices, sweep.sweep.compilers, sweep.sweep.repeats)
     assert "mlp (01-first, 02-again)" == sweep.name or "mlp (01-first)" == sweep.name
-    assert ["onnxruntime is left out: not installed here (onnxruntime)", "cpu of its author is bench here"] == [
-        *sweep.notes[:2]
-    ]
+    line = f"onnxruntime is left out: {onnxruntime.PACKAGE} not installed; install with: pip install"
+    assert [line, "cpu of its author is bench here"] == [note.partition(" 'ngbkit")[0] for note in sweep.notes[:2]]
 
 
 def test_a_site_without_the_file_of_a_network_is_not_measured(site: Path, tmp_path: Path) -> None:

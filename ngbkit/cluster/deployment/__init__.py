@@ -8,6 +8,6 @@ from __future__ import annotations
 
 # The extras with compilers, with the load generator, and with what installs releases; the others are the client's.
 DEVICE_EXTRAS = (
-    *("torch", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
+    *("torch", "inductor", "aotinductor", "onnxruntime", "openvino", "tvm", "iree", "executorch"),
     *("onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "loadgen", "releases"),
 )

@@ -19,7 +19,6 @@ from ngbkit.device.groups.compiled import CompileCache
 from ngbkit.device.groups.preparing import Preparer
 from ngbkit.device.groups.tuning import Budget
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
-from ngbkit.device.isolation.server_pool import choose_form
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Choice, Group, Trial
 from ngbkit.workloads.base import Source
@@ -139,13 +138,6 @@ class Loader(Preparer):
         cache.mark_full(worker.compile_time_s)
         return worker.compile_time_s
 
-    def _find_refusal(self, label: str) -> str:
-        """Find why a column cannot be measured here, whatever its network; empty if it can."""
-        compiler, kind = self._load_compiler(label), self.spec.accelerator.partition(":")[0]
-        if Choice.parse(label).release and kind in compiler.accelerators:
-            return self._refusals.get(label, "")
-        return compiler.unavailable(self.spec.accelerator)
-
     def _find_quantiser_refusal(self, trial: Trial, group: Group, quantiser: Quantiser, form: str | None) -> str:
         """Find why a network cannot be quantised for a column; empty if it can."""
         choice = Choice.parse(trial.compiler)
@@ -161,9 +153,9 @@ class Loader(Preparer):
     def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """Build the task that the worker's child loads."""
         compiler = self._load_compiler(trial.compiler)
-        form = choose_form(compiler, group.workload.source)
+        form = compiler.choose_form(group.workload.kind)
         size = str(trial.batch_size)
-        reason = self._find_refusal(trial.compiler)
+        reason = self._find_refusal(trial.compiler, group.workload)
         quantiser = compiler.find_quantiser(Choice.parse(trial.compiler).options)
         if not reason and quantiser is not None:
             reason = self._find_quantiser_refusal(trial, group, quantiser, form)

@@ -11,10 +11,10 @@ from ngbkit import registry
 from ngbkit.device import canonical_graphs, contents, preparation
 from ngbkit.device.groups.installing import Installer
 from ngbkit.device.groups.worker import TrialFailedError, build_failure
-from ngbkit.device.isolation.server_pool import choose_form, list_preparation_modules, start_servers
+from ngbkit.device.isolation.server_pool import list_preparation_modules, start_servers
 from ngbkit.sweep.records import Failure
-from ngbkit.sweep.trials import Group, Trial, facts_key
-from ngbkit.workloads.base import Source
+from ngbkit.sweep.trials import Choice, Group, Trial, facts_key
+from ngbkit.workloads.base import Source, Workload
 from ngbkit.workloads.canonical import Importer
 from ngbkit.workloads.content.manifests import Manifests
 
@@ -40,8 +40,10 @@ class Preparer(Installer):
 
     def _prepare(self, group: Group, trials: Sequence[Trial]) -> Mapping[str, Any]:
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
-        compilers = [self._load_compiler(trial.compiler) for trial in trials]
-        needs_onnx = any(choose_form(compiler, group.workload.source) == "onnx" for compiler in compilers)
+        kind = group.workload.kind
+        usable = [trial.compiler for trial in trials if not self._find_refusal(trial.compiler, group.workload)]
+        compilers = list(map(self._load_compiler, usable))
+        needs_onnx = any(compiler.choose_form(kind) == "onnx" for compiler in compilers)
         recipe = contents.build_recipe(self.spec, group)
         exports = needs_onnx and recipe not in self._unexportable
         importers = canonical_graphs.list_needs(compilers) if exports else []
@@ -52,6 +54,15 @@ class Preparer(Installer):
             prepared = self._prepare_in_child(group, trials[0], message)
         self._note_facts(group, trials[0], prepared)
         return {**prepared, "recipe": recipe}
+
+    def _find_refusal(self, label: str, workload: Workload) -> str:
+        """Find why a column cannot be measured here, for any network of that kind; empty if it can."""
+        compiler, is_release = self._load_compiler(label), bool(Choice.parse(label).release)
+        # Another interpreter has other packages.
+        kind = None if workload.python else workload.kind
+        if is_release and self.spec.accelerator.partition(":")[0] in compiler.accelerators:
+            return self._refusals.get(label, "") or compiler.find_package_problem(kind, is_release=True)
+        return compiler.unavailable(self.spec.accelerator, kind)
 
     def prepare_all(self) -> None:
         """Prepare all networks, so that their contents are known; what fails, a measurement will report."""
@@ -117,7 +128,7 @@ class Preparer(Installer):
         }
 
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
-        """Prepare in a child; an export that ends its child costs the ONNX graph, but not every compiler."""
+        """Prepare in a child; an export that ends its child, or lacks a package, costs the ONNX graph alone."""
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
         modules = list_preparation_modules(source)
         for attempt in range(1, MOST_ATTEMPTS + 1):
@@ -128,7 +139,8 @@ class Preparer(Installer):
                 status = error.failure.status
                 if status == "crashed" and attempt < MOST_ATTEMPTS:
                     continue  # something outside may have killed the child
-                if status not in ("crashed", "timeout", "out-of-memory") or not message["exports"]:
+                is_costly = status in ("crashed", "timeout", "out-of-memory") or error.failure.stage == "export"
+                if not is_costly or not message["exports"]:
                     raise
                 self._unexportable[message["recipe"]] = error.failure
         with self._run_worker(trial, modules, group.workload.python) as worker:

@@ -43,6 +43,7 @@ from ngbkit.files import describe_disk_fault
 from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators import events
 from ngbkit.hardware.accelerators.events import Method
+from ngbkit.requirements import describe_import
 from ngbkit.sweep.records import FailureStatus, Stage
 from ngbkit.sweep.trials import Choice
 from ngbkit.workloads.precision import PRECISION
@@ -127,7 +128,7 @@ def describe_failure(error: BaseException) -> Message:
     return {
         "status": _classify(error, line, refusals),
         "stage": stage,
-        "error": ": ".join(filter(None, [line, limits.describe(line)])),
+        "error": ": ".join(filter(None, [describe_import(error), line, limits.describe(line)])),
         "detail": detail[-20000:],
         "disk": describe_disk_fault(error),
         "facts": facts,
@@ -165,7 +166,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         task = build_task(message, compiler, choice, loaded.report)
         for module in compiler.forms[task.form]:
             # The server has imported it, unless that calls CUDA. It is no part of a compile.
-            with contextlib.suppress(ImportError):
+            with contextlib.suppress(Exception):  # the compiler's own import of it raises that again
                 importlib.import_module(module)
         check_release(choice, compiler)
     except Exception as error:
@@ -345,7 +346,7 @@ def _prepare(loaded: Loaded, message: Message) -> Message:
     try:
         return preparation.prepare(message, contents.build_observed)
     except Exception as error:
-        raise StageError("build") from error
+        raise StageError("export" if message["exports"] and describe_import(error) else "build") from error
 
 
 def _replace_infinity(facts: dict[str, Any]) -> dict[str, Any]:

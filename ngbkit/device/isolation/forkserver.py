@@ -157,7 +157,7 @@ def main() -> None:
     for number, module in enumerate(modules):
         try:
             importlib.import_module(module)
-        except ImportError:
+        except Exception:  # noqa: BLE001  a damaged package may raise anything
             missing.append(module)  # a child that needs it fails with a message of its own
         if cuda.is_initialised():
             _start_again(control, modules[:number])

@@ -63,21 +63,15 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
     compilers: list[Compiler] = [registry.load(registry.COMPILERS, choice.compiler) for choice in choices]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
-        forms = [choose_form(compiler, workload.source) for compiler in compilers]
+        forms = [compiler.choose_form(workload.kind) for compiler in compilers]
         servers.append(pool.get(list_preparation_modules(source), workload.python))
         for choice, compiler, form in zip(choices, compilers, forms, strict=True):
             python = (interpreters or {}).get(choice.label, workload.python)
-            is_installed = bool(python) if choice.release else not compiler.unavailable(spec.accelerator)
+            is_installed = bool(python) if choice.release else not compiler.unavailable(spec.accelerator, workload.kind)
             if form is not None and is_installed:
                 with suppress(ServerEndedError):  # its trials try again, and record what fails
                     servers.append(pool.get(list_modules(compiler, form, source), python))
     return servers
-
-
-def choose_form(compiler: Compiler, source: str) -> Form | None:
-    """Choose the first form of a compiler's inputs that workloads of that source have."""
-    available: tuple[Form, ...] = ("onnx",) if source == "onnx" else ("module", "onnx")
-    return next((form for form in compiler.forms if form in available), None)
 
 
 _EXPORT_MODULE = "ngbkit.workloads.export_runtime"

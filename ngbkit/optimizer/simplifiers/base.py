@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UnsupportedError
+from ngbkit.requirements import find_problem
 from ngbkit.workloads.subprocesses import run_module
 
 ALL = "all"
@@ -54,9 +55,8 @@ class Simplifier:
 
     @property
     def problem(self) -> str:
-        """The packages that are not installed, and the command that installs them; empty if all are."""
-        missing = [package for package in self.packages if registry.find_version(package) is None]
-        return f"{', '.join(missing)} not installed; install with: {self.install}" if missing else ""
+        """The packages that are missing or too old, and the command that installs them; empty if there are none."""
+        return find_problem(self.packages, self.install)
 
 
 def resolve(names: Iterable[str]) -> list[Simplifier]:

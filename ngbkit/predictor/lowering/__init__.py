@@ -125,8 +125,8 @@ def _parse(runtime: str) -> tuple[str, Mapping[str, Any]]:
             "graph as it was exported, without lowered."
         )
     compiler = _load(name)
-    if missing := compiler.missing():
-        raise MissingDependencyError(missing[0], name)
+    if compiler.find_package_problem():
+        raise MissingDependencyError(compiler.packages[0], name)
     return name, compiler.settle(options)
 
 

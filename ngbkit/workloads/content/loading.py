@@ -99,10 +99,8 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = None
-        for finder in sys.meta_path:
-            if not isinstance(finder, _Finder) and (spec := finder.find_spec(name, path, target)) is not None:
-                break
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in later)), None)
         if self._loading.is_observing:
             self._loading.note_module(name, list(path if path is not None else sys.path), spec)
         return spec

@@ -55,6 +55,14 @@ def test_every_file_has_a_hash(tmp_path: Path, code: str) -> None:
     assert str(tmp_path / "numbers.bin") in str(manifest["files"])
 
 
+@pytest.mark.parametrize("module", ["xarray", "xarray.ngbtest_absent"])
+def test_a_module_that_another_finder_looks_for_is_found(tmp_path: Path, module: str) -> None:
+    """ngbkit's finders, two of which look for xarray, each ask those after it, and never one another in a circle."""
+    manifest = observe(tmp_path, f"from importlib.util import find_spec; find_spec({module!r})")
+
+    assert module in str(manifest["modules"])
+
+
 def test_modules_folders_and_missing_files_are_seen(tmp_path: Path) -> None:
     """Modules have their places, listed folders their names, missing files no hash; own files are left out."""
     code = """

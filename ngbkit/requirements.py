@@ -1,0 +1,116 @@
+"""The packages that a compiler needs: installed, within the bounds of ngbkit's own metadata, and importable."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from ngbkit.registry import find_version
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+_EXTRAS = re.compile(r"ngbkit\[([\w,-]+)\]")
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")
+
+
+def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = ()) -> str:
+    """Describe the packages that are missing, or older than the extras that `install` names ask for, and the remedy.
+
+    It is empty if there are none. `install` installs the packages, and not the `others`, which are needed beside them.
+    """
+    bounds = _read_bounds("torch")
+    for extra in ",".join(_EXTRAS.findall(install)).split(","):
+        bounds = {**bounds, **_read_bounds(extra)}
+    versions = {package: find_version(package) for package in (*packages, *others)}
+    missing = [package for package in packages if versions[package] is None]
+    if missing := missing or [package for package in others if versions[package] is None]:
+        # An extra may move what is there, such as a torch for CPUs: a package beside the first one is installed alone.
+        is_absent = missing[0] in packages[:1] or not bounds.keys() >= set(missing)
+        line = install if is_absent else _format_install(missing, bounds)
+        return f"{', '.join(missing)} not installed; install with: {line}"
+    old = [package for package, version in versions.items() if _is_old(str(version), bounds.get(package))]
+    if not old:
+        return ""
+    installed = " and ".join(f"{package} {versions[package]}" for package in old)
+    needed = " and ".join(f"{package}{bounds[package]}" for package in old)
+    return f"{installed} installed, but {needed} needed; install with: {_format_install(old, bounds)}"
+
+
+def _format_install(packages: Iterable[str], bounds: Mapping[str, SpecifierSet]) -> str:
+    return " ".join(["pip install", *(f"'{package}{bounds.get(package, '')}'" for package in packages)])
+
+
+def _is_old(version: str, bounds: SpecifierSet | None) -> bool:
+    """Return whether a version is below its bounds; a vendor's preview of a release counts as that release."""
+    from packaging.version import InvalidVersion, Version
+
+    with suppress(InvalidVersion):
+        parsed = Version(version)
+        return bounds is not None and max(parsed, Version(parsed.base_version)) < _find_least(bounds)
+    return False
+
+
+def _find_least(bounds: SpecifierSet) -> Version:
+    from packaging.version import Version
+
+    return max((Version(each.version) for each in bounds if "<" not in each.operator), default=Version("0"))
+
+
+def list_packages(extra: str) -> list[str]:
+    """List the packages of an extra of the installed ngbkit."""
+    return list(_read_bounds(extra))
+
+
+@cache
+def _read_bounds(extra: str) -> dict[str, SpecifierSet]:
+    """Read the bounds of an extra of the installed ngbkit, the highest where it includes others."""
+    from packaging.requirements import Requirement
+
+    bounds: dict[str, SpecifierSet] = {}
+    with suppress(metadata.PackageNotFoundError):
+        for requirement in map(Requirement, metadata.requires("ngbkit") or ()):
+            if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
+                candidates = (bounds.get(requirement.name, requirement.specifier), requirement.specifier)
+                bounds[requirement.name] = max(candidates, key=_find_least)
+    return bounds
+
+
+def describe_import(error: BaseException) -> str:
+    """Describe the package whose import failed, and another that it does not fit; empty for any other error."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    matches = [(match[1], code) for code in codes if (match := _INSTALLED.search(code.co_filename))]
+    passed = [(module, code.co_name) for module, code in matches if module != "ngbkit"]
+    imported = [module for module, function in passed if function == "<module>"]
+    if not imported:
+        return ""
+    distributions = metadata.packages_distributions()
+    module, other = imported[-1], passed[-1][0]
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in distributions:
+        other = str(error.name).partition(".")[0]
+    names = [distributions.get(each, [each])[0] for each in (module, other)]
+    labels = [f"{name} {find_version(name) or ''}".strip() for name in names]
+    return f"{labels[0]} cannot be imported" if module == other else f"{labels[0]} does not fit {labels[1]}"
+
+
+def _check_imports(modules: Iterable[str]) -> str:
+    """Import modules, and describe the first that fails; empty if all are imported."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # noqa: BLE001  a package may raise anything
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return ": ".join(filter(None, [describe_import(error), text]))
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(_check_imports(sys.argv[1:]) or None)
