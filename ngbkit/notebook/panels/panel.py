@@ -20,7 +20,7 @@ from ngbkit.notebook.panels.devices import DevicesSection
 from ngbkit.notebook.panels.line import MAGIC, Line
 from ngbkit.notebook.panels.page import Page
 from ngbkit.notebook.panels.read import ReadSection
-from ngbkit.notebook.panels.saved import render_saved
+from ngbkit.notebook.panels.saved import render_fallback, render_saved
 from ngbkit.notebook.panels.watch import WatchSection
 from ngbkit.runs.run_context import CELL, RunContext
 from ngbkit.runs.time_left import format_duration
@@ -33,7 +33,7 @@ Tab = Literal["sweep", "results", "devices"]
 _TABS: Mapping[Tab, str] = {"sweep": "Sweep", "results": "Results", "devices": "Devices"}
 # The panel looks for its run among this many of the latest.
 _LATEST = 50
-# A live panel hides what is stored for a notebook without a kernel, which in turn hides the place of the panel.
+# A live panel hides what is stored for a page without a kernel or widgets, which in turn hides the place of the panel.
 _SAVED = (
     "<style>.jp-OutputArea-child:has(.ngbkit-saved):has(+ .jp-OutputArea-child .ngbkit) { display: none; } "
     ".jp-OutputArea-child:has(.ngbkit-saved) + .jp-OutputArea-child:not(:has(.ngbkit)) { display: none; }</style>"
@@ -68,7 +68,7 @@ class Panel(Page):
         self._context = RunContext.capture()
         self._unfinished = ""
         self._display: Any = None
-        self._stored = ""
+        self._stored = render_fallback(data)
         self.actions |= {"tab": self._on_tab, "resume": lambda _: self._resume()}
         self.show("page", self._render())
         self.show("message", "")

@@ -41,6 +41,18 @@ def render_saved(data: Data, run_id: str, line: str) -> str:
     return str(Markup(page))
 
 
+def render_fallback(data: Data | None) -> str:
+    """Render what a page without a kernel or widgets shows: the remedy, and the results of a dataset, if any."""
+    remedy = p[
+        "The panel needs a kernel and widgets. Run this cell; if no panel appears, ",
+        code["pip install jupyterlab_widgets anywidget"],
+        " in the environment of the server, such as JupyterLab's, and reload the page. ",
+        code["%ngbench?"],
+        " lists what a line can do without.",
+    ]
+    return str(Markup(div[remedy, _render_results(data) if data is not None else None]))
+
+
 def _render_results(data: Data) -> Node:
     """Render the tables, the verdict and the picture; a large run has none of them, since they take minutes."""
     from ngbkit.metrics import tables

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from drawn import measured, network
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
@@ -46,6 +47,15 @@ def test_a_terminal_shows_a_sentence(shell: InteractiveShell) -> None:
 
     assert text.startswith("A panel needs a notebook with widgets, such as JupyterLab.")
     assert text.endswith("can do.")
+
+
+def test_a_page_without_widgets_shows_the_remedy_and_the_results(shell: InteractiveShell) -> None:
+    """The output that a live panel hides names the packages to install, and has the tables of a dataset."""
+    remedy = "pip install jupyterlab_widgets anywidget"
+    empty, explorer = Panel(), Panel(measured(network("a")))
+
+    assert [True, True] == [remedy in opened._stored for opened in (empty, explorer)]
+    assert [False, True] == ["speed-up" in opened._stored for opened in (empty, explorer)]
 
 
 def test_without_a_notebook_there_is_no_panel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +144,7 @@ def test_a_notebook_that_is_run_again_measures_nothing(
 
 def test_a_run_of_this_process_is_followed_on(line: Line, shell: InteractiveShell) -> None:
     """A panel that is opened while its run goes on follows it."""
-    opened = open_panel(replace(line, batch_sizes="1:10"))
+    opened = open_panel(replace(line, batch_sizes="11:60"))  # what another test has measured would end it at once
     opened.act("run")
     run = opened.watch.run
     again = open_panel()
