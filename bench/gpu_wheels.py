@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def list_requirements(extras: Collection[str], have: Collection[str]) -> Iterator[str]:
-    """List the requirements of some of ngbkit's extras that are not among `have`, without extras of their own."""
+    """List the requirements of some of ngbkit's extras, and of those they name, that are not among `have`."""
     import tomllib  # not in the Python 3.10 of a Jetson, which only installs
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -72,7 +72,9 @@ def list_requirements(extras: Collection[str], have: Collection[str]) -> Iterato
         if extra not in declared:
             raise SystemExit(f"invalid extra: got {extra!r}; expected one of {', '.join(sorted(declared))}")
         for requirement in declared[extra]:
-            if normalise(read_name(requirement)) not in {normalise(package) for package in have}:
+            if inner := re.fullmatch(r"ngbkit\[(.+)\]", requirement):
+                yield from list_requirements(inner[1].split(","), have)
+            elif normalise(read_name(requirement)) not in {normalise(package) for package in have}:
                 yield re.sub(r"\[.*?\]", "", requirement)
 
 

@@ -99,7 +99,7 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             subprocess.run(["bash", "-ec", f'eval "{words[1]}"'], env={**os.environ, "PATH": path}, check=True)
             return
-        if words[0] == "pip":
+        if words[0] in ("pip", "uv"):
             _check_install(words)
             return
         if words[0] == "python":
@@ -133,11 +133,11 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predictor.Examples
 
 
 def _check_install(words: list[str]) -> None:
-    """Check that the extras exist."""
-    extras = re.fullmatch(r"\.(?:\[([a-z,-]+)\])?", words[-1])
-    assert words[:-1] == ["pip", "install"]
-    assert extras
-    assert set((extras[1] or "all").split(",")) <= set(metadata.metadata("ngbkit").get_all("Provides-Extra") or [])
+    """Check that the extras exist; other words are packages of the reader's own."""
+    assert "install" in words
+    for word in words:
+        if extras := re.fullmatch(r"\.\[(.+)\]", word):
+            assert set(extras[1].split(",")) <= set(metadata.metadata("ngbkit").get_all("Provides-Extra") or [])
 
 
 def _check_sweep(parsed: argparse.Namespace) -> None:
