@@ -67,7 +67,7 @@ class RunContext:
     @classmethod
     def load(cls, folder: Path) -> RunContext:
         """Load the context of the run in a folder; an empty one where none was saved."""
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(OSError, ValueError, TypeError, AttributeError):  # damaged, or of another shape
             return cls.from_json(parse_json((folder / _FILE).read_text(encoding="utf-8")))
         return cls()
 

@@ -166,3 +166,11 @@ def test_a_sweep_adopts_its_earlier_run(folder: Path, tmp_path: Path, monkeypatc
     assert recording == recorded.find(sweep, "4-trials")
     assert (run / "journal.sqlite").read_bytes() == (recording / "journal.sqlite").read_bytes()
     assert RunContext(notebook="mine.ipynb", cell="a cell") == RunContext.load(recording)
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "1", "{", '{"cell": 1'])
+def test_a_damaged_context_is_an_empty_one(tmp_path: Path, content: str) -> None:
+    """A run whose notebook and cell are not known is listed all the same."""
+    (tmp_path / "context.json").write_text(content)
+
+    assert RunContext() == RunContext.load(tmp_path)
