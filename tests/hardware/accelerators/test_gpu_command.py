@@ -130,8 +130,8 @@ def test_the_requirements_are_those_of_the_extras(wheels: ModuleType) -> None:
     """The requirements are those of the extras, less installed packages and duplicates of a module."""
     names = {wheels.read_name(text) for text in wheels.list_requirements(["onnxruntime-gpu", "tensorrt-rtx"], {"Onnx"})}
 
-    own = {"nvidia-ml-py", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-nv-tensorrt-rtx-cu13"}
-    assert own | {"ml-dtypes", "onnxscript"} == names
+    packages = {"nvidia-ml-py", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-nv-tensorrt-rtx-cu13"}
+    assert packages | {"ml-dtypes", "onnxscript"} == names
     assert names - {"onnxruntime"} == set(wheels.drop_conflicts(names))
     with pytest.raises(SystemExit, match=r"invalid extra: got 'nothing'; expected one of .*tvm"):
         list(wheels.list_requirements(["nothing"], set()))
