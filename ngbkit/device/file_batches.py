@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.device.reference import Reference
 from ngbkit.device.reference_runs import run_batches
-from ngbkit.workloads import batches, dimensions, onnx_inputs, precision
+from ngbkit.workloads import batches, dimensions, feeds, onnx_inputs, precision
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
 
 if TYPE_CHECKING:
@@ -79,13 +79,14 @@ def _name_length(network: Network, model: Any) -> str:
 def _build_run(network: Network, seed: int, threads: int, bind: Callable[[int], Path]) -> Run:
     """Build the function that runs the baseline on rows that differ."""
     rows = network.batch_size or batches.MOST_ROWS
-    arrays = batches.draw_rows(network.inputs, network.examples, rows, seed)
+    arrays = feeds.draw(network.inputs, batches.vary(network.inputs, network.examples), rows, seed)
+    batched = next(place for place, spec in enumerate(network.inputs) if spec.batch_axis is not None)
 
-    def run(order: Sequence[int]) -> list[Array] | None:
-        chosen = batches.take_rows(network.inputs, arrays, order)
+    def call(chosen: Sequence[Array]) -> list[Array] | None:
+        count = chosen[batched].shape[network.inputs[batched].batch_axis or 0]
         try:
-            return next(run_batches(network, [chosen], len(order), bind, threads))
+            return next(run_batches(network, [list(chosen)], count, bind, threads))
         except Exception:  # noqa: BLE001  a runtime may raise anything about a user's own network
             return None
 
-    return run
+    return batches.choose_rows(network.inputs, arrays, call)

@@ -26,6 +26,7 @@ _TAGS = nh3.ALLOWED_TAGS | {*_SHAPES, "style", "input", "label", "video", "audio
 _ATTRIBUTES = {
     *("class", "id", "style", "title", "lang", "dir", "role", "tabindex", "hidden", "open", "name", "value", "type"),
     *("checked", "disabled", "for", "width", "height", "align", "valign", "border", "cellpadding", "cellspacing"),
+    "halign",  # pandas, for headers of several levels
     *("bgcolor", "color", "face", "size", "rules", "frame", "start", "reversed", "colspan", "rowspan", "scope", "span"),
     *(
         "headers",

@@ -287,17 +287,15 @@ def _build_run(
     """Build the function that runs a module on rows that all differ, each time in the state that it has now."""
     import torch
 
-    arrays = draw_rows(specs, examples, max(rows, MOST_ROWS), seed)
     set_stance: Any = torch.compiler.set_stance
 
-    def run(order: Sequence[int]) -> list[Array] | None:
-        chosen = take_rows(specs, arrays, order)
+    def call(arrays: Sequence[Array]) -> list[Array] | None:
         for candidate in _iterate_copies(module):
             with torch.no_grad(), set_stance("force_eager"), suppress(Exception):  # a module may raise anything
-                return [to_array(output).copy() for output in flatten(candidate(*map(to_tensor, chosen)))]
+                return [to_array(output).copy() for output in flatten(candidate(*map(to_tensor, arrays)))]
         return None
 
-    return run
+    return choose_rows(specs, feeds.draw(specs, vary(specs, examples), max(rows, MOST_ROWS), seed), call)
 
 
 def _iterate_copies(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
@@ -315,16 +313,40 @@ def take_rows(specs: Sequence[TensorSpec], arrays: Sequence[Array], order: Seque
     ]
 
 
-def draw_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, seed: int) -> list[Array]:
-    """Draw inputs with rows that all differ, of which the second is near the first."""
-    varied = {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
-    arrays = feeds.draw(specs, varied, rows, seed)
-    for place, spec in enumerate(specs):
-        if spec.batch_axis is not None and feeds.is_floating(arrays[place].dtype) and not spec.role and not spec.below:
-            arrays[place] = arrays[place].copy()
-            first, second, *_ = np.moveaxis(arrays[place], spec.batch_axis, 0)
-            second[...] = (first + _NEARNESS * (second - first)).astype(first.dtype)
-    return arrays
+def choose_rows(
+    specs: Sequence[TensorSpec], arrays: Sequence[Array], call: Callable[[Sequence[Array]], list[Array] | None]
+) -> Run:
+    """Return the function that calls with chosen rows, of which the second is near the first unless only others run.
+
+    A network may refuse what is between two rows, such as a mask of other numbers than zeros and ones.
+    """
+    near = [_bring_near(spec, array) for spec, array in zip(specs, arrays, strict=True)]
+    chosen: list[Sequence[Array]] = []
+
+    def run(order: Sequence[int]) -> list[Array] | None:
+        if not chosen and call(take_rows(specs, near, [1] * len(order))) is not None:
+            chosen.append(near)
+        outputs = call(take_rows(specs, chosen[0] if chosen else arrays, order))
+        if not chosen and outputs is not None:
+            chosen.append(arrays)
+        return outputs
+
+    return run
+
+
+def _bring_near(spec: TensorSpec, array: Array) -> Array:
+    """Return an input whose second row is near the first."""
+    if spec.batch_axis is None or not feeds.is_floating(array.dtype) or spec.role or spec.below:
+        return array
+    near = array.copy()
+    first, second, *_ = np.moveaxis(near, spec.batch_axis, 0)
+    second[...] = (first + _NEARNESS * (second - first)).astype(first.dtype)
+    return near
+
+
+def vary(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the examples of inputs, with rows that all differ."""
+    return {spec.name: _vary(examples[spec.name], spec.batch_axis) for spec in specs if spec.name in examples}
 
 
 def _vary(example: Array, axis: int | None) -> Array:

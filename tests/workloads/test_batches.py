@@ -61,6 +61,12 @@ def attend(_: nn.Module, steps: torch.Tensor) -> torch.Tensor:
     return torch.einsum("tsb,sbd->tbd", shares, steps)
 
 
+def apply_mask(features: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Refuse a mask of other numbers than zeros and ones."""
+    assert bool(((mask == 0) | (mask == 1)).all())
+    return features * mask
+
+
 LINE = nn.Linear(8, 4)
 NORM = nn.BatchNorm1d(4, track_running_stats=False)
 ENCODER = nn.TransformerEncoderLayer(8, 2, 16)
@@ -136,6 +142,9 @@ RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
         ),
         pytest.param(
             Apply(attend, nn.GRU(64, 8)), torch.randn(5, 3, 64), None, [(5, BATCH, 64)], id="attention to near steps"
+        ),
+        pytest.param(
+            Apply(apply_mask), (torch.randn(4, 8), torch.eye(4, 8)), None, [(BATCH, 8)] * 2, id="mask that is checked"
         ),
         pytest.param(Apply(lambda x: x - x.mean(0)), torch.randn(3, 8), None, [(BATCH, 8)], id="mean over the batch"),
         pytest.param(NORM, torch.randn(4, 4), None, [(BATCH, 4)], id="norm over the batch"),
