@@ -188,6 +188,7 @@ def add_file(site: Path) -> None:
 
 ALTERATIONS: dict[str, tuple[str, str, Callable[[Path], None]]] = {
     "CSV": ("CSV files", ".csv", replace_text(f"{DATASETS}/*.csv", r",([1-9])", r",9\1")),
+    "no CSV": ("CSV files", ".csv", replace_text(f"{DATASETS}/*.csv", r",([1-9])", r",9\r\1")),
     "environments": ("sweeps and environments", ".json", replace_text(f"{DATASETS}/*.json", '"cpu"', '"gpu"')),
     "dataset": ("datasets", ".nc", alter_dataset),
     "SVG": ("pictures", ".svg", replace_text(f"{FIGURES}/*-throughput-1.svg", "Throughput", "Latency")),

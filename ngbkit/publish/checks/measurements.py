@@ -46,7 +46,10 @@ def _compare_csv(text: str, expected: str) -> str:
     """Find the first cell in which two tables differ; numbers may differ in their last digits."""
     if text == expected:
         return ""
-    rows, origin = (list(csv.reader(io.StringIO(content))) for content in (text, expected))
+    try:
+        rows, origin = (list(csv.reader(io.StringIO(content))) for content in (text, expected))
+    except csv.Error as error:
+        return f"it cannot be read as CSV: {error}"
     header = origin[0] if origin else []
     for number, (row, other) in enumerate(zip_longest(rows, origin), start=1):
         if row is None or other is None or len(row) != len(other):
