@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -190,6 +191,16 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = make_state_dir(tmp_path_factory, peaks_file)
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_work_outlives_the_test(state_dir: Path) -> Iterator[None]:
+    """Wait for the threads that a test leaves: what they do later, they would do in the next test's state folder."""
+    yield
+    deadline = time.monotonic() + limit_s(5)
+    for thread in threading.enumerate():
+        if thread.name.startswith(("ngbkit-run-", "ngbkit-device-", "ngbkit-panel-", "ngbkit-preload")):
+            thread.join(max(0, deadline - time.monotonic()))
 
 
 @pytest.fixture(scope="session")

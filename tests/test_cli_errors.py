@@ -40,7 +40,6 @@ measured = pytest.fixture(write_measured_file)
         (["selfcheck", "--disturbances", "--rounds", "0"], "invalid rounds: got 0"),
         (["compilers", "opnvino"], "Did you mean openvino"),
         (["runs", "--failures", "2099"], "there is no run '2099'"),
-        (["runs", "--failures"], "there is no run ''"),
         (["cache", "clean"], "--keep 5GB, --older-than 30d, or names"),
         (["cache", "clean", "--keep", "some"], "use a form such as 5GB"),
         (["cache", "-d", "orin"], "unknown device 'orin'"),

@@ -68,6 +68,16 @@ def test_a_run_says_why_its_trials_failed(
     assert ["compile"] * 2 == [failure["stage"] for failure in json.loads(f"[{rows}")]
 
 
+def test_failures_of_no_run_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing was measured yet, the failures of the last run are no empty list."""
+    monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
+
+    assert cli.INVALID == cli.main(["runs", "--failures"])
+    assert "there is no run yet" in capsys.readouterr().err
+
+
 def test_a_run_without_failures_says_so(new_runs: NewRuns, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The failures of a run without any are a sentence, or an empty list in JSON."""
     run_id = new_runs()[0].id

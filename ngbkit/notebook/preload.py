@@ -75,7 +75,10 @@ def start_engines(sweep: Grid) -> list[threading.Thread]:
     table, running = devices.load(), engines.find_running()
     missing = [table[label] for label in sweep.devices if label in table and label not in running]
     local = [device for device in missing if device.launch == _LOCAL]
-    threads = [threading.Thread(target=_start_engine, args=(device, sweep), daemon=True) for device in local]
+    threads = [
+        threading.Thread(target=_start_engine, args=(device, sweep), name=f"ngbkit-preload-{device.label}", daemon=True)
+        for device in local
+    ]
     for thread in threads:
         thread.start()
     return threads

@@ -53,7 +53,7 @@ def find(run_id: str) -> Path:
         raise RunNotFoundError(f"{len(matches)} runs begin with {run_id!r}: {', '.join(matches)}. Give a longer id.")
     nearest = find_nearest(run_id, run_ids)
     hint = f" Did you mean {nearest[0]}?" if nearest else " `ngbkit runs` lists all runs."
-    raise RunNotFoundError(f"there is no run {run_id!r}.{hint}")
+    raise RunNotFoundError(f"there is no run {run_id!r}.{hint}" if run_id else "there is no run yet: start one.")
 
 
 def read_sweep(folder: Path) -> Grid:

@@ -149,7 +149,7 @@ class Run:
         self._changed = threading.Condition()
         self._listeners: list[Callable[[Run], None]] = []
         self._faulty_listeners: list[Callable[[Run], None]] = []
-        self._thread = threading.Thread(target=self._drive, name=f"ngbkit-{run_id}", daemon=True)
+        self._thread = threading.Thread(target=self._drive, name=f"ngbkit-run-{run_id}", daemon=True)
 
     def result(self) -> xr.Dataset | xr.DataTree:
         """Wait for the end and return the dataset. Ctrl-C stops the run cleanly and raises KeyboardInterrupt.
