@@ -122,8 +122,9 @@ def test_the_cells_of_a_notebook_are_named(tmp_path: Path) -> None:
     html = new_output("display_data", {"text/html": f"<b>x</b><iframe src='{SERVER}'></iframe>"})
     widget = new_output("display_data", {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "Panel()"})
     script = new_output("display_data", {"application/javascript": "fetch(1)"})
-    picture = new_output("display_data", {"image/svg+xml": "<svg onload='fetch(1)'></svg>"})
-    code = new_code_cell("1", outputs=[html, widget, script, picture])
+    active = (" onload='fetch(1)'>", "><script>fetch(1)</script>", "><foreignObject><p>x</p></foreignObject>")
+    pictures = [new_output("display_data", {"image/svg+xml": f"<svg{content}</svg>"}) for content in active]
+    code = new_code_cell("1", outputs=[html, widget, script, *pictures])
     nbformat.write(build_notebook(new_markdown_cell(f"<img src='{SERVER}/a.png'>"), code), tmp_path / "a.ipynb")
     sentences = clean_notebook(tmp_path / "a.ipynb", tmp_path / "clean" / "a.ipynb")
     cells = json.loads((tmp_path / "clean" / "a.ipynb").read_text())["cells"]

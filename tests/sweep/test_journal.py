@@ -61,8 +61,8 @@ def test_a_record_is_found_without_reading_all(tmp_path: Path) -> None:
 def test_forgetting_takes_back_records_and_starts(tmp_path: Path) -> None:
     """A trial that is to be run again leaves no trace of the first time."""
     with Journal(tmp_path / "j.sqlite") as journal:
-        journal.start(["a"], "load")
         journal.finish([failure("a"), failure("b")])
+        journal.start(["a"], "load")
         journal.forget(["a"])
 
         assert {"b": "timeout"} == journal.statuses()
