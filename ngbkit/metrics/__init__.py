@@ -14,8 +14,8 @@ from ngbkit.metrics.means import mean
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.rankings.front import front
-from ngbkit.metrics.rankings.networks import compare_networks, network_ranking
-from ngbkit.metrics.rankings.ranking import ranking, winners
+from ngbkit.metrics.rankings.networks import compare_networks
+from ngbkit.metrics.rankings.ranking import network_ranking, ranking, winners
 from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.metrics.serving.capacity import capacity

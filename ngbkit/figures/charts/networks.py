@@ -8,7 +8,8 @@ from ngbkit.dataset.selection import select as select_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance
-from ngbkit.metrics.rankings.networks import By, network_ranking
+from ngbkit.metrics.rankings.networks import By
+from ngbkit.metrics.rankings.ranking import network_ranking
 
 if TYPE_CHECKING:
     import altair as alt

@@ -176,45 +176,34 @@ def find_fastest(columns: Sequence[RankingCandidate]) -> RankingCandidate:
     return max([column for column in columns if column.checked] or columns, key=estimate_gain)
 
 
+def find_highest(networks: Sequence[RankingCandidate]) -> RankingCandidate:
+    """Find the network of the highest throughput of those that were checked, unless none was."""
+    return max([each for each in networks if each.checked] or networks, key=lambda each: each.throughput)
+
+
 def add_noise(
-    leads: Sequence[Lead],
-    draws: Sequence[np.ndarray],
-    candidates: Sequence[RankingCandidate],
-    reference: RankingCandidate,
-    sampler: Sampler,
-) -> np.ndarray:
-    """Draw the logarithms of throughputs over that of the reference, ``(candidates, draws)``, with all that varies.
+    draws: Sequence[np.ndarray], pairs: Sequence[Sequence[ColumnPair]], generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Add what rounds do not show to the replicates of one candidate's leads over others, ``(pairs, draws)`` of each.
 
-    What happens to the process of the reference, or while it was measured, happens to all ratios over it.
+    What happens to its process, or while it was measured, happens to all of its leads: so its noise counts once. The
+    pairs over one of the others are alike, each of another contest, and have the same variates.
     """
-    normal = sampler.generator.standard_normal
-    of_reference, of_bundles = normal(DRAWS), {reference.time: normal(DRAWS)}
-    rows = []
-    for lead, row, candidate in zip(leads, draws, candidates, strict=True):
-        if candidate is reference:
-            rows.append(np.zeros(DRAWS))
-            continue
-        time = candidate.time
-        if time not in of_bundles:
-            of_bundles[time] = normal(DRAWS)
-        between = of_bundles[time] - of_bundles[reference.time] if lead.between_sd else np.zeros(DRAWS)
-        process = candidate.process_sd * normal(DRAWS) - reference.process_sd * of_reference
-        rows.append(row + process + lead.between_sd / math.sqrt(2) * between)
-    return np.array(rows)
-
-
-def add_pair_noise(draws: np.ndarray, pairs: Sequence[ColumnPair], sampler: Sampler) -> np.ndarray:
-    """As `add_noise` of pairs that are alike, each by itself, with the same variates."""
-    normal = sampler.generator.standard_normal
-    of_reference, time_of_reference = normal(DRAWS), normal(DRAWS)
-    first, second = pairs[0].candidate, pairs[0].reference
-    between = normal(DRAWS) - time_of_reference if first.time != second.time else np.zeros(DRAWS)
-    of_candidate = normal(DRAWS)
-    noise: np.ndarray = np.outer([each.candidate.process_sd for each in pairs], of_candidate) + draws
-    noise -= np.outer([each.reference.process_sd for each in pairs], of_reference)
-    if any(each.between_sd for each in pairs):
-        noise += np.outer([each.between_sd / math.sqrt(2) for each in pairs], between)
-    return noise
+    normal = generator.standard_normal
+    first, of_first = pairs[0][0].candidate, normal(DRAWS)
+    of_times = {first.time: normal(DRAWS)}
+    noisy = []
+    for rows, column in zip(draws, pairs, strict=True):
+        time = column[0].reference.time
+        if time not in of_times:
+            of_times[time] = normal(DRAWS)
+        noise = np.outer([each.candidate.process_sd for each in column], of_first)
+        noise -= np.outer([each.reference.process_sd for each in column], normal(DRAWS))
+        if any(each.between_sd for each in column):
+            between = of_times[first.time] - of_times[time]
+            noise += np.outer([each.between_sd / math.sqrt(2) for each in column], between)
+        noisy.append(rows + noise)
+    return noisy
 
 
 def _divide(above: Rounds, below: Rounds) -> list[float]:
@@ -226,17 +215,20 @@ def _iterate_candidates(
     node: xr.Dataset, parts: xr.Dataset, drifts: Mapping[str, Drift]
 ) -> Iterator[tuple[Cell, RankingCandidate]]:
     """The candidates of a node, with the cell of each."""
-    if "medians" not in parts:
-        return
     node = contention.select_samples(node)
     factors = [name for name in factor_dims(node) if name != "rounds"]
     dims = ["device", "batch_size", "workload", *factors, "compiler"]
     rates = parts["throughput"].transpose(*dims)
+    has_rounds = "medians" in parts
+    if not has_rounds:  # such as a published table of throughputs
+        rounds = rates.expand_dims(rounds=[0]).isel(rounds=[])
+        parts = parts.assign(medians=rounds, process_sd=0.0, copies_sd=0.0, stopped=False)
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
     properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "conclusive", "stopped")}
     medians = parts["medians"].transpose(*dims, "rounds").values
-    numbers = arrays.list_rounds(node["round"].values).tolist()
-    samples = node["latency"].notnull().sum("repeat").transpose(*dims).values
+    numbers = arrays.list_rounds(node["round"].values).tolist() if has_rounds else []
+    counts = node["latency"].notnull().sum("repeat") if has_rounds else xr.zeros_like(rates)
+    samples = counts.transpose(*dims).values
     unchecked = contention.find_unchecked(node)
     reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
     ties = _collect_ties(node, dims[:-1])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,9 +12,20 @@ import numpy as np
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
-from ngbkit.metrics.draws import SEED, Sampler
-from ngbkit.metrics.rankings.candidates import Cell, ColumnPair, RankingCandidate, find_fastest, pair
-from ngbkit.metrics.rankings.networks import NetworkComparison, compare_alike, list_cells
+from ngbkit.metrics.draws import DRAWS, SEED, Sampler
+from ngbkit.metrics.rankings.candidates import (
+    Cell,
+    ColumnPair,
+    RankingCandidate,
+    add_noise,
+    compute_leads,
+    find_fastest,
+    find_highest,
+    pair,
+)
+from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparisons, list_cells, select_best
+
+Subject = Literal["compiler", "network"]
 
 # Contests that are computed at once: few enough for the cache of a core.
 _BLOCK = 128
@@ -25,9 +37,22 @@ class Contest:
 
     device: str
     batch_size: int
-    subject: Literal["compiler", "network"]
-    first: RankingCandidate  # the one of the highest speed that was checked, unless none was
+    subject: Subject
+    first: RankingCandidate  # the most probable one of those that were checked, unless none was
     comparisons: Sequence[NetworkComparison]  # of the first with each of the others, the closest first
+    # That of each column, by its id: that it is the fastest of those that were checked; of one that was not, that it is
+    # faster than all of them. NaN with too few rounds.
+    probabilities: dict[int, float]
+
+    @property
+    def probability(self) -> float:
+        """The probability that the first is the fastest."""
+        return self.probabilities[id(self.first)]
+
+    @property
+    def columns(self) -> list[RankingCandidate]:
+        """The first, and the others, the closest first."""
+        return [self.first, *(comparison.second for comparison in self.comparisons)]
 
     @property
     def rivals(self) -> list[NetworkComparison]:
@@ -37,8 +62,7 @@ class Contest:
             for place, comparison in enumerate(self.comparisons)
             if _leaves_open(comparison, is_closest=place == 0)
         ]
-        doubt = sum(1 - comparison.probability for comparison in self.comparisons)
-        return rivals or ([] if doubt <= 1 - LEVEL else list(self.comparisons[:1]))
+        return rivals or ([] if self.probability >= LEVEL else list(self.comparisons[:1]))
 
     @property
     def conclusive(self) -> bool:
@@ -55,23 +79,39 @@ def list_contests(data: Data) -> list[Contest]:
         cells = list_cells(data, "compare_networks", None, "mask", untuned=False)
     except MetricError:
         return []
-    compilers, networks = [], []
+    compilers = [(cell, members) for cell, members in iterate_groups(cells) if len(members) > 1]
+    networks = []
     for cell, candidates in cells.items():
-        columns: dict[str, list[RankingCandidate]] = {}
+        best = [each for each in select_best(candidates) if not each.factors]
+        networks += [(cell, best)] if len(best) > 1 else []
+    return [*hold_contests("compiler", compilers), *hold_contests("network", networks)]
+
+
+def iterate_groups(cells: Mapping[Cell, Sequence[RankingCandidate]]) -> Iterator[tuple[Cell, list[RankingCandidate]]]:
+    """Iterate over the columns of each network in each cell."""
+    for cell, candidates in cells.items():
+        groups: dict[str, list[RankingCandidate]] = {}
         for candidate in candidates:
-            columns.setdefault(candidate.network, []).append(candidate)
-        fastest = {network: find_fastest(members) for network, members in columns.items()}
-        compilers += [
-            _pair_columns(cell, "compiler", fastest[network], members)
-            for network, members in columns.items()
-            if len(members) > 1
-        ]
-        best = [candidate for candidate in fastest.values() if not candidate.factors]
-        best.sort(key=lambda candidate: -candidate.throughput)
-        if len(best) > 1:
-            first = next((candidate for candidate in best if candidate.checked), best[0])
-            networks.append(_pair_columns(cell, "network", first, best))
-    return _build_contests([*compilers, *networks])
+            groups.setdefault(candidate.network, []).append(candidate)
+        yield from ((cell, members) for members in groups.values())
+
+
+def hold_contests(
+    subject: Subject, groups: Iterable[tuple[Cell, Sequence[RankingCandidate]]], level: float = LEVEL
+) -> list[Contest]:
+    """Hold a contest of each group of columns: contests that are alike have the same replicates, and no others."""
+    contests = _compare_with([_pair_columns(cell, subject, members) for cell, members in groups], level)
+    # The estimate of a wide, skewed interval can be the highest, and rarely that of the fastest.
+    changed = {
+        place: best for place, contest in enumerate(contests) if (best := _choose_first(contest)) is not contest.first
+    }
+    again = [
+        _pair_columns((contests[place].device, contests[place].batch_size), subject, contests[place].columns, best)
+        for place, best in changed.items()
+    ]
+    for place, contest in zip(changed, _compare_with(again, level), strict=True):
+        contests[place] = replace(contest, probabilities=contests[place].probabilities)
+    return contests
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +119,83 @@ class _PairedContest:
     """A contest before its columns are compared."""
 
     cell: Cell
-    subject: Literal["compiler", "network"]
+    subject: Subject
     first: RankingCandidate
     pairs: Sequence[ColumnPair]  # of the first with each of the others
 
+    @property
+    def likeness(self) -> tuple[Any, ...]:
+        """All that decides which replicates a contest needs."""
+        times = [self.first.time, *(each.reference.time for each in self.pairs)]
+        return tuple(each.likeness for each in self.pairs), tuple(map(times.index, times))
+
 
 def _pair_columns(
-    cell: Cell, subject: Literal["compiler", "network"], first: RankingCandidate, members: Sequence[RankingCandidate]
+    cell: Cell, subject: Subject, members: Sequence[RankingCandidate], first: RankingCandidate | None = None
 ) -> _PairedContest:
+    if first is None:
+        first = find_fastest(members) if subject == "compiler" else find_highest(members)
     return _PairedContest(cell, subject, first, [pair(first, member) for member in members if member is not first])
 
 
-def _build_contests(paired: Sequence[_PairedContest]) -> list[Contest]:
-    """Compare the columns of each contest with replicates of its own: contests that are alike have the same ones."""
+def _compare_with(paired: Sequence[_PairedContest], level: float) -> list[Contest]:
+    """Compare the columns of each contest with its first."""
     classes: dict[tuple[Any, ...], list[_PairedContest]] = {}
     for contest in paired:
-        classes.setdefault(tuple(each.likeness for each in contest.pairs), []).append(contest)
-    contests = {}
+        classes.setdefault(contest.likeness, []).append(contest)
+    contests: dict[int, Contest] = {}
     for group in classes.values():
         for block in (group[start : start + _BLOCK] for start in range(0, len(group), _BLOCK)):
-            sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED), is_shared=True)
-            columns = [
-                compare_alike(pairs, sampler) for pairs in zip(*(contest.pairs for contest in block), strict=True)
-            ]
-            for contest, comparisons in zip(block, zip(*columns, strict=True), strict=True):
-                contests[id(contest)] = _build_contest(contest, comparisons)
+            contests.update(zip(map(id, block), _compare_block(block, level), strict=True))
     return [contests[id(contest)] for contest in paired]
 
 
-def _build_contest(contest: _PairedContest, comparisons: Sequence[NetworkComparison]) -> Contest:
-    ordered = sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate)))
-    device, batch_size = contest.cell
-    return Contest(
-        device=device, batch_size=batch_size, subject=contest.subject, first=contest.first, comparisons=ordered
-    )
+def _compare_block(block: Sequence[_PairedContest], level: float) -> Iterator[Contest]:
+    """Compare the columns of contests that are alike, with the same variates in all of them."""
+    sampler = Sampler(level=level, generator=np.random.default_rng(SEED), is_shared=True)
+    pairs = list(zip(*(contest.pairs for contest in block), strict=True))
+    computed = [compute_leads(each, sampler) for each in pairs]
+    draws = add_noise([rows for _, rows in computed], pairs, sampler.generator) if pairs else []
+    columns = [
+        build_comparisons(each, leads, rows, level)
+        for each, (leads, _), rows in zip(pairs, computed, draws, strict=True)
+    ]
+    for place, contest in enumerate(block):
+        comparisons = [column[place] for column in columns]
+        device, batch_size = contest.cell
+        yield Contest(
+            device=device,
+            batch_size=batch_size,
+            subject=contest.subject,
+            first=contest.first,
+            comparisons=sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate))),
+            probabilities=_compute_probabilities(
+                [contest.first, *(each.second for each in comparisons)],
+                np.array([np.zeros(DRAWS), *(-rows[place] for rows in draws)]),
+            ),
+        )
+
+
+def _compute_probabilities(columns: Sequence[RankingCandidate], draws: np.ndarray) -> dict[int, float]:
+    """Compute the share of the replicates of their speeds, ``(columns, draws)``, in which each column is the fastest.
+
+    One that was not checked has the share in which it is faster than all that were, and takes none of theirs.
+    """
+    if np.isnan(draws).any() or not all(column.rounds for column in columns):
+        return dict.fromkeys(map(id, columns), math.nan)
+    checked = np.array([column.checked for column in columns])
+    ranked = np.where(checked[:, None], draws, -np.inf)
+    shares = np.bincount(ranked.argmax(axis=0), minlength=len(columns)) / draws.shape[1]
+    shares = np.where(checked, shares, (draws > ranked.max(axis=0)).mean(axis=1))
+    return dict(zip(map(id, columns), shares.tolist(), strict=True))
+
+
+def _choose_first(contest: Contest) -> RankingCandidate:
+    """Choose the most probable column of those that were checked: the first, unless another is more probable."""
+    if not contest.first.checked or math.isnan(contest.probability):
+        return contest.first
+    checked = [column for column in contest.columns if column.checked]
+    return max(checked, key=lambda column: contest.probabilities[id(column)])
 
 
 def _leaves_open(comparison: NetworkComparison, *, is_closest: bool) -> bool:

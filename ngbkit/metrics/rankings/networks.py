@@ -24,7 +24,6 @@ from ngbkit.metrics.rankings.candidates import (
     Lead,
     RankingCandidate,
     add_noise,
-    add_pair_noise,
     compute_leads,
     find_fastest,
     list_candidates,
@@ -89,51 +88,11 @@ def compare_networks(
     rows = [
         {"device": cell[0], "batch_size": cell[1], **_compare(first, second, sampler).to_row()}
         for cell, candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
-        for first, second in combinations(_select_best(candidates), 2)
+        for first, second in combinations(select_best(candidates), 2)
     ]
     names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
     names += ["allowance", "compared", "probability", "conclusive", "rounds", "more_rounds"]
     return pd.DataFrame(rows, columns=names)
-
-
-def network_ranking(
-    data: Data, by: By = "best", *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
-) -> pd.DataFrame:
-    """The networks of each device and batch size, the one that is most probably the fastest first.
-
-    Parameters
-    ----------
-    data, ci, unlike, untuned
-        As for `compare_networks`.
-    by
-        ``"best"`` ranks each network with its best compiler; ``"compiler"`` ranks them for each compiler.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
-        and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
-        ``compared``, how it was compared with the one of the highest throughput; and ``conclusive``, whether it was
-        checked in enough uncontended rounds.
-
-    Raises
-    ------
-    MetricError, UsageError
-        As for `compare_networks`; `by` is invalid.
-    """
-    import pandas as pd
-
-    validation.check("ci", validation.Probability, ci)
-    validation.check("by", By, by)
-    rows: list[dict[str, Any]] = []
-    for (device, batch_size), candidates in list_cells(data, "network_ranking", None, unlike, untuned).items():
-        compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
-        for compiler in compilers:
-            members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
-            ranked = _rank(_select_best(members), Sampler(level=ci, generator=np.random.default_rng(SEED)))
-            rows += [{"device": device, "batch_size": batch_size, **row} for row in ranked]
-    names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
-    return pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -203,7 +162,7 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     for cell, candidates in list_cells(data, "compare_networks", None, "mask", untuned=False).items():
         checked = [candidate for candidate in candidates if candidate.checked]
-        best = _select_best(checked)
+        best = select_best(checked)
         for first, second in combinations(best, 2):
             yield cell, _compare(first, second, sampler)
         for first in best:
@@ -215,7 +174,11 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
 def list_cells(
     data: Data, metric: str, compiler: str | None, unlike: Unlike, untuned: bool
 ) -> dict[Cell, list[RankingCandidate]]:
-    cells = list_candidates(data, metric, unlike, untuned)
+    cells = {
+        cell: timed
+        for cell, candidates in list_candidates(data, metric, unlike, untuned).items()
+        if (timed := [candidate for candidate in candidates if candidate.rounds])
+    }
     if not cells:
         raise MetricError(
             f"{metric}() compares rounds, but this dataset has no measurement with round numbers. "
@@ -232,7 +195,7 @@ def list_cells(
     }
 
 
-def _select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
+def select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
     """Of each network the column of its fastest compiler, the network of the highest throughput first."""
     columns: dict[str, list[RankingCandidate]] = {}
     for candidate in candidates:
@@ -241,15 +204,17 @@ def _select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidat
 
 
 def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> NetworkComparison:
-    return compare_alike([pair(first, second)], sampler)[0]
-
-
-def compare_alike(pairs: Sequence[ColumnPair], sampler: Sampler) -> list[NetworkComparison]:
-    """Compare the candidates of pairs that are alike."""
+    pairs = [pair(first, second)]
     leads, draws = compute_leads(pairs, sampler)
-    draws = add_pair_noise(draws, pairs, sampler)
+    (noisy,) = add_noise([draws], [pairs], sampler.generator)
+    return build_comparisons(pairs, leads, noisy, sampler.level)[0]
+
+
+def build_comparisons(
+    pairs: Sequence[ColumnPair], leads: Sequence[Lead], draws: np.ndarray, level: float
+) -> list[NetworkComparison]:
+    """Build the comparisons of pairs that are alike from the replicates of their leads, ``(pairs, draws)``."""
     probabilities = np.where(np.isnan(draws).any(axis=-1), math.nan, (draws > 0).mean(axis=-1)).tolist()
-    estimates = _build_estimates(leads, draws, pairs, sampler.level)
     return [
         NetworkComparison(
             first=each.candidate,
@@ -257,9 +222,11 @@ def compare_alike(pairs: Sequence[ColumnPair], sampler: Sampler) -> list[Network
             lead=lead,
             estimate=estimate,
             probability=probability,
-            level=sampler.level,
+            level=level,
         )
-        for each, lead, estimate, probability in zip(pairs, leads, estimates, probabilities, strict=True)
+        for each, lead, estimate, probability in zip(
+            pairs, leads, _build_estimates(leads, draws, pairs, level), probabilities, strict=True
+        )
     ]
 
 
@@ -276,32 +243,3 @@ def _build_estimates(
         )
         for lead, low, high, each in zip(leads, *bounds, pairs, strict=True)
     ]
-
-
-def _rank(candidates: Sequence[RankingCandidate], sampler: Sampler) -> Iterator[dict[str, Any]]:
-    """The rows of a ranking, the candidate of the highest throughput being the reference of all."""
-    if not candidates:
-        return
-    reference = candidates[0]
-    pairs = [pair(candidate, reference) for candidate in candidates]
-    computed = [compute_leads([each], sampler) for each in pairs]
-    leads = [lead for (lead,), _ in computed]
-    draws = add_noise(leads, [row for _, (row,) in computed], candidates, reference, sampler)
-    unknown = bool(np.isnan(draws).any())
-    shares = np.bincount(draws.argmax(axis=0), minlength=len(candidates)) / draws.shape[1]
-    speeds = [0.0, *(lead.log_ratio for lead in leads[1:])]
-    order = np.lexsort((np.negative(speeds),) if unknown else (np.negative(speeds), -shares))
-    for rank, index in enumerate(order.tolist(), start=1):
-        candidate, is_reference = candidates[index], candidates[index] is reference
-        (estimate,) = _build_estimates([leads[index]], draws[[index]], [pairs[index]], sampler.level)
-        yield {
-            "rank": rank,
-            "network": candidate.network,
-            "compiler": candidate.compiler,
-            "of_best": 1.0 if is_reference else float(estimate),
-            "ci_low": 1.0 if is_reference else estimate.low,
-            "ci_high": 1.0 if is_reference else estimate.high,
-            "probability": math.nan if unknown else float(shares[index]),
-            "compared": "side by side" if is_reference else leads[index].compared,
-            "conclusive": candidate.conclusive,
-        }

@@ -1,21 +1,20 @@
-"""Rankings: the fastest compiler of each group, and its probability."""
+"""Rankings: the fastest compiler of each group, the fastest network, and its probability."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import xarray as xr
-
-from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.contention import find_unchecked
-from ngbkit.dataset.long_form import expand_labels, list_factors, list_labels, list_trial_dims
+from ngbkit import validation
+from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
-from ngbkit.metrics import ratios
-from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import PROBABILITY_LEVEL, SEED, Sampler
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.contracts import Unlike
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.rankings.candidates import list_candidates
+from ngbkit.metrics.rankings.contests import Contest, hold_contests, iterate_groups
+from ngbkit.metrics.rankings.networks import By, list_cells, select_best
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
     """The compilers of each group, the one that is most probably the fastest first.
 
-    Equally probable ones are ordered by speed: with `identity` in the dataset by their speed-up over it, which is
-    paired round by round, so that drift affects all alike; otherwise by throughput. Those whose outputs were not
-    checked are the last of their group, however fast they are.
+    They are compared as the verdict of a run compares them: round by round, so that drift affects all alike, and with
+    the noise of each process once. Equally probable ones are ordered by speed. Those whose outputs were not checked are
+    the last of their group, however fast they are.
 
     Parameters
     ----------
@@ -42,8 +41,8 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     pandas.DataFrame
         ``workload, <factors>, batch_size, device, rank, compiler``; ``of_best``, its speed over the highest that was
         checked; ``probability``, the share of replicates in which it is the fastest of its group, of those that were
-        checked: NaN with fewer than two rounds; and ``checked``, whether its outputs were compared. Trials without a
-        measurement are excluded.
+        checked: NaN with too few rounds for an interval; and ``checked``, whether its outputs were compared. Trials
+        without a measurement are excluded.
 
     Raises
     ------
@@ -54,11 +53,9 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     """
     import pandas as pd
 
-    generator = np.random.default_rng(SEED)
-    rows = [row for node in nodes(data).values() for row in _rank_node(node, unlike, untuned, generator)]
+    rows = [row for contest in _hold_contests(data, unlike, untuned) for row in _rank(contest)]
     names = ["workload", *list_factors(data), "batch_size", "device", "rank", "compiler", "of_best", "probability"]
-    names.append("checked")
-    return pd.DataFrame(rows, columns=names).astype({"checked": bool})
+    return pd.DataFrame(rows, columns=[*names, "checked"]).astype({"checked": bool})
 
 
 def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
@@ -73,72 +70,108 @@ def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     -------
     pandas.DataFrame
         One row per group: ``workload, <factors>, batch_size, device, compiler``, empty where none was checked;
-        ``probability``, that it is the fastest; ``second``, the next compiler, empty where there is none;
-        ``second_of_best``, its speed over the highest; and ``unchecked``, the faster compilers whose outputs were not
-        checked, with commas.
+        ``probability``, that it is the fastest; ``conclusive``, whether it surely is, of enough uncontended rounds;
+        ``second``, the next compiler, empty where there is none; ``second_of_best``, its speed over the highest; and
+        ``unchecked``, the faster compilers whose outputs were not checked, with commas.
 
     Raises
     ------
     MetricError, UsageError
         As for `ranking`.
     """
-    ranks = ranking(data, unlike=unlike, untuned=untuned)
-    keys = ["workload", *list_factors(data), "batch_size", "device"]
-    checked, faster = ranks[ranks["checked"]], ranks[~ranks["checked"] & (ranks["of_best"] >= 1)]
-    groups = ranks[ranks["rank"] == 1][keys]
-    first = groups.merge(checked[checked["rank"] == 1][[*keys, "compiler", "probability"]], on=keys, how="left")
-    second = checked[checked["rank"] == 2].rename(columns={"compiler": "second", "of_best": "second_of_best"})
-    table = first.merge(second[[*keys, "second", "second_of_best"]], on=keys, how="left")
-    unchecked = faster.groupby(keys, sort=False, dropna=False)["compiler"].agg(",".join).rename("unchecked")
-    table = table.merge(unchecked.reset_index(), on=keys, how="left")
-    return table.fillna({"compiler": "", "second": "", "unchecked": ""})
+    import pandas as pd
+
+    rows = map(_find_winner, _hold_contests(data, unlike, untuned))
+    names = ["workload", *list_factors(data), "batch_size", "device", "compiler", "probability", "conclusive"]
+    return pd.DataFrame(rows, columns=[*names, "second", "second_of_best", "unchecked"])
 
 
-def _rank_node(
-    node: xr.Dataset, unlike: Unlike, untuned: bool, generator: np.random.Generator
-) -> Iterator[dict[str, Any]]:
-    dims = [dim for dim in list_trial_dims(node) if dim not in ("device", "compiler", "batch_size")]
-    dims += ["batch_size", "device", "compiler"]
-    expanded = expand_labels(node)
-    data = ratios.prepare(expanded, mask=mask_unranked(expanded, "ranking", unlike, untuned))
-    has_baseline = BASELINE in expanded["compiler"]
-    speeds = ratios.speedup(data, "ranking", None) if has_baseline else data["throughput"]
-    speeds = speeds.transpose(*dims)
-    draws = None
-    if "medians" in data:
-        sampler = Sampler(level=PROBABILITY_LEVEL, generator=generator)
-        replicates = ratios.speedup(data, "ranking", sampler) if has_baseline else ratios.throughput(data, sampler)
-        draws = replicates.transpose(*dims, "draw").values
-    labels = {dim: list_labels(speeds, dim) for dim in dims}
-    is_unchecked = find_unchecked(expanded).broadcast_like(speeds).transpose(*dims).values
-    for index in np.ndindex(*speeds.shape[:-1]):
-        values, unchecked = speeds.values[index], is_unchecked[index]
-        shares = None if draws is None else _compute_win_shares(draws[index], values, unchecked)
-        checked = values[~unchecked & np.isfinite(values)]
-        highest = np.nanmax(checked if len(checked) else values) if np.isfinite(values).any() else np.nan
-        # The estimate of a wide, skewed interval can be the highest, and rarely that of the fastest.
-        keys = (-values, unchecked) if shares is None else (-values, -shares, unchecked)
-        order = [column for column in np.lexsort(keys).tolist() if np.isfinite(values[column])]
-        group = {dim: labels[dim][i] for dim, i in zip(dims, index, strict=False)}
-        for rank, column in enumerate(order, start=1):
-            yield {
-                **group,
-                "rank": rank,
-                "compiler": str(labels["compiler"][column]),
-                "of_best": float(values[column] / highest),
-                "probability": float("nan") if shares is None else float(shares[column]),
-                "checked": not unchecked[column],
-            }
+def network_ranking(
+    data: Data, by: By = "best", *, ci: float = LEVEL, unlike: Unlike = "error", untuned: bool = False
+) -> pd.DataFrame:
+    """The networks of each device and batch size, the one that is most probably the fastest first.
 
+    Parameters
+    ----------
+    data, ci, unlike, untuned
+        As for `compare_networks`.
+    by
+        ``"best"`` ranks each network with its best compiler; ``"compiler"`` ranks them for each compiler.
 
-def _compute_win_shares(draws: np.ndarray, values: np.ndarray, unchecked: np.ndarray) -> np.ndarray | None:
-    """By compiler: the share of replicates in which it is the fastest; None where one of them has no replicates.
+    Returns
+    -------
+    pandas.DataFrame
+        ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
+        and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
+        ``compared``, how it was compared with the one of the highest throughput; and ``conclusive``, whether it was
+        checked in enough uncontended rounds.
 
-    One that was not checked has the share in which it is faster than all that were, and takes none of theirs.
+    Raises
+    ------
+    MetricError, UsageError
+        As for `compare_networks`; `by` is invalid.
     """
-    finite = np.isfinite(values)
-    if not finite.any() or np.isnan(draws[finite]).any():
-        return None
-    ranked = np.where((finite & ~unchecked)[:, None], draws, -np.inf)
-    shares: np.ndarray = np.bincount(ranked.argmax(axis=0), minlength=len(values)) / draws.shape[-1]
-    return np.where(unchecked, (draws > ranked.max(axis=0)).mean(axis=-1), shares)
+    import pandas as pd
+
+    validation.check("ci", validation.Probability, ci)
+    validation.check("by", By, by)
+    groups = []
+    for cell, candidates in list_cells(data, "network_ranking", None, unlike, untuned).items():
+        compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
+        for compiler in compilers:
+            members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
+            groups.append((cell, select_best(members)))
+    names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
+    rows = [row for contest in hold_contests("network", groups, ci) for row in _rank(contest)]
+    return pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])
+
+
+def _hold_contests(data: Data, unlike: Unlike, untuned: bool) -> list[Contest]:
+    """Hold the contests of compilers, of each network those of all batch sizes and devices together."""
+    groups = list(iterate_groups(list_candidates(data, "ranking", unlike, untuned)))
+    networks = list(dict.fromkeys(members[0].network for _, members in groups))
+    devices = list(dict.fromkeys(device for (device, _), _ in groups))
+    groups.sort(key=lambda group: (networks.index(group[1][0].network), group[0][1], devices.index(group[0][0])))
+    return hold_contests("compiler", groups)
+
+
+def _find_winner(contest: Contest) -> dict[str, Any]:
+    """The row of a contest: its first and second of those that were checked, and faster ones that were not."""
+    rows = list(_rank(contest))
+    checked = [row for row in rows if row["checked"]]
+    first, second = [*checked, *[{"compiler": "", "probability": math.nan, "of_best": math.nan}] * 2][:2]
+    return {
+        **rows[0],
+        "compiler": first["compiler"],
+        "probability": first["probability"],
+        "conclusive": contest.conclusive,
+        "second": second["compiler"],
+        "second_of_best": second["of_best"],
+        "unchecked": ",".join(row["compiler"] for row in rows if not row["checked"] and row["of_best"] >= 1),
+    }
+
+
+def _rank(contest: Contest) -> Iterator[dict[str, Any]]:
+    """The rows of a contest, the most probable column first, and those that were not checked last."""
+    leads = [Estimate(1.0, 1.0, 1.0), *(comparison.estimate for comparison in contest.comparisons)]
+    compared = ["side by side", *(comparison.lead.compared for comparison in contest.comparisons)]
+    rows = list(zip(contest.columns, leads, compared, strict=True))
+    least = min([lead for column, lead, _ in rows if column.checked] or leads)
+    rows.sort(key=lambda row: (not row[0].checked, -contest.probabilities[id(row[0])], row[1]))
+    for rank, (column, lead, manner) in enumerate(rows, start=1):
+        yield {
+            "workload": column.workload,
+            **column.factors,
+            "batch_size": contest.batch_size,
+            "device": contest.device,
+            "network": column.network,
+            "rank": rank,
+            "compiler": column.compiler,
+            "of_best": least / lead,
+            "ci_low": 1 / lead.high,
+            "ci_high": 1 / lead.low,
+            "probability": contest.probabilities[id(column)],
+            "compared": manner,
+            "conclusive": column.conclusive,
+            "checked": column.checked,
+        }

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from ngbkit import metrics
+from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.sweep.records import Contract
 
 COMPILERS = ["identity", "quick", "raw"]
@@ -43,15 +44,30 @@ def test_the_fastest_comes_first_and_surely():
     assert [1.0, 0.0, 0.0] == ranking["probability"].tolist()
 
 
-def test_the_most_probable_comes_first(monkeypatch: pytest.MonkeyPatch):
-    """The most probable column ranks first, even if its estimate is lower than another's."""
-    shares = np.array([0.0, 0.4, 0.6])
-    monkeypatch.setattr("ngbkit.metrics.rankings.ranking._compute_win_shares", lambda *_: shares)
-    ranking = metrics.ranking(measured({"net": (1.0, 0.5, 0.52)})).set_index("compiler")
+def test_the_most_probable_comes_first():
+    """A steady column of the highest estimate is second to scattered ones, in the verdict and in both tables."""
+    data = measured({"net": (0.5, 0.5, 0.5)}, noise=0.0)
+    for column, seed in ((0, 1), (2, 2)):
+        scattered = np.exp(np.random.default_rng(seed).normal(0, 0.5, 20))
+        data["latency"][0, 0, column, 0] = data["latency"].values[0, 0, 1, 0] * 1.005 * scattered / np.median(scattered)
+    ranking, winners = metrics.ranking(data).set_index("compiler"), metrics.winners(data)
+    (contest,) = list_contests(data)
 
-    assert ["raw", "quick", "identity"] == ranking.index.tolist()
+    assert "quick" == ranking["of_best"].idxmax() != ranking.index[0]
     assert ranking["probability"].is_monotonic_decreasing
-    assert 1.0 == ranking["of_best"]["quick"] > ranking["of_best"]["raw"]
+    assert winners["compiler"].tolist() == [contest.first.compiler] == [ranking.index[0]]
+    assert winners["probability"].tolist() == [contest.probability] == [ranking["probability"].iloc[0]]
+    assert winners["conclusive"].tolist() == [contest.conclusive]
+
+
+def test_the_noise_of_a_column_counts_once():
+    """Ten equals share the probability; a column that is slowed with its rivals by chance wins no more often."""
+    data = measured({"net": (1.0, 0.5, 0.5)}, noise=0.0)
+    equals = xr.concat([data.sel(compiler=["quick"]).assign_coords(compiler=[f"c{i}"]) for i in range(10)], "compiler")
+    (contest,) = list_contests(equals)
+
+    assert not contest.conclusive
+    np.testing.assert_allclose(0.1, list(contest.probabilities.values()), atol=0.04)
 
 
 def test_two_that_are_alike_share_the_probability():
@@ -113,8 +129,8 @@ def test_winners_have_a_runner_up():
     alone = (data["workload"] == "alone") & (data["compiler"] != "identity")
     table = metrics.winners(data.assign(latency=data["latency"].where(~alone))).set_index("workload")
 
-    names = ["batch_size", "device", "compiler", "probability", "second", "second_of_best", "unchecked"]
-    assert names == list(table.columns)
+    names = ["batch_size", "device", "compiler", "probability", "conclusive", "second"]
+    assert [*names, "second_of_best", "unchecked"] == list(table.columns)
     assert ["quick", 1.0, "raw"] == table.loc["net", ["compiler", "probability", "second"]].tolist()
     assert 0.5 / 0.9 == pytest.approx(table.loc["net", "second_of_best"], rel=0.05)
     assert ["identity", ""] == table.loc["alone", ["compiler", "second"]].tolist()
