@@ -41,14 +41,8 @@ def replace_signs() -> None:
 def hold_output() -> Iterator[None]:
     """Hold what the block prints on the standard output, and write it at the end of the block, however that ends.
 
-    Signs that the encoding of the output lacks are replaced.
-
-    Raises
-    ------
-    BrokenPipeError
-        The reader of the output has left.
-    OutputError
-        The output cannot be written for another reason.
+    Signs that the encoding of the output lacks are replaced. BrokenPipeError: the reader of the output has left.
+    OutputError: the output cannot be written for another reason.
     """
     buffer = io.StringIO()
     try:

@@ -54,12 +54,8 @@ def fit(spec: dict[str, Any], width: float) -> dict[str, Any]:
     """Lay a specification out for a width in millimetres, such that its text is 8 points high at that width.
 
     A figure that is too wide has fewer panels side by side. Panels share the titles of their axes, and the labels of
-    axes that are alike; legends are below. The title is left to the caption (`ngbkit.figures.latex`).
-
-    Raises
-    ------
-    UsageError
-        The panels would be too narrow, or the figure higher than a page.
+    axes that are alike; legends are below. The title is left to the caption (`ngbkit.figures.latex`). UsageError: the
+    panels would be too narrow, or the figure higher than a page.
     """
     px = width * PX_PER_MM
     plain = _style({name: value for name, value in spec.items() if name != "title"}, px)

@@ -38,12 +38,7 @@ _STATEMENTS: Mapping[str, Callable[..., str]] = {
 def render(name: str, data: Data, arguments: Mapping[str, Any]) -> str:
     """Render a statement on a dataset, such as the table that a page shows.
 
-    Raises
-    ------
-    UnknownNameError
-        There is no such statement.
-    NgbkitError, TypeError
-        The arguments do not fit.
+    UnknownNameError: there is no such statement. NgbkitError, TypeError: the arguments do not fit.
     """
     if name not in _STATEMENTS:
         raise UnknownNameError("statement", name, _STATEMENTS)

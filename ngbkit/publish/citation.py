@@ -135,10 +135,7 @@ class Citation:
     def parse(cls, data: Mapping[str, Any]) -> Citation:
         """Parse the authors, the licenses, and the texts of a reference; the other keys are not looked at.
 
-        Raises
-        ------
-        UsageError
-            A value is invalid; the message says which, and what is valid.
+        UsageError: a value is invalid; the message says which, and what is valid.
         """
         authors = validation.check("authors", Authors | None, data.get("authors")) or ()
         licenses: tuple[License, ...] = validation.check("license", Licenses | None, data.get("license")) or ()
@@ -157,10 +154,7 @@ class Citation:
     def read(cls, file: Path) -> Citation:
         """Read a CITATION.cff.
 
-        Raises
-        ------
-        UsageError
-            The file is too large, or contains no YAML, or an invalid author or license.
+        UsageError: the file is too large, or contains no YAML, or an invalid author or license.
         """
         import yaml
 

@@ -35,10 +35,7 @@ class SiteConfig:
     def read(cls, file: Path) -> SiteConfig:
         """Read ``site.toml``; the defaults where there is none.
 
-        Raises
-        ------
-        UsageError
-            It is no TOML, has an unknown key, or an invalid value.
+        UsageError: it is no TOML, has an unknown key, or an invalid value.
         """
         if not file.is_file():
             return cls()

@@ -16,10 +16,7 @@ from ngbkit.publish.sanitise import list_tokens
 def list_images(source: Path) -> dict[str, Path]:
     """List the pictures of a page, by the paths within the folder of its source that Sphinx reads: quoted ones.
 
-    Raises
-    ------
-    UsageError
-        A picture is missing, or outside of that folder, be it by a link.
+    UsageError: a picture is missing, or outside of that folder, be it by a link.
     """
     root = source.parent.resolve()
     names = dict.fromkeys(posixpath.normpath(address.lstrip("/")) for address in _list_addresses(source))

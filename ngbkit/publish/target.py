@@ -24,10 +24,7 @@ _REMEDY = "Choose an empty folder or one of an earlier site: -o site."
 def check_target(target: Path, notebooks: Path) -> None:
     """Refuse a target that is neither new, nor empty, nor the folder of an earlier site.
 
-    Raises
-    ------
-    UsageError
-        It is a file or a link, the folder of the notebooks or one above it, or a folder with other files.
+    UsageError: it is a file or a link, the folder of the notebooks or one above it, or a folder with other files.
     """
     if target.is_symlink():
         raise UsageError(f"invalid target: got {target}, a link to {target.readlink()}; expected a folder. {_REMEDY}")
@@ -48,10 +45,7 @@ def check_target(target: Path, notebooks: Path) -> None:
 def replace_site(site: Path, target: Path) -> list[str]:
     """Replace the earlier site in a folder by a new one, and return the names of other visible files, which remain.
 
-    Raises
-    ------
-    UsageError
-        A file of the new site would overwrite one that no site brought; nothing has changed.
+    UsageError: a file of the new site would overwrite one that no site brought; nothing has changed.
     """
     before = _list_earlier(target)
     names = list_names(site)

@@ -97,10 +97,7 @@ class Summary:
 def summarize(folder: Path) -> Summary:
     """Summarize the run in a folder from its files.
 
-    Raises
-    ------
-    JournalError
-        A file of it is damaged or missing, or a newer ngbkit wrote it.
+    JournalError: a file of it is damaged or missing, or a newer ngbkit wrote it.
     """
     from ngbkit.hardware.conditions import BUSY_PERCENT
     from ngbkit.sweep.journal import Journal

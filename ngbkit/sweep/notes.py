@@ -119,10 +119,7 @@ class TuningCost(TypedDict):
 def parse(kind: str, key: Any, value: Any) -> Any:
     """Return the value of a note if it is valid, with its texts cleaned.
 
-    Raises
-    ------
-    JournalError
-        The note is not of its kind.
+    JournalError: the note is not of its kind.
     """
     try:
         if not isinstance(key, str):

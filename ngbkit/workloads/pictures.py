@@ -88,10 +88,7 @@ def is_folder(path: Path) -> bool:
 def load(folder: Path, workload: Workload) -> tuple[np.ndarray, Transform]:
     """Load the pictures of a folder and of the folders in it as samples of a network, with the conversion.
 
-    Raises
-    ------
-    WorkloadError
-        There is no picture, one cannot be read, or the network takes no pictures.
+    WorkloadError: there is no picture, one cannot be read, or the network takes no pictures.
     """
     transform = choose_transform(workload)
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _ENDINGS and file.is_file())

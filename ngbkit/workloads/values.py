@@ -44,10 +44,7 @@ _KINDS = "an .npz file of arrays by input name, an .npy file for the only input,
 def load(source: Any) -> dict[str, np.ndarray]:
     """Load values from a file, a folder, an array, a sequence of arrays, or a mapping of arrays by input name.
 
-    Raises
-    ------
-    UsageError
-        The file is missing or of another kind, or an array is no array of numbers or text.
+    UsageError: the file is missing or of another kind, or an array is no array of numbers or text.
     """
     if isinstance(source, (str, Path)):
         return _load_path(parse_path(source))
@@ -92,10 +89,7 @@ def write(path: Path, arrays: Arrays) -> None:
 def attach(workload: Workload, path: Path) -> Workload:
     """Return the workload with the values of an artifact; its open dimensions become theirs.
 
-    Raises
-    ------
-    WorkloadError
-        The description of the workload has no such inputs, or their shapes or dtypes do not fit.
+    WorkloadError: the description of the workload has no such inputs, or their shapes or dtypes do not fit.
     """
     described = {spec.name: spec for spec in workload.inputs}
     factors: dict[str, tuple[Number, ...]] = {}

@@ -61,10 +61,7 @@ class Line:
     def from_text(cls, text: str) -> Line:
         """Parse the line of a cell, with or without the name of the magic.
 
-        Raises
-        ------
-        UsageError
-            It is no line of this magic.
+        UsageError: it is no line of this magic.
         """
         words = parsing.split_words(text)
         if words[:1] and words[0].startswith("%"):

@@ -62,12 +62,8 @@ class Simplifier:
 def resolve(names: Iterable[str]) -> list[Simplifier]:
     """Return the simplifiers of these names, each once; the name `ALL` is every one.
 
-    Raises
-    ------
-    UnknownNameError
-        There is no such simplifier.
-    UnsupportedError
-        A simplifier that is called by its name is not installed.
+    UnknownNameError: there is no such simplifier. UnsupportedError: a simplifier that is called by its name is not
+    installed.
     """
     available: dict[str, Simplifier] = registry.load_all(registry.SIMPLIFIERS)
     selected: dict[str, Simplifier] = {}
