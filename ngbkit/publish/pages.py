@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,12 +11,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
 
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.files import render_paper
 from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish import outputs
 from ngbkit.publish.findings import insert_summary
 from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
 from ngbkit.publish.naming import NotebookNames
@@ -47,6 +48,9 @@ _LABELS = {
     FIGURES: {"json": "Vega-Lite"},
     DATASETS: {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "sweep and environments (JSON)"},
 }
+_HTML = "text/html"
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ID = re.compile(rf"""\bid=["'][^"']*?({_UUID})""")
 
 
 def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
@@ -69,7 +73,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
             metadata["tags"] = [*metadata.get("tags", []), FOLDED]
         code = "".join(cell["source"])
         for index, output in enumerate(cell.get("outputs", [])):
-            outputs.stabilise(output, f"{executed.stem}/{number}/{index}")
+            _stabilise(output, f"{executed.stem}/{number}/{index}")
         for output, spec in _find_charts(cell.get("outputs", [])):
             provenance = dict(spec.get("usermeta", {}).get(KEY, {}))
             figure = SiteFigure(
@@ -160,3 +164,14 @@ def _find_charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
         spec = output.get("data", {}).get(renderer.MIME)
         if spec is not None:
             yield output, spec
+
+
+def _stabilise(output: dict[str, Any], page: str) -> None:
+    """Replace the random ids of an output's elements, such as those of xarray, by ids that follow from its page."""
+    html = output.get("data", {}).get(_HTML)
+    if html is None:
+        return
+    text = "".join(html)
+    for number, identifier in enumerate(dict.fromkeys(_ID.findall(text))):
+        text = text.replace(identifier, str(uuid5(NAMESPACE_URL, f"{page}#{number}")))
+    output["data"][_HTML] = text
