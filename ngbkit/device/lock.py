@@ -22,10 +22,7 @@ _RETRY_S = 0.5
 def acquire_cores(
     folder: Path, cores: Iterable[int], owner: str, interrupt: int, report_wait: Callable[[str], None]
 ) -> Iterator[None]:
-    """Lock cores of this machine for the block, each by a file of `folder`; as `acquire_lock`.
-
-    All lock them in the same order, so that no two wait for each other.
-    """
+    """Lock cores of this machine for the block, as `acquire_lock`; the same order for all keeps two from a deadlock."""
     with ExitStack() as locks:
         for core in sorted(cores):
             locks.enter_context(acquire_lock(locate_core(folder, core), owner, interrupt, report_wait))
