@@ -158,10 +158,7 @@ def build_cuda_provider(stream: int, precision: str = "f32", *, cuda_graph: bool
 
 
 def make_settings(threads: int, optimization: str, spinning: bool, execution: str = "sequential") -> Any:
-    """Build the ``SessionOptions`` of a session that works with so many threads in all.
-
-    The calling thread works in both pools, so the sizes of the two pools add up to the total plus one.
-    """
+    """Build the ``SessionOptions`` of so many threads in all; the calling thread works in both of the two pools."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     settings = onnxruntime.SessionOptions()

@@ -161,10 +161,7 @@ def make_program(
     explain: Callable[[], dict[str, Any]] | None = None,
     profile: Callable[[], Profiler] | None = None,
 ) -> Program:
-    """Build the program of a compiled network from `enqueue`, a call that has already run once.
-
-    On a GPU, `run` waits for the outputs, `explain` adds the peak memory of the calls, and nothing is profiled.
-    """
+    """Build the program of a compiled network from `enqueue`, a call that has already run once."""
     import torch
 
     explain_compile = explain or dict

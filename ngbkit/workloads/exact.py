@@ -60,10 +60,7 @@ def run(path: Path, inputs: Mapping[str, Array], *, budget_s: float) -> list[Arr
 
 
 def widen(model: Any) -> None:
-    """Widen every floating type of an `onnx.ModelProto` to double, in place: weights, constants, casts, declarations.
-
-    Its external data must be loaded, and its functions inlined.
-    """
+    """Widen every floating type of an inlined `onnx.ModelProto`: weights, constants, casts, declarations."""
     for tensor in find_tensors(model.graph):
         _widen_tensor(tensor)
     for graph in walk_graphs(model.graph):

@@ -31,10 +31,7 @@ _EXPORTER = ".exporter"
 
 
 def flatten(output: Any) -> list[torch.Tensor]:
-    """Flatten the output of a module to its tensors, in the order of ONNX; numbers and None are no outputs.
-
-    An output is a tensor, or nested sequences, mappings and dataclasses of these.
-    """
+    """Flatten outputs to tensors, in the order of ONNX; numbers and None are no outputs."""
     return list(_walk_tensors(output))
 
 

@@ -230,10 +230,7 @@ def list_executed(
 
 
 def align(kernels: Sequence[str], nodes: Sequence[Mapping[str, Any]]) -> list[int | None]:
-    """Align kernels to nodes of a graph, both in order, so that most fit; None where none does.
-
-    A kernel of ExecuTorch is of one node, whose kind is not described.
-    """
+    """Align kernels to nodes of a graph, both in order, so that most fit; None where none does."""
     if len(kernels) == len(nodes) == 1:
         return [0]
     heads = [*map(_find_word, kernels)]

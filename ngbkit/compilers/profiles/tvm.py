@@ -82,10 +82,7 @@ class _FunctionRecorder:
 
 
 def build_table(names: Sequence[str], calls: Sequence[Sequence[tuple[str, float]]]) -> np.ndarray:
-    """Build the table of seconds, a row per call; NaN where a function did not run.
-
-    Functions run in the order of `names`, except that those of a branch may not.
-    """
+    """Build the table of seconds, a row per call, in the order of `names`; NaN where a function did not run."""
     import numpy as np
 
     table = np.full((len(calls), len(names)), np.nan)
