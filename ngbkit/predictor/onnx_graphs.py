@@ -105,10 +105,7 @@ def _add_shapes(graph: Any, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> 
 
 
 def annotate(graph: ir.Graph, *, keep_dead: bool = False) -> Graph:
-    """Annotate an `onnx_ir` graph without functions whose shapes are inferred.
-
-    Unused nodes and those of constants are dropped, unless they are to be kept.
-    """
+    """Annotate an inlined `onnx_ir` graph with shapes, without unused and constant nodes unless they are to be kept."""
     graph.sort()
     needed = _find_needed(graph)
     constants = {value for value in graph.initializers.values() if value not in graph.inputs}

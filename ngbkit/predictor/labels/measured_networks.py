@@ -209,10 +209,7 @@ def _describe(measurement: ImportedMeasurement, title: str, *, parent: str) -> d
 
 
 def find_families(names: Iterable[str]) -> dict[str, str]:
-    """Find the family of each network by its name or the path of its file.
-
-    It is the leading letters, or the folder of a file where letters tell no families apart, as of numbered files.
-    """
+    """Find the family of each network: the leading letters of its name, or else the folder of its file."""
     letters, folders = {}, {}
     for name in names:
         path = Path(name)

@@ -183,10 +183,7 @@ class _Comparison:
 
 
 def choose_kind(examples: Examples, seed: int, report: Progress) -> KindChoice:
-    """Cross-validate the kinds, from the cheapest on, as long as a dearer one can earn its time.
-
-    Families are left out where there are several, else networks.
-    """
+    """Cross-validate the kinds, from the cheapest on, as long as a dearer one can earn its time."""
     comparison = _Comparison(examples, seed, report)
     skipped = ""
     for kind in _CHEAP:
