@@ -65,10 +65,7 @@ def select(data: Data, **labels: Any) -> Data:
 
 
 def select_rows(frame: pd.DataFrame, labels: Select, dims: Collection[str]) -> pd.DataFrame:
-    """The rows of a frame in long form with these labels; of their dims, each is one of `dims`.
-
-    UnknownNameError: there is no such dim or label. UsageError: no row has all of them.
-    """
+    """The rows of a frame in long form with these labels; of their dims, each is one of `dims`."""
     for dim, selection in labels.items():
         if dim not in dims:
             raise UnknownNameError("dim", dim, dims)

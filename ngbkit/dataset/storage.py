@@ -119,10 +119,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
 
 
 def write_whole(target: Path, content: bytes | memoryview) -> None:
-    """Write a file that appears whole or not at all, in a folder that is made where there is none.
-
-    UsageError: it cannot be written; nothing is left behind.
-    """
+    """Write a file that appears whole or not at all, and its folder; UsageError if that is not possible."""
     check_target(target, overwrite=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -65,10 +65,7 @@ class JournalFile:
 
 
 def open_for_writing(path: Path, is_readable: IsReadable) -> JournalFile:
-    """Open a file for its only writer.
-
-    A damaged file is set aside as ``*.damaged``, and a new one has all that can be read of it.
-    """
+    """Open a file for its only writer; a damaged one is set aside, and a new one has all that can be read of it."""
     connection = _connect(path)
     try:
         _prepare(connection, path)
