@@ -54,10 +54,7 @@ _ID = re.compile(rf"""\bid=["'][^"']*?({_UUID})""")
 
 
 def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
-    """Write an executed notebook to `target` with its charts as HTML, and its figures to `static`, if it has changed.
-
-    Returns the figures, in order.
-    """
+    """Write an executed notebook to `target`, and its figures to `static`, if it has changed; return the figures."""
     text = executed.read_text()
     # An executed notebook contains its time of execution, so no two have the same hash.
     digest, record = hash_json(text), target.with_suffix(".figures.json")

@@ -41,10 +41,7 @@ class ReplayFolder:
 
     @classmethod
     def open(cls, source: str | Path, out: str | Path) -> ReplayFolder:
-        """Unpack a site, or find what an earlier call unpacked.
-
-        UsageError: the folder has other files, or the source is no site.
-        """
+        """Unpack a site, or find what an earlier call unpacked; UsageError for another folder or another file."""
         origin, root = parse_path(source), parse_path(out).absolute()
         if root.exists() and not root.is_dir():
             raise UsageError(f"invalid folder: got {root}, which is a file; expected a new folder. Name another by -o.")
