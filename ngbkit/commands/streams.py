@@ -17,10 +17,7 @@ class OutputError(NgbkitError):
 
 
 def open_streams() -> None:
-    """Open the standard streams that this process was started without: its next file would take their place.
-
-    Reading from such a stream gives nothing, and writing to the standard output is an error.
-    """
+    """Open the standard streams that this process was started without, whose places its next files would take."""
     for number in range(3):
         try:
             os.fstat(number)

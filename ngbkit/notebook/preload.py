@@ -30,10 +30,7 @@ _CELL = "import torch\nmodel = torch.nn.Identity()\ninput_shape = (1,)"
 
 
 def begin(shell: InteractiveShell) -> None:
-    """Preload in the background what a first run of cells needs, in a kernel that is to measure, and if nothing does.
-
-    `options.PRELOAD` is the variable that prevents it.
-    """
+    """Preload what a first run of cells needs, in an idle kernel that is to measure, unless the user forbids it."""
     is_wanted = getattr(shell, "kernel", None) is not None and os.environ.get(options.PRELOAD) != "0"
     if is_wanted and Recordings.from_environment() is None:
         threading.Thread(target=_preload, name="ngbkit-preload", daemon=True).start()

@@ -46,10 +46,7 @@ def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], rep
 def download_release(
     machine: Mapping[str, Any], requirements: Sequence[str], shelf: Path | None, report: Callable[[str], None]
 ) -> list[Path]:
-    """Download the wheels of a release for a machine, or choose them in the folder `shelf`; return them.
-
-    The first of `requirements` names the release.
-    """
+    """Download the wheels of a release, the first requirement, or choose them in the folder `shelf`; return them."""
     source = ["--no-index", "--find-links", str(shelf)] if shelf else []
     return sorted(_download(machine, [requirements[0]], requirements, source, report).glob("*.whl"))
 

@@ -31,10 +31,7 @@ _NOT_DEPLOYED = ("local", "attach")
 
 
 class DevicesSection:
-    """A table with a row for each device; its buttons start, stop, check, deploy and self-check it.
-
-    Each button acts on a thread, and its row shows the progress; a device that measures is left alone.
-    """
+    """A table with a row for each device, whose buttons start, stop, check, deploy and self-check it on a thread."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
