@@ -40,7 +40,7 @@ class FunctionCall:
 
 
 def trace(load: Callable[[], Any], target: Any, list_passes: Callable[[Any], Sequence[Any]]) -> list[FunctionCall]:
-    """List the calls of the network that `load` imports, fused for a target by the passes of `list_passes`, in order."""
+    """List the calls, in order, of the network that `load` imports and the passes of `list_passes` fuse."""
     with _record_conversions() as conversions:
         module = load()
     names = list(dict.fromkeys(name for name, _ in conversions))

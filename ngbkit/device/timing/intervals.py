@@ -123,8 +123,8 @@ def estimate_inflation(log_values: ArrayLike) -> Floats:
     deviation of a mean is the square root of (1 + r) / (1 - r) times that of independent rounds.
 
     `log_values` are natural logarithms, ``(..., rounds)``, in the order of time, NaN-padded. Values beyond three robust
-    standard deviations are clipped; r is corrected for its bias in short series (Kendall, 1954), and is in [0, 0.8]. The
-    result, ``(...)``, is at least 1, and 1 with fewer than 8 rounds, which tell nothing about r.
+    standard deviations are clipped; r is corrected for its bias in short series (Kendall, 1954), and is in [0, 0.8].
+    The result, ``(...)``, is at least 1, and 1 with fewer than 8 rounds, which tell nothing about r.
     """
     array = np.asarray(log_values, float)
     if not array.size:

@@ -59,8 +59,8 @@ def choose_samples(pairs: Sequence[tuple[Turns, Turns]], settling: float, least:
     then n turns of k samples have the variance (b + w / k) / n and take n (k + settling): the best k is the square root
     of settling w / b, as of any two-stage sample (Cochran, 1977, "Sampling Techniques", section 10.6).
 
-    `pairs` are the uncontended samples of each compiler and of its baseline. The result is from `least` to `MOST_SAMPLES`;
-    without enough rounds to tell it is at least `PILOT_SAMPLES`.
+    `pairs` are the uncontended samples of each compiler and of its baseline. The result is from `least` to
+    `MOST_SAMPLES`; without enough rounds to tell it is at least `PILOT_SAMPLES`.
     """
     if not settling:
         return least

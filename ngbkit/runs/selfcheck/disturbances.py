@@ -78,8 +78,9 @@ def measure(
     """Measure a timm network with and without each disturbance, on a quiet machine and beside a busy process.
 
     Each round measures everything once with `repeats` samples a trial, in shuffled order; an interval needs 6 rounds. A
-    row is a ``disturbance``, the load ``beside`` it and a ``number``: the ``ratio`` with the disturbance to that without
-    in the same round, its median; ``low`` and ``high``, its 95 % interval; and ``spread``, its largest over its smallest.
+    row is a ``disturbance``, the load ``beside`` it and a ``number``: the median ``ratio`` of that with the disturbance
+    to that without in the same round, its 95 % interval ``low`` to ``high``, and ``spread``, the largest over the
+    smallest.
     """
     import pandas as pd
 
