@@ -53,11 +53,12 @@ def compile(task: Task) -> Program:
     call = _load(package)
     run = torch_runtime.disable_gradients(call, bound.inputs)
     run()
+    size = sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
     return torch_runtime.make_program(
         bound,
         run,
         "torch AOTInductor",
-        facts={"package_bytes": _measure_size(package), "cache": "hit" if cached else "miss"},
+        facts={"package_bytes": size, "cache": "hit" if cached else "miss"},
         explain=lambda: _explain(package, bound.accelerator, frozen=bool(settings["freezing"])),
         profile=lambda: _open_profiler(task, bound, settings),
     )
@@ -177,10 +178,6 @@ def _load(package: Path) -> Callable[..., Sequence[torch.Tensor]]:
         return outputs
 
     return call
-
-
-def _measure_size(package: Path) -> int:
-    return sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
 
 
 def _explain(package: Path, accelerator: str, *, frozen: bool) -> dict[str, Any]:

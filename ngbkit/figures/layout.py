@@ -97,7 +97,8 @@ def _fit_width(spec: dict[str, Any], px: float, columns: int, compact: bool) -> 
         sized = panels.set_sizes(spec, scale, compact=compact)
         total, height = _measure(sized)
         if total <= px:
-            best = (_pad(sized, px - total), height)
+            sized["config"]["padding"] = {"left": 1, "top": 1, "bottom": 1, "right": 1 + px - total}
+            best = (sized, height)
         if px - _SLACK < total <= px or (total > px and scale == least):
             break
         if previous is not None and previous[0] != scale:
@@ -105,11 +106,6 @@ def _fit_width(spec: dict[str, Any], px: float, columns: int, compact: bool) -> 
         previous = (scale, total)
         scale = max(scale + (px - total - _SLACK / 2) / max(slope, 20.0), least)
     return best
-
-
-def _pad(spec: dict[str, Any], px: float) -> dict[str, Any]:
-    spec["config"]["padding"] = {"left": 1, "top": 1, "bottom": 1, "right": 1 + max(0.0, px)}
-    return spec
 
 
 def _measure(spec: dict[str, Any]) -> tuple[float, float]:

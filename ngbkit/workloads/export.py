@@ -94,7 +94,8 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
     """
     sizes = list(batch_sizes)
     for size in sizes:
-        _check_batch(network, size)
+        if network.batch_size not in (None, size):
+            raise UnsupportedError(describe_mismatch(network.batch_size or 0, size))
     paths = {size: folder / f"batch-{size}.onnx" for size in sizes}
     if network.onnx is not None:
         fold = network.module is not None  # a user's own file is measured unchanged
@@ -246,11 +247,6 @@ def read_signature(module: torch.nn.Module) -> inspect.Signature:
         names = [argument.name for argument in forward.schema.arguments][1:]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in names])
-
-
-def _check_batch(network: Network, batch_size: int) -> None:
-    if network.batch_size not in (None, batch_size):
-        raise UnsupportedError(describe_mismatch(network.batch_size or 0, batch_size))
 
 
 def _is_batch_fixed(path: Path, inputs: Sequence[TensorSpec]) -> bool:
