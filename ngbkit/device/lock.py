@@ -58,18 +58,6 @@ def acquire_lock(path: Path, run_id: str, interrupt: int, report_wait: Callable[
         yield
 
 
-def is_held(path: Path) -> bool:
-    """Return whether a process holds a lock now; a file that is not this user's counts as free."""
-    try:
-        with open(path) as lock:
-            fcntl.flock(lock.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def _try_lock(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, lock, reference
+from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, reference
 from ngbkit.errors import UnsupportedError
-from ngbkit.files import Store, locate_usable, write_atomically
+from ngbkit.files import Store, is_locked, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.user_text import parse_json
 from ngbkit.workloads import building, counts, export, files, reference_file, values
@@ -223,7 +223,7 @@ def _marking(folder: Path) -> Iterator[None]:
 
 def _remove_unfinished(folder: Path) -> None:
     """Remove the graphs and drafts of a preparation that was killed; its other files were moved into place."""
-    if (folder / _UNFINISHED).exists() and not lock.is_held(folder / _UNFINISHED):
+    if (folder / _UNFINISHED).exists() and not is_locked(folder / _UNFINISHED):
         for path in (*folder.glob("batch-*"), *folder.glob(".*")):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

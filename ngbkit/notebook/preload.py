@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ngbkit import options
+from ngbkit import files, options
 from ngbkit.runs.recordings import Recordings
 
 if TYPE_CHECKING:
@@ -38,11 +38,10 @@ def begin(shell: InteractiveShell) -> None:
 
 def _preload() -> None:
     with suppress(Exception):  # a run reports its own errors
-        from ngbkit.device import lock
         from ngbkit.sweep.grid import Grid
         from ngbkit.workloads import cell
 
-        if any(map(lock.is_held, (options.get_state_dir() / options.LAYOUT.cores).glob("*"))):
+        if any(map(files.is_locked, (options.get_state_dir() / options.LAYOUT.cores).glob("*"))):
             return  # imports would disturb a measurement
         for thread in start_engines(Grid(cell.from_source(_CELL), _COMPILERS)):
             thread.join()
