@@ -97,10 +97,7 @@ def _build_settings(task: Task) -> dict[str, Any]:
 
 
 def _build_key(task: Task, bound: BoundNetwork, settings: dict[str, Any]) -> str:
-    """Build a key of everything a package depends on: network, weights, inputs, settings, threads, chip, versions.
-
-    The network's code is not included, because `Task.cache` belongs to one workload.
-    """
+    """Build a key of all that a package depends on but the code, since `Task.cache` belongs to one workload."""
     import torch
 
     chip = torch.cuda.get_device_name(0) if bound.accelerator == "cuda" else torch.backends.cpu.get_cpu_capability()

@@ -61,10 +61,7 @@ def open_program(
     precision: str = "f32",
     cuda_graph: bool = False,
 ) -> Program:
-    """Open a session on the ONNX file of `task` and bind inputs and outputs.
-
-    `runtime` is the contract's name for it on the CPU; on a GPU the provider's name replaces the CPU's.
-    """
+    """Open a session on the ONNX file of `task` and bind inputs and outputs; `runtime` is its name on the CPU."""
     notes = "idle threads spin" if spinning else ""
     if task.accelerator != "cpu":
         if execution != "sequential":

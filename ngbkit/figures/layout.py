@@ -86,10 +86,7 @@ def _list_arrangements(spec: dict[str, Any], px: float, compact: bool) -> Iterat
 
 
 def _fit_width(spec: dict[str, Any], px: float, columns: int, compact: bool) -> tuple[dict[str, Any], float] | None:
-    """Widen the panels of an arranged specification to a width in pixels, and return it with its height.
-
-    There is no result if they would be too narrow.
-    """
+    """Widen the panels of a specification to a width in pixels; return it with its height, or None if too narrow."""
     least, best = _find_least_scale(spec, compact), None
     scale = max(least, (px / columns - panels.AXIS) / 100)
     slope, previous = 100.0 * columns, None

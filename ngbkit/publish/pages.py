@@ -96,10 +96,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
 
 
 def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> tuple[str, ...]:
-    """Write a figure's specification, the figure as SVG, PNG and PDF, and its files for a paper, unless up to date.
-
-    Returns the ends of the names of the files for a paper; a figure that does not fit a page has none.
-    """
+    """Write a figure in all formats, unless up to date; return the ends of the names of its files for a paper."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.json"
     text = json.dumps(spec, sort_keys=True)

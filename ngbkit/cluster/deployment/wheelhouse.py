@@ -36,10 +36,7 @@ _REMEDY = "name a folder with its wheels"
 
 
 def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], report: Callable[[str], None]) -> Path:
-    """Download the wheels that ngbkit's wheel needs on a machine; return their folder, which the next download reuses.
-
-    `machine` has ``markers``, ``glibc`` and ``free_threaded``; `report` receives pip's output line by line.
-    """
+    """Download the wheels that ngbkit's wheel needs on a machine; return their folder, which the next one reuses."""
     return _download(machine, extras, [f"{wheel}[{','.join(extras)}]" if extras else str(wheel)], [], report)
 
 

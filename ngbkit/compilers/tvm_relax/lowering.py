@@ -137,10 +137,7 @@ def _find_calls(function: Any) -> list[str]:
 
 
 def _extract_weights(module: Any) -> tuple[Any, list[np.ndarray]]:
-    """Replace the large constants of `main` by new parameters, and return their values.
-
-    Code that contains its weights links slowly, and loads them into memory three times.
-    """
+    """Replace the large constants of `main`, which link slowly, by new parameters, and return their values."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
     weights: list[np.ndarray] = []

@@ -33,10 +33,7 @@ _LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedMeasurement:
-    """The latencies of one network as they came from elsewhere.
-
-    Relative paths start at `folder`, which also says that the network was not written by the user: no code of it runs.
-    """
+    """The latencies of one network from elsewhere; relative paths start at `folder`, of which no code runs."""
 
     network: Any
     seconds: Mapping[Runtime, float]
