@@ -17,7 +17,6 @@ from ngbkit.errors import UsageError
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.files import render_paper
 from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish.findings import insert_summary
 from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
 from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
@@ -51,6 +50,12 @@ _LABELS = {
 _HTML = "text/html"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ID = re.compile(rf"""\bid=["'][^"']*?({_UUID})""")
+TAG = "findings"
+"""The tag of a cell with findings; a text below a heading "Findings" needs none."""
+
+_HEADING = re.compile(r"\s*#+\s*(?:the\s+|our\s+)?findings\b[^\n]*\n?", re.IGNORECASE)
+_OPENING = '<section class="ngb-findings" aria-label="Findings"><p class="ngb-title">Findings</p>'
+_ANY_HEADING = re.compile(r"^#+\s+(.*)$", re.MULTILINE)
 
 
 def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
@@ -162,10 +167,50 @@ def _find_charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
 
 def _stabilise(output: dict[str, Any], page: str) -> None:
     """Replace the random ids of an output's elements, such as those of xarray, by ids that follow from its page."""
-    html = output.get("data", {}).get(_HTML)
-    if html is None:
+    text = _get_html(output)
+    if not text:
         return
-    text = "".join(html)
     for number, identifier in enumerate(dict.fromkeys(_ID.findall(text))):
         text = text.replace(identifier, str(uuid5(NAMESPACE_URL, f"{page}#{number}")))
     output["data"][_HTML] = text
+
+
+def insert_summary(cells: list[dict[str, Any]]) -> None:
+    """Insert the findings of later cells, a text or the tables of an output, after the first cell."""
+    first = next((number for number, cell in enumerate(cells) if cell.get("outputs")), len(cells))
+    summary, anchored = [], cells[:1]
+    for number, cell in enumerate(cells[1:], start=1):
+        if number > first and _has_findings(cell):
+            anchor = f"findings-{number}"
+            summary += _summarise(cell, anchor)
+            anchored.append(_build_text(f'<a id="{anchor}" class="ngb-anchor"></a>', anchor))
+        anchored.append(cell)
+    if summary:
+        summary.insert(0, _build_text(_OPENING, "findings-opening"))
+        summary.append(_build_text("</section>", "findings-end"))
+    cells[:] = [*anchored[:1], *summary, *anchored[1:]]
+
+
+def _has_findings(cell: dict[str, Any]) -> bool:
+    heads = cell["cell_type"] == "markdown" and _HEADING.match("".join(cell["source"]))
+    return TAG in cell["metadata"].get("tags", []) or bool(heads)
+
+
+def _summarise(cell: dict[str, Any], anchor: str) -> list[dict[str, Any]]:
+    """Copy the text of a cell, or the outputs of code without its figures, for the top of the page."""
+    link = _build_text(f'<p class="ngb-more"><a href="#{anchor}">Where this comes from</a></p>', f"{anchor}-link")
+    if cell["cell_type"] == "markdown":
+        # A heading would begin a section of the page.
+        text = _ANY_HEADING.sub(r"**\1**", _HEADING.sub("", "".join(cell["source"]), count=1)).strip()
+        return [_build_text(text, f"{anchor}-text"), link]
+    outputs = [output for output in cell["outputs"] if "ngb-figure" not in _get_html(output)]
+    metadata = {**cell["metadata"], "tags": ["remove-input"]}
+    return [{**cell, "id": f"{anchor}-output", "metadata": metadata, "outputs": outputs}, link]
+
+
+def _get_html(output: dict[str, Any]) -> str:
+    return "".join(output.get("data", {}).get(_HTML, ""))
+
+
+def _build_text(source: str, identifier: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": identifier, "metadata": {}, "source": source}
