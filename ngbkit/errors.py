@@ -32,11 +32,11 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 _PACKAGE = Path(__file__).parent
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
@@ -184,6 +184,14 @@ class MissingDependencyError(NgbkitError, ImportError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.package, self.extra)
+
+
+def import_optional(module: str, package: str, extra: str) -> Any:
+    """Import a module of an optional package, or raise the error that names the extra of ngbkit that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(package, extra) from error
 
 
 class UnsupportedError(NgbkitError):

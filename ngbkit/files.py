@@ -251,6 +251,18 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a lock on a file now; one that is not this user's counts as free."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def hash_file(path: Path) -> str:
     """Hash a file's content: 32 hex digits of BLAKE2b, read in chunks, as it may be larger than memory."""
     hasher = hashlib.blake2b(digest_size=16)

@@ -49,10 +49,7 @@ def read_docstring(documented: Any) -> str:
 def parse_path(path: str | os.PathLike[str]) -> Path:
     """Read the path of a file or a folder, which need not exist; ``~`` is the home folder of the user.
 
-    Raises
-    ------
-    UsageError
-        There is no such home folder, or no file can have this path.
+    UsageError: there is no such home folder, or no file can have this path.
     """
     text = os.fspath(path)
     try:
@@ -78,10 +75,7 @@ def parse_duration(duration: str | float, kind: str = "duration") -> float:
     >>> parse_duration("50ms"), parse_duration("1.5h"), parse_duration(0.05)
     (0.05, 5400.0, 0.05)
 
-    Raises
-    ------
-    UsageError
-        It is no number with a unit, or not finite and above 0.
+    UsageError: it is no number with a unit, or not finite and above 0.
     """
     seconds = math.nan
     if isinstance(duration, str) and (match := _DURATION.fullmatch(duration.strip()[:_LONGEST_DURATION])):

@@ -129,13 +129,7 @@ Margin = Annotated[float, share(0, "a share from 0 to below 1, such as 0.02 or '
 
 
 def parse(annotation: Any, value: Any) -> Any:
-    """Convert JSON to the annotated type: integers count as floats; unknown keys of a TypedDict stay plain JSON.
-
-    Raises
-    ------
-    SchemaError
-        The value is of another type or out of bounds.
-    """
+    """Convert JSON to the annotated type, or raise SchemaError; unknown keys of a TypedDict stay plain JSON."""
     return _build_parser(annotation)(value)
 
 

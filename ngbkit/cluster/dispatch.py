@@ -89,10 +89,7 @@ class Dispatch:
     _retry_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def execute(self, engines: Mapping[str, Engine], statuses: Mapping[str, str], skipped: Collection[str] = ()) -> str:
-        """Measure all trials but those with a status and the skipped ones; return ``"finished"`` or ``"stopped"``.
-
-        If a device fails, its error is raised after the other devices have finished.
-        """
+        """Measure the trials without a status; return ``"finished"`` or ``"stopped"``, or in the end raise an error."""
         self._recorded, self._skipped = set(statuses), frozenset(skipped)
         self._measured = {trial_id for trial_id, status in statuses.items() if status in MEASURED}
         labels = self.sweep.devices

@@ -152,10 +152,7 @@ class Engine:
     def collect(
         self, run_id: str, have: Iterable[str], trial_ids: Collection[str], retry_id: str = ""
     ) -> Iterator[Event]:
-        """Yield as events the records of a run that are in the device's journal and not in `have`.
-
-        With the id of a request to repeat trials, only of a journal that has granted it.
-        """
+        """Yield as events the journalled records that are not in `have`, once the journal has granted a retry."""
         collected = set(have)
         types = {"records": list, "more": bool, "facts": dict, "environment": dict}
         while True:
@@ -247,10 +244,7 @@ class Plan:
         return {name: replies.sanitize(text) for name, text in replies.extract(device, reply, types).items()}
 
     def interrupt(self) -> None:
-        """Ask the plan to stop, which kills its trial and returns; call it until the plan is done.
-
-        An engine that has not begun the plan yet ignores the signal, so it is sent again every second.
-        """
+        """Ask the plan to stop, again every second since an engine that has not begun ignores it, until it is done."""
         if time.monotonic() - self._interrupted_at > 1:
             self._interrupted_at = time.monotonic()
             self.engine.view.client.send_signal(signal.SIGINT, targets=_list_targets(self.engine.view), block=False)

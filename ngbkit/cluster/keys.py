@@ -69,7 +69,9 @@ def is_label(text: str) -> bool:
 def _check_combination(record: type, table: Mapping[str, Any]) -> Iterator[UsageError]:
     """Yield a fault for each key that is missing, or that contradicts another."""
     launch, network = table.get("launch"), table.get("network", "tunnel")
-    expected = {name: validation.describe_valid(hint) for name, hint in _list_hints(record).items()}
+    expected = {
+        name: validation.describe_valid(hint) for name, hint in get_type_hints(record, include_extras=True).items()
+    }
     if launch is None:
         yield UsageError(f"launch is missing; expected {expected['launch']}.")
     requirements = [
@@ -86,10 +88,6 @@ def _check_combination(record: type, table: Mapping[str, Any]) -> Iterator[Usage
         yield UsageError("sbatch has --array, which `indices` sets: remove it there.")
     if launch == "ssh" and network == "tunnel" and "address" in table:
         yield UsageError('address requires network = "direct", a tunnel needs none: remove it, or change network.')
-
-
-def _list_hints(record: type) -> dict[str, Any]:
-    return get_type_hints(record, include_extras=True)
 
 
 def _is_array_option(option: str) -> bool:

@@ -16,10 +16,7 @@ from ngbkit.sweep.grid import Grid
 def serve(
     sweep: Grid, load: Load, engine: Engine, report: Callable[[str], object], record: Callable[[LoadTest], object]
 ) -> None:
-    """Run the tests of a load with the one network and compiler of a sweep; `record` receives each when it has ended.
-
-    Ctrl-C ends the test in flight, and the engine itself if it does not stop.
-    """
+    """Run the tests of a load on the one network and compiler of a sweep; `record` receives each; Ctrl-C ends one."""
     push_artifacts(engine, sweep)
     spec = build_spec(
         engine, sweep, run_id=f"capacity-{secrets.token_hex(2)}", world=engine.adapt(World.capture(sweep.workloads))

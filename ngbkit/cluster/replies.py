@@ -90,10 +90,7 @@ def extract(device: str, reply: Mapping[str, Any], types: Mapping[str, type]) ->
 
 
 def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | None:
-    """Check the fields of an event and label it with its device; return None for an unknown kind.
-
-    An event about a trial outside of `trial_ids` is a ReplyError.
-    """
+    """Check the fields of an event and label it with its device; None if unknown, ReplyError for a foreign trial."""
     event = parse(device, text)
     kind = event.get("kind")
     labels = {"kind": kind, "device": device}

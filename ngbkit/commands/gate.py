@@ -91,10 +91,7 @@ COMMAND = Command(
 
 
 def compare_interpreters(before: str | None, after: str | None) -> list[str]:
-    """List, in a sentence each, how the packages of two interpreters of this machine differ; none for this one alone.
-
-    UsageError: one does not start, or has not this version of ngbkit.
-    """
+    """List how the packages of two interpreters differ; UsageError if one does not start or has another ngbkit."""
     if before is None and after is None:
         return []
     return environment.find_differences(

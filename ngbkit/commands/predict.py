@@ -217,14 +217,10 @@ def adapt_labels(
         details = {"approach": choices[column].approach, "errors": choices[column].errors} if choices else {}
         report_rows.append({**row, "networks": count, **details, "interval": width})
         if choices:
-            row |= {"approach": choices[column].approach, "errors": _format_errors(choices[column].errors)}
+            errors = (f"{name} {_format_share(error)}" for name, error in choices[column].errors.items())
+            row |= {"approach": choices[column].approach, "errors": ", ".join(errors)}
         rows.append({**row, "networks": str(count), "95 % interval": _format_share(width, "too few", "±")})
     return Answer(json=to_json_value(report_rows), rows=rows), adapted
-
-
-def _format_errors(errors: Mapping[str, float]) -> str:
-    """Format the errors of each approach on labels that were left out."""
-    return ", ".join(f"{name} {_format_share(error)}" for name, error in errors.items())
 
 
 def suggest_networks(predictor: Predictor, sweep: Grid, args: argparse.Namespace) -> Answer:

@@ -264,10 +264,7 @@ def _describe(row: Row) -> Row:
 
 
 def list_failures(run_id: str) -> list[Row]:
-    """Every failed trial of a run, or of the last one, with its ``status``, ``stage``, ``error`` and whole ``detail``.
-
-    ``detail`` is the traceback, and the last lines that the compiler printed.
-    """
+    """Every failed trial of a run, or of the last one, with its ``status``, ``stage``, ``error`` and ``detail``."""
     from ngbkit import runs
     from ngbkit.runs.folders import has_metadata, list_ids
     from ngbkit.sweep.journal import Journal

@@ -50,10 +50,7 @@ class ShellCall:
         return read_stored(source)
 
     def wait(self, run: Run, then: str = "") -> Data:
-        """Wait for a run, with a line of progress, and return its dataset.
-
-        Where Ctrl-C stops it, the message of the KeyboardInterrupt says how to resume it, and what to do then.
-        """
+        """Wait for a run and return its dataset; the KeyboardInterrupt of Ctrl-C says how to resume it."""
         try:
             with open_display(self.report is None) as show:
                 watch(run, show)

@@ -42,10 +42,7 @@ class StopHandler:
 
 @contextmanager
 def stop_in_order(signals: Collection[signal.Signals] = tuple(_DEFAULTS)) -> Iterator[StopHandler]:
-    """Raise KeyboardInterrupt within the block at SIGTERM, SIGHUP and SIGXCPU as at Ctrl-C: all stop alike.
-
-    Of these `signals`, each has its echoes ignored: one would interrupt the handling of the first.
-    """
+    """Raise KeyboardInterrupt within the block at any of these `signals` as at Ctrl-C, and ignore their echoes."""
     handler = StopHandler()
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in signals if is_main and signal.getsignal(number) == _DEFAULTS[number]]

@@ -17,10 +17,7 @@ class OutputError(NgbkitError):
 
 
 def open_streams() -> None:
-    """Open the standard streams that this process was started without: its next file would take their place.
-
-    Reading from such a stream gives nothing, and writing to the standard output is an error.
-    """
+    """Open the standard streams that this process was started without, whose places its next files would take."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -41,14 +38,8 @@ def replace_signs() -> None:
 def hold_output() -> Iterator[None]:
     """Hold what the block prints on the standard output, and write it at the end of the block, however that ends.
 
-    Signs that the encoding of the output lacks are replaced.
-
-    Raises
-    ------
-    BrokenPipeError
-        The reader of the output has left.
-    OutputError
-        The output cannot be written for another reason.
+    Signs that the encoding of the output lacks are replaced. BrokenPipeError: the reader of the output has left.
+    OutputError: the output cannot be written for another reason.
     """
     buffer = io.StringIO()
     try:

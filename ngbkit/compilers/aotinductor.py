@@ -53,11 +53,12 @@ def compile(task: Task) -> Program:
     call = _load(package)
     run = torch_runtime.disable_gradients(call, bound.inputs)
     run()
+    size = sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
     return torch_runtime.make_program(
         bound,
         run,
         "torch AOTInductor",
-        facts={"package_bytes": _measure_size(package), "cache": "hit" if cached else "miss"},
+        facts={"package_bytes": size, "cache": "hit" if cached else "miss"},
         explain=lambda: _explain(package, bound.accelerator, frozen=bool(settings["freezing"])),
         profile=lambda: _open_profiler(task, bound, settings),
     )
@@ -96,10 +97,7 @@ def _build_settings(task: Task) -> dict[str, Any]:
 
 
 def _build_key(task: Task, bound: BoundNetwork, settings: dict[str, Any]) -> str:
-    """Build a key of everything a package depends on: network, weights, inputs, settings, threads, chip, versions.
-
-    The network's code is not included, because `Task.cache` belongs to one workload.
-    """
+    """Build a key of all that a package depends on but the code, since `Task.cache` belongs to one workload."""
     import torch
 
     chip = torch.cuda.get_device_name(0) if bound.accelerator == "cuda" else torch.backends.cpu.get_cpu_capability()
@@ -177,10 +175,6 @@ def _load(package: Path) -> Callable[..., Sequence[torch.Tensor]]:
         return outputs
 
     return call
-
-
-def _measure_size(package: Path) -> int:
-    return sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
 
 
 def _explain(package: Path, accelerator: str, *, frozen: bool) -> dict[str, Any]:

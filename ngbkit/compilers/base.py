@@ -314,10 +314,7 @@ class Compiler:
         return next((form for form in self.forms if form in KINDS[kind]), None)
 
     def find_package_problem(self, kind: Kind | None = None, *, is_release: bool = False) -> str:
-        """Describe the packages that are missing or too old for a kind of network, or for all, with the remedy.
-
-        It is empty if there are none. Of a release, only ngbkit's own work is done by the packages that are here.
-        """
+        """Describe packages that are missing or too old for a kind of network, or for all, with the remedy."""
         if kind is None:
             kinds = filter(self.choose_form, KINDS)
             problems = [self.find_package_problem(each, is_release=is_release) for each in kinds]

@@ -128,10 +128,7 @@ def is_kernel(name: str) -> bool:
 
 
 def is_fused(kernel: str) -> bool:
-    """Return whether a kernel fuses several operators, whose names Inductor joins: ``cpp_fused_add_relu_0``.
-
-    Several operators of one name count as one.
-    """
+    """Return whether a kernel fuses operators of several names, which Inductor joins: ``cpp_fused_add_relu_0``."""
     import torch
 
     # Triton's names include the kind of loop: triton_poi_fused_add_relu_0

@@ -180,10 +180,7 @@ def _read_precision(imported: Path) -> str:
 
 
 def _read_commands(statistics: Path) -> Iterator[str]:
-    """Yield the commands of a call, in order: ``fill``, ``copy``, or the symbol of a dispatch.
-
-    The statistics have a section per command buffer; those of initialisers run once, when the program is loaded.
-    """
+    """Yield the commands of a call, in order: ``fill``, ``copy``, or the symbol of a dispatch."""
     called = False
     with statistics.open(newline="") as stream:
         for row in csv.reader(stream):

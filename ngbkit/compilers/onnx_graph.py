@@ -43,10 +43,7 @@ def count_fused(before: list[Any], after: list[Any]) -> int:
 
 
 def describe_wide_layers(before: list[Any], after: list[Any]) -> dict[str, Any]:
-    """Describe the layers of a quantised graph that an optimised one computes in f32, as facts; empty for others.
-
-    `f32_layers` is their number, `f32_share` that of all layers, and `f32_reasons` has the reason by kind.
-    """
+    """Describe as facts how many layers of a quantised graph an optimised one computes in f32, their share and why."""
     if not any(node.op_type in _QUANTISING for node in before):
         return {}
     dequantised = {name for node in after if node.op_type == "DequantizeLinear" for name in node.output}

@@ -61,10 +61,7 @@ def open_program(
     precision: str = "f32",
     cuda_graph: bool = False,
 ) -> Program:
-    """Open a session on the ONNX file of `task` and bind inputs and outputs.
-
-    `runtime` is the contract's name for it on the CPU; on a GPU the provider's name replaces the CPU's.
-    """
+    """Open a session on the ONNX file of `task` and bind inputs and outputs; `runtime` is its name on the CPU."""
     notes = "idle threads spin" if spinning else ""
     if task.accelerator != "cpu":
         if execution != "sequential":
@@ -158,10 +155,7 @@ def build_cuda_provider(stream: int, precision: str = "f32", *, cuda_graph: bool
 
 
 def make_settings(threads: int, optimization: str, spinning: bool, execution: str = "sequential") -> Any:
-    """Build the ``SessionOptions`` of a session that works with so many threads in all.
-
-    The calling thread works in both pools, so the sizes of the two pools add up to the total plus one.
-    """
+    """Build the ``SessionOptions`` of so many threads in all; the calling thread works in both of the two pools."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     settings = onnxruntime.SessionOptions()

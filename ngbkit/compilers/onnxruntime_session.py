@@ -114,10 +114,7 @@ def _check_assigned(provider: Provider, session: Any) -> None:
 
 
 def find_precision(session: Any, task: Task) -> str:
-    """Return the precision of the first floating-point output, or else input: the runtime reports nothing better.
-
-    A network that takes and returns integers computes in the precision of its own body.
-    """
+    """Return the precision of the first floating-point output, or else input; the runtime reports no better one."""
     types = [value.type for value in (*session.get_outputs(), *session.get_inputs())]
     return next((_PRECISIONS[kind] for kind in types if kind in _PRECISIONS), task.body_precision)
 
@@ -221,10 +218,7 @@ class GpuBinding:
 
 
 def bind_on_gpu(session: Any, task: Task, driver: Driver) -> GpuBinding:
-    """Bind inputs and outputs in GPU memory, and upload the inputs.
-
-    The addresses stay fixed, as a CUDA graph requires. The memory lives as long as the process.
-    """
+    """Bind inputs and outputs in GPU memory, at fixed addresses as CUDA graphs require, and upload the inputs."""
     import numpy as np
 
     binding = session.io_binding()
@@ -258,10 +252,7 @@ def build_gpu_program(
     *,
     waits: bool = False,
 ) -> Program:
-    """Build a program on the driver's stream, after a first call that does all lazy search, compilation and capture.
-
-    `waits`: the session waits for the GPU in each call, so CUDA events cannot time it.
-    """
+    """Build a program after a first call with all lazy work; events time it unless the session `waits` in calls."""
     from ngbkit.compilers.onnxruntime_runtime import onnxruntime
 
     bound = bind_on_gpu(session, task, driver)

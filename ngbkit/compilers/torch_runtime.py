@@ -161,10 +161,7 @@ def make_program(
     explain: Callable[[], dict[str, Any]] | None = None,
     profile: Callable[[], Profiler] | None = None,
 ) -> Program:
-    """Build the program of a compiled network from `enqueue`, a call that has already run once.
-
-    On a GPU, `run` waits for the outputs, `explain` adds the peak memory of the calls, and nothing is profiled.
-    """
+    """Build the program of a compiled network from `enqueue`, a call that has already run once."""
     import torch
 
     explain_compile = explain or dict
@@ -185,7 +182,10 @@ def make_program(
         program.run = wait_after(enqueue, stream.synchronize)
         program.enqueue = enqueue
         program.stream = stream.cuda_stream
-        program.explain = lambda: {**explain_compile(), **_read_gpu_memory()}
+        program.explain = lambda: {
+            **explain_compile(),
+            "gpu_peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+        }
         torch.cuda.synchronize()
         # Memory used only while compiling is no cost of a call.
         torch.cuda.reset_peak_memory_stats()
@@ -224,13 +224,6 @@ class TensorMemory:
         self.tensor[place] = to_tensor(values).to(self.tensor.device, self.tensor.dtype)
         if self.tensor.is_cuda:  # no timed call begins before
             torch.cuda.current_stream().synchronize()
-
-
-def _read_gpu_memory() -> dict[str, Any]:
-    """Return the peak of torch's own memory pool on the GPU, weights included; libraries allocate more outside it."""
-    import torch
-
-    return {"gpu_peak_allocated_bytes": torch.cuda.max_memory_allocated()}
 
 
 def disable_gradients(call: Any, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]:

@@ -26,7 +26,7 @@ from ngbkit.errors import NgbkitWarning
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Entry, Journal
 from ngbkit.sweep.records import Record
-from ngbkit.sweep.trials import ANCHOR, Trial, facts_key
+from ngbkit.sweep.trials import ANCHOR, facts_key
 from ngbkit.sweep.variables import COORDINATES, DIMS, VARIABLES
 from ngbkit.workloads.base import FactorValue, Workload
 
@@ -195,7 +195,11 @@ def _assemble(
     beside = {group.anchor.id: positions[group.trials[0].id] for group in groups if group.anchor is not None}
     if any(entry[0].trial_id in beside for entry in anchors):
         flat |= tabulate.to_anchor_columns(anchors, beside, flat["latency"].shape)
-    ties = {group.tie.id: (positions[group.trials[0].id], _get_repeated(group.tie)) for group in groups if group.tie}
+    ties = {  # with the id of the trial that each repeats
+        group.tie.id: (positions[group.trials[0].id], replace(group.tie, beside=0, tied="").id)
+        for group in groups
+        if group.tie
+    }
     if any(entry[0].trial_id in ties for entry in anchors):
         # The trial that a tie repeats took turns with other networks itself.
         ties |= {name: (positions[name], name) for _, name in ties.values()}
@@ -210,11 +214,6 @@ def _find_latest_time(entries: Iterable[Entry]) -> str:
     """Find the time of the latest trial, which a replay does not change; empty without any."""
     latest_s = min(max((entry[0].started_at for entry in entries), default=0.0), _LAST_S)
     return datetime.fromtimestamp(latest_s, timezone.utc).isoformat(timespec="seconds") if latest_s else ""
-
-
-def _get_repeated(tie: Trial) -> str:
-    """The id of the trial that a tie repeats."""
-    return replace(tie, beside=0, tied="").id
 
 
 def _is_anchor(entry: Entry) -> bool:

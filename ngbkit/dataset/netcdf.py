@@ -32,10 +32,7 @@ class ReaderError(Exception):
 
 
 def read(source: Path) -> dict[str, xr.Dataset]:
-    """Read the groups of a netCDF file by path, decoded as xarray does.
-
-    `UnreadableError`: it is damaged. `ReaderError`: this machine lacks what reading it needs.
-    """
+    """Read the groups of a netCDF file by path; UnreadableError if damaged, ReaderError if no reader is here."""
     with tempfile.TemporaryDirectory(prefix="ngbkit-netcdf-") as folder:
         content = Path(folder, "content")
         groups = _run(source, content)

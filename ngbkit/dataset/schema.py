@@ -50,10 +50,7 @@ def require_run(data: Data, source: str) -> Data:
 
 
 def require_measured(data: Data) -> Data:
-    """Return a part of the dataset of a run, read into memory, with cells that no run requested marked as such.
-
-    `UsageError`: it is of another program, its labels do not identify its trials, or its file is unreadable.
-    """
+    """Return a part of a run's dataset in memory, cells that no run requested marked; UsageError if it is none."""
     if any(name in dataset.variables for dataset in nodes(data).values() for name in _MEASURED):
         try:
             data.load()

@@ -65,15 +65,7 @@ def select(data: Data, **labels: Any) -> Data:
 
 
 def select_rows(frame: pd.DataFrame, labels: Select, dims: Collection[str]) -> pd.DataFrame:
-    """The rows of a frame in long form with these labels; of their dims, each is one of `dims`.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no such dim or label.
-    UsageError
-        No row has all of them.
-    """
+    """The rows of a frame in long form with these labels; of their dims, each is one of `dims`."""
     for dim, selection in labels.items():
         if dim not in dims:
             raise UnknownNameError("dim", dim, dims)

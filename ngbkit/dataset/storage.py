@@ -7,7 +7,6 @@ import io
 import os
 import warnings
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import xarray as xr
 
 from ngbkit.dataset import netcdf
 from ngbkit.dataset.dataset_hash import ALTERED, ATTRIBUTE, hash_dataset
-from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning, UsageError, strip_controls
+from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError, import_optional, strip_controls
 from ngbkit.limits import describe_memory
 from ngbkit.user_text import parse_path
 
@@ -119,13 +118,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
 
 
 def write_whole(target: Path, content: bytes | memoryview) -> None:
-    """Write a file that appears whole or not at all, in a folder that is made where there is none.
-
-    Raises
-    ------
-    UsageError
-        It cannot be written; nothing is left behind.
-    """
+    """Write a file that appears whole or not at all, and its folder; UsageError if that is not possible."""
     check_target(target, overwrite=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -145,10 +138,7 @@ def write_whole(target: Path, content: bytes | memoryview) -> None:
 def _require_h5py() -> None:
     """Newer releases of h5netcdf do not bring h5py, and ask for it only when a file is opened."""
     for name in ("h5netcdf", "h5py"):
-        try:
-            import_module(name)
-        except ImportError as error:
-            raise MissingDependencyError(name, "notebook") from error
+        import_optional(name, name, "notebook")
 
 
 def _encoded(data: Data) -> memoryview:

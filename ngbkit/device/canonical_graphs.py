@@ -7,7 +7,7 @@ batch-4.canonical-KEY.json      the steps and their duration
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def build(network: Network, folder: Path, missing: Sequence[tuple[int, Importer]
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the records of a folder, by batch size and key."""
-    return {name: json.loads(file.read_text()) for name, file in _list_records(folder)}
+    return {file.stem: json.loads(file.read_text()) for file in folder.glob("batch-*.canonical-*.json")}
 
 
 def list_needs(compilers: Iterable[Compiler]) -> list[dict[str, Any]]:
@@ -72,11 +72,6 @@ def choose(importer: Importer | None, prepared: Mapping[str, Any], batch_size: i
     if record is None or not record["steps"]:
         return {"onnx": prepared["onnx"].get(str(batch_size)), "facts": {}}
     return {"onnx": record["path"], "facts": {"canonical": record["steps"], "canonical_time_s": record["seconds"]}}
-
-
-def _list_records(folder: Path) -> Iterator[tuple[str, Path]]:
-    for file in folder.glob("batch-*.canonical-*.json"):
-        yield file.stem, file
 
 
 def _locate(folder: Path, batch_size: int, key: str) -> Path:

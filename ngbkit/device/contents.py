@@ -48,10 +48,7 @@ def build_recipe(spec: Spec, group: Group) -> str:
 
 
 def find_contents(spec: Spec) -> dict[str, tuple[str, str]]:
-    """Find the content of each network of a sweep, by the key of its facts, without building any.
-
-    Where that is not possible it is empty, with what has changed since the latest build, if there was one.
-    """
+    """Find the contents of a sweep's networks by the key of their facts without building, or else what has changed."""
     manifests = open_manifests(spec.state_dir, spec.place)
     return {
         facts_key(group.workload.name, group.factors): manifests.find(build_recipe(spec, group))

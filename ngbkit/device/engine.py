@@ -83,10 +83,7 @@ def run_engine(settings: Settings, folder: Path, ready: int | None = None) -> No
 
 
 def remove_remains(folder: Path, pid: int) -> None:
-    """End what the engine `pid` with that folder has started, in whatever session, and remove its temporary files.
-
-    Its measurements remain.
-    """
+    """End what the engine `pid` with that folder has started, in any session; remove all its files but measurements."""
     end_marked(MARK, str(folder))
     shutil.rmtree(folder, ignore_errors=True)
     files.clean_scratch(folder.parent.parent / LAYOUT.scratch, ending=pid)

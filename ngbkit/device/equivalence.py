@@ -118,7 +118,8 @@ def compare(
         worst, largest = max(worst, error), max(largest, abs_error)
         limit = _compute_limit(TOLERANCES[precision], baseline)
         if error > limit and not problem:
-            problem = f"output {index}: {_name_error(want)} {error:.3g} against the reference; "
+            quantity = "share of differing values" if want.dtype.kind in f"iub{_TEXT}" else "relative RMSE"
+            problem = f"output {index}: {quantity} {error:.3g} against the reference; "
             problem += f"{precision} allows at most {limit:.3g}"
     return EquivalenceCheck(rmse=worst, max_abs_error=largest, problem=problem)
 
@@ -208,10 +209,6 @@ def _compute_limit(tolerance: Tolerance, baseline: float) -> float:
     if baseline > NOISE:
         return _NOISE_FACTOR * baseline + tolerance.absolute
     return min(tolerance.factor * baseline + tolerance.absolute, max(_MOST, _MOST_FACTOR * baseline))
-
-
-def _name_error(want: np.ndarray) -> str:
-    return "share of differing values" if want.dtype.kind in f"iub{_TEXT}" else "relative RMSE"
 
 
 def _reject(problem: str) -> EquivalenceCheck:

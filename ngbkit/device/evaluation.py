@@ -46,10 +46,7 @@ _LEAST = 2.0**-24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The samples that judge, and the outputs of the uncompiled network, or of its original, for them.
-
-    Rows are read as they are needed, so that the samples are no part of the memory of a trial.
-    """
+    """The samples that judge, and the original network's outputs for them; rows are read as they are needed."""
 
     folder: Path
     count: int = 0
@@ -285,10 +282,7 @@ def _compute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 
 def judge(verdict: Verdict, cost: Mapping[str, Any], precision: str, bounds: Sequence[str]) -> Verdict:
-    """Judge a lower precision by its cost and the bounds that the user accepts, in place of its rounding.
-
-    One without a tolerance is not judged without bounds: how far int8 may differ is for the user to say.
-    """
+    """Judge a lower precision by its cost and by bounds, since the user alone can say how far int8 may differ."""
     check = verdict.check
     has_tolerance = precision in TOLERANCES
     if has_tolerance and precision not in LOWER:

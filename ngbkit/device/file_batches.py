@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def settle(network: Network, expected: Reference, seed: int, threads: int, bind: Callable[[int], Path]) -> Network:
-    """Return the network of a file whose batch is one only if rows were seen to be samples.
-
-    The reference `expected` has seen most: each of its two samples has the same outputs alone as beside another.
-    """
+    """Return the network of a file whose batch is one only if rows were seen to be samples."""
     size = network.batch_size
     if size == 1 or expected.problem or not _can_take_rows(network.inputs):
         return network

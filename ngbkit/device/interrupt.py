@@ -10,10 +10,7 @@ from typing import Any
 
 
 class Interrupt:
-    """Turns SIGINT into a readable file descriptor within the block.
-
-    Python's own way, an exception at any line, could separate a child's answer from its record.
-    """
+    """Turns SIGINT into a readable descriptor, since an exception at any line could part an answer from its record."""
 
     def __init__(self) -> None:
         self.descriptor, self._write = os.pipe()

@@ -122,11 +122,7 @@ def launch(settings: Settings) -> Launched:
 
 
 def inherit_variables() -> dict[str, str]:
-    """Return the variables for a controller or an engine.
-
-    Those of an ipyparallel cluster of the user's own are left out, and the filters of warnings, which may turn those of
-    any library into errors.
-    """
+    """Return this process's variables for a controller or an engine, less ipyparallel's and the filters of warnings."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("IPP_", WARNINGS))}
 
 

@@ -22,10 +22,7 @@ _RETRY_S = 0.5
 def acquire_cores(
     folder: Path, cores: Iterable[int], owner: str, interrupt: int, report_wait: Callable[[str], None]
 ) -> Iterator[None]:
-    """Lock cores of this machine for the block, each by a file of `folder`; as `acquire_lock`.
-
-    All lock them in the same order, so that no two wait for each other.
-    """
+    """Lock cores of this machine for the block, as `acquire_lock`; the same order for all keeps two from a deadlock."""
     with ExitStack() as locks:
         for core in sorted(cores):
             locks.enter_context(acquire_lock(locate_core(folder, core), owner, interrupt, report_wait))
@@ -59,18 +56,6 @@ def acquire_lock(path: Path, run_id: str, interrupt: int, report_wait: Callable[
         lock.write(f"run {run_id} (process {os.getpid()})")
         lock.flush()
         yield
-
-
-def is_held(path: Path) -> bool:
-    """Return whether a process holds a lock now; a file that is not this user's counts as free."""
-    try:
-        with open(path) as lock:
-            fcntl.flock(lock.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def locate(task: Task, batches: Iterable[Sequence[np.ndarray]]) -> str:
-    """Locate the first operator that overflows for some inputs, in a clause; empty if none of it does by itself.
-
-    A module is run eagerly in the precision that its compiler gave it, and an ONNX file by ONNX Runtime node by node.
-    """
+    """Locate the first operator that overflows for some inputs, in a clause; empty if none of it does by itself."""
     for arrays in batches:
         try:
             place = _find_in_module(task, arrays) if task.module is not None else _find_in_graph(task, arrays)

@@ -81,10 +81,7 @@ def vitals(spec_json: str = "{}") -> str:
 
 @answer_errors
 def warm(spec_json: str) -> str:
-    """Start the servers that a `Spec`, in JSON as for `run`, will need, and measure nothing.
-
-    It returns when all are ready: imports in progress would count as other work on the device.
-    """
+    """Start the servers that a `Spec`, in JSON as for `run`, will need, and return when all are ready."""
     for server in server_pool.start_servers(Spec.from_json(spec_json)):
         with contextlib.suppress(ServerEndedError):  # a run tries again, and records what fails
             server.wait_until_ready()

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, lock, reference
+from ngbkit.device import canonical_graphs, contents, evaluation, file_batches, reference
 from ngbkit.errors import UnsupportedError
-from ngbkit.files import Store, locate_usable, write_atomically
+from ngbkit.files import Store, is_locked, locate_usable, write_atomically
 from ngbkit.registry import find_version
 from ngbkit.user_text import parse_json
 from ngbkit.workloads import building, counts, export, files, reference_file, values
@@ -181,10 +181,11 @@ def load(
     if exports and _find_missing(folder, batch_sizes):
         return None
     listed = canonical_graphs.list_importers(importers)
-    if _is_file(folder) and canonical_graphs.find_missing(folder, batch_sizes, listed):
+    prepared = _read(folder)
+    if prepared["is_file"] and canonical_graphs.find_missing(folder, batch_sizes, listed):
         return None
     os.utime(folder)
-    return _read(folder)
+    return prepared
 
 
 def evict(cache: Path, keep_bytes: int) -> None:
@@ -222,7 +223,7 @@ def _marking(folder: Path) -> Iterator[None]:
 
 def _remove_unfinished(folder: Path) -> None:
     """Remove the graphs and drafts of a preparation that was killed; its other files were moved into place."""
-    if (folder / _UNFINISHED).exists() and not lock.is_held(folder / _UNFINISHED):
+    if (folder / _UNFINISHED).exists() and not is_locked(folder / _UNFINISHED):
         for path in (*folder.glob("batch-*"), *folder.glob(".*")):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -239,7 +240,8 @@ def _read(folder: Path) -> dict[str, Any]:
     prepared: dict[str, Any] = json.loads((folder / "prepared.json").read_text())
     examples = folder / "examples.npz"
     # JSON has no integer keys: this way the result has the same shape on both sides of a channel.
-    files = {file.stem.removeprefix("batch-"): str(file) for file in folder.glob("batch-*.onnx") if _has_size(file)}
+    files = {file.stem.removeprefix("batch-"): str(file) for file in folder.glob("batch-*.onnx")}
+    files = {size: file for size, file in files.items() if size.isdigit()}
     references = {file.stem.removeprefix("reference-"): str(file) for file in folder.glob("reference-*.npz")}
     return {
         **prepared,
@@ -259,15 +261,6 @@ def find_reference(prepared: Mapping[str, Any], batch_size: int) -> str | None:
     """Find the file of the reference at a batch size in the result of `prepare`; None if nothing could run it."""
     path: str | None = prepared["references"].get(str(batch_size), prepared["reference"])
     return path
-
-
-def _is_file(folder: Path) -> bool:
-    """Return whether the prepared network is a user's own ONNX file."""
-    return bool(json.loads((folder / "prepared.json").read_text())["is_file"])
-
-
-def _has_size(file: Path) -> bool:
-    return file.stem.removeprefix("batch-").isdigit()
 
 
 def _locate_reference(folder: Path, batch_size: int) -> Path:

@@ -21,10 +21,7 @@ _ending = threading.Event()
 
 
 def end_with(pid: int, cleanup: Callable[[], None] | None = None) -> None:
-    """End this process and its whole group as soon as process `pid` ends, after calling `cleanup` on another thread.
-
-    The process need not be a parent, and the wait costs no CPU time.
-    """
+    """End this process and its group as soon as any process `pid` ends, after calling `cleanup` on another thread."""
     threading.Thread(target=_wait_and_end, args=(pid, cleanup), name="ngbkit-watch", daemon=True).start()
 
 
@@ -34,10 +31,7 @@ def end_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Have the kernel make this process the parent of its descendants whose own parent ends, and not that of init.
-
-    Linux only, and not inherited by children.
-    """
+    """Have Linux make this process, and not init, the parent of its descendants whose own parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

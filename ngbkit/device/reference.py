@@ -123,19 +123,9 @@ def build_reference(
 ) -> Reference:
     """Build the reference of a network on inputs drawn from `seed`.
 
-    Parameters
-    ----------
-    network, seed
-        The network, and the seed of its inputs.
-    threads
-        The threads of the baseline of an ONNX file.
-    onnx
-        Returns the ONNX file at a batch size, if the network is one.
-    batch_size
-        The batch size that the reference is for. Default: two samples, or the only batch size, for any batch size if
-        the outputs of a sample do not depend on the others; else `row_wise` is False, and each batch size needs one.
-    rebuild
-        Builds the network once more, in the state of a new process, for a module whose copy is another network.
+    Without a `batch_size` it is of two samples, or of the only batch size, and for any batch size if the outputs of a
+    sample do not depend on the others; else `row_wise` is False, and each batch size needs one. `onnx` returns the ONNX
+    file at a batch size, whose baseline has so many `threads`; `rebuild` builds a network whose copy is another one.
     """
     rows, is_general = batch_size or network.batch_size or ROWS, batch_size is None and network.batch_size is None
     if network.module is not None:
@@ -214,10 +204,7 @@ def split_samples(reference: Reference, runs: Runs) -> Reference:
 
 
 def judge(reference: Reference, outputs: Sequence[np.ndarray], batch_size: int, requested: str = "f32") -> Verdict:
-    """Judge the outputs of a trial: compare them, unless a wrong output would pass too, or the reference is none.
-
-    `requested` is the precision that the compiler's options ask for.
-    """
+    """Judge the outputs of a trial: compare them, unless a wrong output would pass too, or the reference is none."""
     if reference.problem or not reference.outputs:  # an error against such a reference means nothing
         return Verdict(unchecked=reference.problem or reference.name or "there is no reference")
     errors = reference.select_errors(batch_size)

@@ -101,7 +101,8 @@ def run_module(
         def call(arrays: Arrays) -> Arrays | None:
             return _attempt(lambda: _call(make(), arrays)[0])[0]
 
-        precise, problem = _attempt(lambda: _call(make().double(), _widen(arrays))[0])
+        wide = [array.astype(np.float64) if feeds.is_floating(array.dtype) else array for array in arrays]
+        precise, problem = _attempt(lambda: _call(make().double(), wide)[0])
         return Runs(
             single=single,
             again=again[0] if again else None,
@@ -355,10 +356,6 @@ def _choose_nudge(network: Network, arrays: Arrays, body: str, seed: int) -> Cal
 def _can_nudge(spec: TensorSpec, array: np.ndarray) -> bool:
     """Return whether the last digit of an input may change: not of one that decides a shape or makes indices."""
     return feeds.is_floating(array.dtype) and not spec.role and spec.below is None
-
-
-def _widen(arrays: Arrays) -> Arrays:
-    return [array.astype(np.float64) if feeds.is_floating(array.dtype) else array for array in arrays]
 
 
 def _disturb(arrays: Arrays) -> Arrays:

@@ -14,10 +14,7 @@ _GROUPS = (registry.COMPILERS, registry.WORKLOADS)
 
 
 def link_sources(folder: Path) -> Path:
-    """Link the modules into a folder for its PYTHONPATH, and describe their entry points there; return the folder.
-
-    Nothing else of this interpreter's packages is in it, so that the packages of a release are those of its own.
-    """
+    """Link the modules alone into a folder for its PYTHONPATH, and describe their entry points; return the folder."""
     information = folder / f"ngbkit-{ngbkit.__version__}.dist-info"
     information.mkdir(parents=True, exist_ok=True)
     modules = {"ngbkit"}

@@ -52,10 +52,7 @@ class World:
         )
 
     def compare(self, start: Mapping[str, str], constants: Iterable[str], *, shares_packages: bool) -> World:
-        """Return this world for an engine that began with the variables `start`, and keeps the `constants` among them.
-
-        An engine that does not share the packages of this process has an import path of its own.
-        """
+        """Return this world for an engine that began with `start` and `constants`, and that may have its own path."""
         changes = {name: value for name, value in self.variables.items() if start.get(name) != value}
         removals = dict.fromkeys(start.keys() - self.variables.keys() - VOLATILE)
         # The engine's own state folder is that of the plan; its PYTHONPATH leads to ngbkit, and `path` to all else.

@@ -31,12 +31,7 @@ class RenderError(NgbkitError):
 def convert(method: str, argument: Any, **options: Any) -> Any:
     """Call a function of vl-convert, such as ``vegalite_to_svg``; return its text or bytes.
 
-    Raises
-    ------
-    RenderError
-        It refuses the chart, or its process ended.
-    MissingDependencyError
-        vl-convert is not installed.
+    RenderError: it refuses the chart, or its process ended. MissingDependencyError: vl-convert is not installed.
     """
     if method.startswith("vegalite"):
         options["allowed_base_urls"] = []  # a chart of others requests nothing

@@ -89,13 +89,7 @@ def save(
 
 
 def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, bytes]:
-    """Render a specification as PDF, a width in millimetres wide, and as LaTeX that includes it as ``stem.pdf``.
-
-    Raises
-    ------
-    UsageError
-        The figure does not fit a page at that width.
-    """
+    """Render a specification as PDF, in millimetres, and as LaTeX with ``stem.pdf``; UsageError if it fits no page."""
     pdf = pictures.render(layout.fit(spec, layout.check_width(width)), [".pdf"], width=width)
     text = latex.build_figure(latex.build_caption(spec), f"{stem}.pdf", width)
     return {**pdf, ".tex": text.encode()}

@@ -45,11 +45,7 @@ def escape(text: str) -> str:
 
 
 def build_caption(spec: dict[str, Any]) -> str:
-    """Build the caption of a figure as plain text.
-
-    It has the title and the remarks of the figure, the machines and libraries that measured, the versions of ngbkit,
-    and the hash of the data.
-    """
+    """Build a caption as plain text: title, remarks, machines, libraries, ngbkit's versions, and the data's hash."""
     titles = [part for part in panels.walk(spec) if panels.is_titled(part)] or [spec]
     remarks = [remark for part in titles for remark in captions.unwrap(_read_subtitle(part))]
     provenance = spec.get("usermeta", {}).get(KEY, {})
@@ -81,10 +77,7 @@ def _describe_origin(provenance: Mapping[str, Any]) -> list[str]:
 
 
 def build_figure(caption: str, picture: str, width: float) -> str:
-    r"""Build the LaTeX of a figure: a picture of a width in millimetres, with its caption as plain text.
-
-    It needs the package ``graphicx``. Its label is ``fig:`` and the name of the picture.
-    """
+    """Build the LaTeX, by ``graphicx``, of a picture of a width in millimetres, labelled ``fig:`` and its name."""
     stem = re.sub(r"[^A-Za-z0-9.:-]+", "-", picture.rpartition("/")[2].rpartition(".")[0])
     environment = "figure" if width <= COLUMN_MM else "figure*"
     return (

@@ -54,12 +54,8 @@ def fit(spec: dict[str, Any], width: float) -> dict[str, Any]:
     """Lay a specification out for a width in millimetres, such that its text is 8 points high at that width.
 
     A figure that is too wide has fewer panels side by side. Panels share the titles of their axes, and the labels of
-    axes that are alike; legends are below. The title is left to the caption (`ngbkit.figures.latex`).
-
-    Raises
-    ------
-    UsageError
-        The panels would be too narrow, or the figure higher than a page.
+    axes that are alike; legends are below. The title is left to the caption (`ngbkit.figures.latex`). UsageError: the
+    panels would be too narrow, or the figure higher than a page.
     """
     px = width * PX_PER_MM
     plain = _style({name: value for name, value in spec.items() if name != "title"}, px)
@@ -90,10 +86,7 @@ def _list_arrangements(spec: dict[str, Any], px: float, compact: bool) -> Iterat
 
 
 def _fit_width(spec: dict[str, Any], px: float, columns: int, compact: bool) -> tuple[dict[str, Any], float] | None:
-    """Widen the panels of an arranged specification to a width in pixels, and return it with its height.
-
-    There is no result if they would be too narrow.
-    """
+    """Widen the panels of a specification to a width in pixels; return it with its height, or None if too narrow."""
     least, best = _find_least_scale(spec, compact), None
     scale = max(least, (px / columns - panels.AXIS) / 100)
     slope, previous = 100.0 * columns, None
@@ -101,7 +94,8 @@ def _fit_width(spec: dict[str, Any], px: float, columns: int, compact: bool) -> 
         sized = panels.set_sizes(spec, scale, compact=compact)
         total, height = _measure(sized)
         if total <= px:
-            best = (_pad(sized, px - total), height)
+            sized["config"]["padding"] = {"left": 1, "top": 1, "bottom": 1, "right": 1 + px - total}
+            best = (sized, height)
         if px - _SLACK < total <= px or (total > px and scale == least):
             break
         if previous is not None and previous[0] != scale:
@@ -109,11 +103,6 @@ def _fit_width(spec: dict[str, Any], px: float, columns: int, compact: bool) -> 
         previous = (scale, total)
         scale = max(scale + (px - total - _SLACK / 2) / max(slope, 20.0), least)
     return best
-
-
-def _pad(spec: dict[str, Any], px: float) -> dict[str, Any]:
-    spec["config"]["padding"] = {"left": 1, "top": 1, "bottom": 1, "right": 1 + max(0.0, px)}
-    return spec
 
 
 def _measure(spec: dict[str, Any]) -> tuple[float, float]:

@@ -212,10 +212,7 @@ def _build_y_axis(frame: pd.DataFrame, scale: alt.Scale) -> alt.Axis:
 
 
 def needs_log_axis(frame: pd.DataFrame, panel: str | None, column: str = "value") -> bool:
-    """Return whether the values of any panel, or of all if they share an axis, differ too much for a linear axis.
-
-    A logarithmic axis has no place for negative ones.
-    """
+    """Return whether the values of any panel, or of all on one axis, are positive and differ too much to be linear."""
     if (frame[column] < 0).any():
         return False
     positive = frame[frame[column] > 0].groupby(panel or (lambda _: 0), sort=False)[column]

@@ -118,10 +118,7 @@ class Look:
 def draw_points(
     base: alt.Chart, frame: pd.DataFrame, *, size: int, opacity: float = 1.0, **options: Any
 ) -> list[alt.Chart]:
-    """Draw a mark for each row, a circle unless `base` encodes a shape, hollow where it is not conclusive.
-
-    `frame` and `base` have the column ``conclusive`` unless all rows are.
-    """
+    """Draw a mark for each row, a circle unless `base` encodes a shape, hollow where it is not ``conclusive``."""
     if "conclusive" not in frame or frame["conclusive"].all():
         return [base.mark_point(filled=True, size=size, opacity=opacity, **options)]
     hollow = base.transform_filter("!datum.conclusive").mark_point(

@@ -69,10 +69,7 @@ def _read_columns(spec: dict[str, Any], kind: str) -> int:
 
 
 def arrange(spec: dict[str, Any], columns: int, width: float, *, spread: bool = False) -> dict[str, Any]:
-    """Arrange the panels of a specification with at most so many side by side, within a width in pixels.
-
-    Rows of wrapped panels may become longer only if they `spread`.
-    """
+    """Arrange panels with so many side by side in a width in pixels; wrapped rows become longer if they `spread`."""
     arranged = _arrange(copy.deepcopy(spec), columns, width, spread)
     top = {name: spec[name] for name in _TOP if name in spec}
     return {**top, **{name: value for name, value in arranged.items() if name not in top}}

@@ -8,11 +8,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
-from importlib import import_module
 from io import BytesIO
 from typing import Any
 
-from ngbkit.errors import MissingDependencyError
+from ngbkit.errors import import_optional
 from ngbkit.figures.converter import convert
 from ngbkit.figures.provenance import KEY
 from ngbkit.figures.slimming import slim
@@ -67,13 +66,6 @@ def get_title(spec: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else " ".join(text)
 
 
-def _import_library(module: str, package: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingDependencyError(package, "notebook") from error
-
-
 def measure(svg: str) -> tuple[float, float]:
     """The width and the height of an SVG of vega, in pixels."""
     sizes = (re.search(rf'<svg[^>]*?\s{name}="([\d.]+)"', svg) for name in ("width", "height"))
@@ -95,7 +87,8 @@ def _embed_in_svg(svg: str, metadata: str) -> str:
 
 
 def _embed_in_png(png: bytes, metadata: str, dpi: float) -> bytes:
-    images, text = _import_library("PIL.Image", "pillow"), _import_library("PIL.PngImagePlugin", "pillow").PngInfo()
+    images, plugin = (import_optional(f"PIL.{name}", "pillow", "notebook") for name in ("Image", "PngImagePlugin"))
+    text = plugin.PngInfo()
     if metadata:
         text.add_itxt(KEY, metadata)
     target = BytesIO()
@@ -109,7 +102,7 @@ def _embed_in_png(png: bytes, metadata: str, dpi: float) -> bytes:
 
 
 def _embed_in_pdf(pdf: bytes, metadata: str, title: str) -> bytes:
-    library, logger = _import_library("pypdf", "pypdf"), logging.getLogger("pypdf")
+    library, logger = import_optional("pypdf", "pypdf", "notebook"), logging.getLogger("pypdf")
     # pypdf warns of a count in the trailer that vl-convert writes too low, and corrects it.
     level = logger.level
     logger.setLevel(logging.ERROR)

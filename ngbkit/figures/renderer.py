@@ -31,10 +31,7 @@ _SCALE, _MOST_PIXELS, _QUALITY = 2, 3e6, 85
 
 
 def to_mimebundle(spec: dict[str, Any]) -> dict[str, Any]:
-    """A Vega-Lite chart as a notebook stores it: the specification, an SVG or a JPEG of it, and its title.
-
-    Where it cannot be drawn here, the text says why: a browser may still draw the specification.
-    """
+    """A Vega-Lite chart as a notebook stores it: the specification, a picture of it or why not, and its title."""
     try:
         kind, picture = _render(spec)
     except RenderError as error:

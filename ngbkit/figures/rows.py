@@ -178,10 +178,7 @@ def drop_baseline(frame: pd.DataFrame, baseline: str = BASELINE) -> pd.DataFrame
 
 
 def drop_failed_compilers(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows of compilers with any result, and a remark that names the others.
-
-    A mark for each trial of those in each panel would add nothing.
-    """
+    """The rows of compilers with any result, and a remark that names the others, whose marks would add nothing."""
     by_compiler = frame.groupby("compiler", sort=False)["status"]
     has_result = by_compiler.agg(lambda statuses: bool(statuses.isin([*MEASURED, *OPEN]).any()))
     failed = has_result.index[~has_result].tolist()

@@ -38,12 +38,7 @@ _STATEMENTS: Mapping[str, Callable[..., str]] = {
 def render(name: str, data: Data, arguments: Mapping[str, Any]) -> str:
     """Render a statement on a dataset, such as the table that a page shows.
 
-    Raises
-    ------
-    UnknownNameError
-        There is no such statement.
-    NgbkitError, TypeError
-        The arguments do not fit.
+    UnknownNameError: there is no such statement. NgbkitError, TypeError: the arguments do not fit.
     """
     if name not in _STATEMENTS:
         raise UnknownNameError("statement", name, _STATEMENTS)
@@ -51,10 +46,7 @@ def render(name: str, data: Data, arguments: Mapping[str, Any]) -> str:
 
 
 def mark(html: str, name: str, data: Data, **arguments: Any) -> str:
-    """Mark the HTML of a statement with its provenance, while notebooks of a publication are executed.
-
-    Its arguments are JSON; another one, such as a function, leaves it without.
-    """
+    """Mark the HTML of a statement with its provenance, if notebooks are published and its arguments are JSON."""
     if not os.environ.get(provenance.DATASETS) or not html or _is_lossy(arguments):
         return html
     text = json.dumps(provenance.trace(name, arguments, data))

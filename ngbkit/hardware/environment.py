@@ -90,10 +90,7 @@ _TRANSPORTS = {"ngbkit", "ipyparallel"}
 
 
 def find_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """List, in a sentence each, how two descriptions differ in hardware or libraries.
-
-    A field that only one of them has is not compared.
-    """
+    """List, in a sentence each, how two descriptions differ in the fields on hardware or libraries that both have."""
     old, new = before.get("releases") or {}, after.get("releases") or {}
     return [
         *find_hardware_differences(before, after),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ngbkit import options
+from ngbkit import files, options
 from ngbkit.runs.recordings import Recordings
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ _CELL = "import torch\nmodel = torch.nn.Identity()\ninput_shape = (1,)"
 
 
 def begin(shell: InteractiveShell) -> None:
-    """Preload in the background what a first run of cells needs, in a kernel that is to measure, and if nothing does.
-
-    `options.PRELOAD` is the variable that prevents it.
-    """
+    """Preload what a first run of cells needs, in an idle kernel that is to measure, unless the user forbids it."""
     is_wanted = getattr(shell, "kernel", None) is not None and os.environ.get(options.PRELOAD) != "0"
     if is_wanted and Recordings.from_environment() is None:
         threading.Thread(target=_preload, name="ngbkit-preload", daemon=True).start()
@@ -41,11 +38,10 @@ def begin(shell: InteractiveShell) -> None:
 
 def _preload() -> None:
     with suppress(Exception):  # a run reports its own errors
-        from ngbkit.device import lock
         from ngbkit.sweep.grid import Grid
         from ngbkit.workloads import cell
 
-        if any(map(lock.is_held, (options.get_state_dir() / options.LAYOUT.cores).glob("*"))):
+        if any(map(files.is_locked, (options.get_state_dir() / options.LAYOUT.cores).glob("*"))):
             return  # imports would disturb a measurement
         for thread in start_engines(Grid(cell.from_source(_CELL), _COMPILERS)):
             thread.join()

@@ -81,10 +81,7 @@ def is_dropped() -> bool:
 def expand(word: str, scope: Scope) -> str:
     """Replace ``$name`` and ``{name}`` in a word by the user's variables; ``$$`` is a dollar sign.
 
-    Raises
-    ------
-    UsageError
-        There is no such variable, its value is no text, number or list of these, or braces hold an expression.
+    UsageError: there is no such variable, its value is no text, number or list of these, or braces hold an expression.
     """
 
     def fill(match: re.Match[str]) -> str:

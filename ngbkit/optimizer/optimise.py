@@ -18,7 +18,6 @@ from ngbkit.optimizer.saving import save_model, write_network
 from ngbkit.optimizer.search import (
     USUAL,
     Beam,
-    Candidate,
     Cost,
     Step,
     compute_ratio,
@@ -178,7 +177,7 @@ def optimize(
             cost,
             selected,
             beam,
-            lambda number, best: report_line(_format_progress(number, best)),
+            lambda number, best: report_line(f"round {number}: {format_steps(best.steps) or 'the original'}"),
         )
         original, cheaper = select_cheaper(candidates, top)
         files = [
@@ -244,10 +243,6 @@ def choose(outcomes: Sequence[Outcome], *, guard: bool) -> int | None:
         return next((index for index, outcome in enumerate(outcomes) if not outcome.problem), None)
     faster = [index for index, outcome in enumerate(outcomes) if outcome.low > 1]
     return max(faster, key=lambda index: outcomes[index].speedup, default=None)
-
-
-def _format_progress(number: int, best: Candidate) -> str:
-    return f"round {number}: {format_steps(best.steps) or 'the original'}"
 
 
 def _ignore(text: str) -> None:

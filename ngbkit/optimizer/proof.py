@@ -21,10 +21,7 @@ _NUMBERS = "biufc"  # kinds of NumPy's dtypes
 
 
 def measure_error(original: Path, rewritten: Path, seed: int = 0) -> float:
-    """Return the largest relative error of any output in float64; infinite if shapes differ, or infinite values do.
-
-    Both ONNX files are static in every dimension and have the same inputs, drawn from `seed`.
-    """
+    """Return the largest relative error in float64 of any output, for inputs from `seed`; infinite for other shapes."""
     with options.set_options(seed=seed):
         inputs = draw_feed(original)
     expected, actual = (exact.run(path, inputs, budget_s=_BUDGET_S) for path in (original, rewritten))

@@ -23,10 +23,7 @@ def save_model(model: ir.Model, path: Path) -> Path:
 
 
 def write_network(source: Path, target: Path) -> None:
-    """Write a copy of an ONNX file that appears whole or not at all, its external data in one file named after it.
-
-    UsageError: it cannot be written. UnsupportedError: it has external data that is no weight.
-    """
+    """Write a copy of an ONNX file, whole or not at all, with its external data in one file that has its name."""
     check_target(target, overwrite=True)
     if not find_external_files(onnx.load(source, load_external_data=False)):
         write_whole(target, source.read_bytes())

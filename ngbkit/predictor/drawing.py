@@ -103,10 +103,7 @@ def draw(graph: Graph, cost: Sequence[float] | None = None, *, unit: str = "ms",
 
 
 def compute_layout(graph: Graph) -> list[tuple[float, int]]:
-    """Return the column and the row of each operator.
-
-    Operators of one depth share a row; each is placed as close as possible to the mean column of its inputs.
-    """
+    """Return the column, near the mean of its inputs' columns, and the row, by its depth, of each operator."""
     sources: list[list[int]] = [[] for _ in graph.operators]
     for start, end in graph.edges:
         sources[end].append(start)

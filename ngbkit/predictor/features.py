@@ -92,10 +92,7 @@ _ATTRIBUTES = (*_WINDOWS, "group")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The features of an operator for a model: its row with the columns `OPERATOR`, a hash of it, and its amounts.
-
-    `priced` are the indices of what it is in `PRICED`. Equal operators share one `Work`.
-    """
+    """The features of an operator for a model: its row with the columns `OPERATOR`, a hash of it, and its amounts."""
 
     row: Floats
     code: int

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.errors import MissingDependencyError, WorkloadError
+from ngbkit.errors import WorkloadError, import_optional
 from ngbkit.predictor.graphs import UNPRUNED, Attribute, Graph, Operator, Tensor, hash_parts
 from ngbkit.workloads import onnx_counts
 from ngbkit.workloads.onnx_traversal import walk_graphs
@@ -49,7 +49,7 @@ def read(
     MissingDependencyError
         A library is not installed.
     """
-    ir = _load_library()
+    ir = import_optional("onnx_ir", "onnx-ir", "predict")
     model = onnx_counts.load_without_weights(Path(path))
     _import_domains(model)
     try:
@@ -105,10 +105,7 @@ def _add_shapes(graph: Any, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> 
 
 
 def annotate(graph: ir.Graph, *, keep_dead: bool = False) -> Graph:
-    """Annotate an `onnx_ir` graph without functions whose shapes are inferred.
-
-    Unused nodes and those of constants are dropped, unless they are to be kept.
-    """
+    """Annotate an inlined `onnx_ir` graph with shapes, without unused and constant nodes unless they are to be kept."""
     graph.sort()
     needed = _find_needed(graph)
     constants = {value for value in graph.initializers.values() if value not in graph.inputs}
@@ -159,15 +156,6 @@ def _find_needed(graph: ir.Graph) -> set[ir.Node]:
             needed.add(node)
             queue += [value.producer() for value in _iterate_inputs(node)]
     return needed
-
-
-def _load_library() -> Any:
-    """Return onnx_ir, or raise the error that names its extra."""
-    try:
-        import onnx_ir
-    except ImportError as error:
-        raise MissingDependencyError("onnx-ir", "predict") from error
-    return onnx_ir
 
 
 def _iterate_inputs(node: ir.Node) -> Iterator[ir.Value]:

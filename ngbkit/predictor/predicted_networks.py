@@ -35,10 +35,7 @@ class PredictedNetwork:
 def list_networks(
     networks: Any, batch_sizes: Iterable[int], factors: Mapping[str, Iterable[FactorValue]] | None, lowering: str
 ) -> list[PredictedNetwork]:
-    """List the graphs of networks at each batch size and each value of their factors.
-
-    A graph, and the networks of labels, are at their own.
-    """
+    """List the graphs of networks at each batch size and each value of their factors."""
     if isinstance(networks, Grid):
         if factors:
             raise UsageError(

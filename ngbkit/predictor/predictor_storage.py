@@ -30,7 +30,6 @@ _METADATA = "ngbkit"
 Choice = KindChoice | tuple[TransferChoice, ...] | None
 """The errors by which the kind of a predictor was chosen, or the approach to each runtime of a new device."""
 
-_CALIBRATION = ("errors", "fold", "network")
 _RANGE = "range."
 # A graph that every model can predict.
 _VALUE = Tensor(shape=(1, 1), dtype="float", bytes=4)

@@ -3,7 +3,7 @@
 Files, in the order of the data::
 
     notebook -> recordings of the runs that its cells made (adoption.py) -> executed notebook (execute.py, kernel.py)
-             -> HTML that requests nothing (sanitise.py) -> page with its figures (pages.py, findings.py)
+             -> HTML that requests nothing (sanitise.py) -> page with its figures (pages.py)
              -> front page (front.py) -> site by Sphinx (site.py, rendering.py, theme/)
              -> manifest (manifest.py), archive (archive.py), and the folder of the site (target.py)
              -> verification (checking.py, by the checks of checks/)

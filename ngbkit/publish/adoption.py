@@ -75,10 +75,7 @@ class Adoption:
             yield f"{notebook.name}, cell {index} ({_shorten(lines[0] if lines else source)}): {reason}"
 
     def adopt(self, notebook: Path) -> Iterator[str]:
-        """Record the runs that a notebook shows and that no sweep will ask for; yield a sentence for each.
-
-        These are newer than a recording of the same sweep, opened by a panel, or opened by their id.
-        """
+        """Record newer runs, or shown ones that no sweep will ask for, of a notebook; yield a sentence for each."""
         cells = list(_list_code(notebook))
         sources, output_ids = [source for _, source, _ in cells], self._list_shown(cells)
         panels = {_find_part(source) for source in sources if _PANEL.search(source)}
@@ -98,10 +95,7 @@ class Adoption:
                 yield f"{notebook.name}: run {run.id} is a recording{replaced}"
 
     def open_runs(self, notebook: Path, folder: Path) -> list[Path]:
-        """Copy the recordings that cells of a notebook open, by a panel or by their id, to a folder of runs.
-
-        Returns these recordings.
-        """
+        """Copy the recordings that a notebook opens, by a panel or their id, to a folder of runs; return them."""
         opened = []
         sources = [source for _, source, _ in _list_code(notebook)]
         panels = {_find_part(source) for source in sources if _PANEL.search(source)}

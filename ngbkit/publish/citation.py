@@ -133,13 +133,7 @@ class Citation:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Citation:
-        """Parse the authors, the licenses, and the texts of a reference; the other keys are not looked at.
-
-        Raises
-        ------
-        UsageError
-            A value is invalid; the message says which, and what is valid.
-        """
+        """Parse authors, licenses and texts of a reference, and no other key; UsageError names an invalid value."""
         authors = validation.check("authors", Authors | None, data.get("authors")) or ()
         licenses: tuple[License, ...] = validation.check("license", Licenses | None, data.get("license")) or ()
         if url := validation.check("license-url", _URL | None, data.get("license-url")):
@@ -155,13 +149,7 @@ class Citation:
 
     @classmethod
     def read(cls, file: Path) -> Citation:
-        """Read a CITATION.cff.
-
-        Raises
-        ------
-        UsageError
-            The file is too large, or contains no YAML, or an invalid author or license.
-        """
+        """Read a CITATION.cff; UsageError if it is too large, or has no YAML, or an invalid author or license."""
         import yaml
 
         try:

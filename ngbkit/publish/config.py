@@ -33,13 +33,7 @@ class SiteConfig:
 
     @classmethod
     def read(cls, file: Path) -> SiteConfig:
-        """Read ``site.toml``; the defaults where there is none.
-
-        Raises
-        ------
-        UsageError
-            It is no TOML, has an unknown key, or an invalid value.
-        """
+        """Read ``site.toml``, or the defaults without one; UsageError if a key or a value is invalid."""
         if not file.is_file():
             return cls()
         table = parse_toml(file, file.read_bytes())

@@ -113,10 +113,7 @@ class Executor:
             raise ExecutionError(f"executing {notebook} failed: {_find_failure(target) or output}")
 
     def _hash_inputs(self, notebook: Path, reads: Iterable[str]) -> str:
-        """Hash all that the output depends on: the notebook, its data and modules, ngbkit's code, and the settings.
-
-        Of the recordings these are the ones that it replays, by the paths that it reads.
-        """
+        """Hash all that the output depends on: notebook, data, modules, read recordings, ngbkit's code, settings."""
         recordings = self.adoption.recordings
         replayed = [path for path in map(notebook.parent.joinpath, reads) if path.is_relative_to(recordings)]
         return hash_json(

@@ -14,13 +14,7 @@ from ngbkit.publish.sanitise import list_tokens
 
 
 def list_images(source: Path) -> dict[str, Path]:
-    """List the pictures of a page, by the paths within the folder of its source that Sphinx reads: quoted ones.
-
-    Raises
-    ------
-    UsageError
-        A picture is missing, or outside of that folder, be it by a link.
-    """
+    """List the pictures of a page by their quoted paths in its folder; UsageError for a path to none."""
     root = source.parent.resolve()
     names = dict.fromkeys(posixpath.normpath(address.lstrip("/")) for address in _list_addresses(source))
     pictures = {name: root / unquote(name) for name in names}

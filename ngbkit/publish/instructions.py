@@ -36,10 +36,7 @@ def locate_binder(repository: str, path: str) -> str:
 
 
 def render_replay(version: str, *, notebook: str = "", repository: str = "") -> str:
-    """Render the lines that replay a notebook of a site as HTML.
-
-    `notebook` is its path in the repository, from which Binder opens it; without a repository there is no Binder.
-    """
+    """Render as HTML the lines that replay a notebook, and its link to Binder if it has a path in a repository."""
     lines = {
         "Replay it from its recordings, measuring nothing:": format_command(version),
         "Measure it on your machine, and compare the findings:": format_command(version, "--again"),

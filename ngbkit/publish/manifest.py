@@ -132,10 +132,7 @@ class Manifest:
 
     @classmethod
     def read(cls, site: Path) -> Manifest:
-        """Read the manifest of a site, of which nobody knows who wrote it.
-
-        UsageError: there is none, or it is damaged.
-        """
+        """Read the manifest of a site of an unknown author; UsageError if it is missing or damaged."""
         try:
             if (site / FILE).stat().st_size > _MOST_BYTES:
                 raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")

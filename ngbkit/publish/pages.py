@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,13 +11,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
 
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.files import render_paper
 from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish import outputs
-from ngbkit.publish.findings import insert_summary
 from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
 from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
@@ -47,13 +47,19 @@ _LABELS = {
     FIGURES: {"json": "Vega-Lite"},
     DATASETS: {"nc": "data (netCDF)", "csv": "data (CSV)", "json": "sweep and environments (JSON)"},
 }
+_HTML = "text/html"
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ID = re.compile(rf"""\bid=["'][^"']*?({_UUID})""")
+TAG = "findings"
+"""The tag of a cell with findings; a text below a heading "Findings" needs none."""
+
+_HEADING = re.compile(r"\s*#+\s*(?:the\s+|our\s+)?findings\b[^\n]*\n?", re.IGNORECASE)
+_OPENING = '<section class="ngb-findings" aria-label="Findings"><p class="ngb-title">Findings</p>'
+_ANY_HEADING = re.compile(r"^#+\s+(.*)$", re.MULTILINE)
 
 
 def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
-    """Write an executed notebook to `target` with its charts as HTML, and its figures to `static`, if it has changed.
-
-    Returns the figures, in order.
-    """
+    """Write an executed notebook to `target`, and its figures to `static`, if it has changed; return the figures."""
     text = executed.read_text()
     # An executed notebook contains its time of execution, so no two have the same hash.
     digest, record = hash_json(text), target.with_suffix(".figures.json")
@@ -69,7 +75,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
             metadata["tags"] = [*metadata.get("tags", []), FOLDED]
         code = "".join(cell["source"])
         for index, output in enumerate(cell.get("outputs", [])):
-            outputs.stabilise(output, f"{executed.stem}/{number}/{index}")
+            _stabilise(output, f"{executed.stem}/{number}/{index}")
         for output, spec in _find_charts(cell.get("outputs", [])):
             provenance = dict(spec.get("usermeta", {}).get(KEY, {}))
             figure = SiteFigure(
@@ -95,10 +101,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
 
 
 def write_pictures(spec: dict[str, Any], folder: Path, name: str) -> tuple[str, ...]:
-    """Write a figure's specification, the figure as SVG, PNG and PDF, and its files for a paper, unless up to date.
-
-    Returns the ends of the names of the files for a paper; a figure that does not fit a page has none.
-    """
+    """Write a figure in all formats, unless up to date; return the ends of the names of its files for a paper."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.json"
     text = json.dumps(spec, sort_keys=True)
@@ -160,3 +163,54 @@ def _find_charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
         spec = output.get("data", {}).get(renderer.MIME)
         if spec is not None:
             yield output, spec
+
+
+def _stabilise(output: dict[str, Any], page: str) -> None:
+    """Replace the random ids of an output's elements, such as those of xarray, by ids that follow from its page."""
+    text = _get_html(output)
+    if not text:
+        return
+    for number, identifier in enumerate(dict.fromkeys(_ID.findall(text))):
+        text = text.replace(identifier, str(uuid5(NAMESPACE_URL, f"{page}#{number}")))
+    output["data"][_HTML] = text
+
+
+def insert_summary(cells: list[dict[str, Any]]) -> None:
+    """Insert the findings of later cells, a text or the tables of an output, after the first cell."""
+    first = next((number for number, cell in enumerate(cells) if cell.get("outputs")), len(cells))
+    summary, anchored = [], cells[:1]
+    for number, cell in enumerate(cells[1:], start=1):
+        if number > first and _has_findings(cell):
+            anchor = f"findings-{number}"
+            summary += _summarise(cell, anchor)
+            anchored.append(_build_text(f'<a id="{anchor}" class="ngb-anchor"></a>', anchor))
+        anchored.append(cell)
+    if summary:
+        summary.insert(0, _build_text(_OPENING, "findings-opening"))
+        summary.append(_build_text("</section>", "findings-end"))
+    cells[:] = [*anchored[:1], *summary, *anchored[1:]]
+
+
+def _has_findings(cell: dict[str, Any]) -> bool:
+    heads = cell["cell_type"] == "markdown" and _HEADING.match("".join(cell["source"]))
+    return TAG in cell["metadata"].get("tags", []) or bool(heads)
+
+
+def _summarise(cell: dict[str, Any], anchor: str) -> list[dict[str, Any]]:
+    """Copy the text of a cell, or the outputs of code without its figures, for the top of the page."""
+    link = _build_text(f'<p class="ngb-more"><a href="#{anchor}">Where this comes from</a></p>', f"{anchor}-link")
+    if cell["cell_type"] == "markdown":
+        # A heading would begin a section of the page.
+        text = _ANY_HEADING.sub(r"**\1**", _HEADING.sub("", "".join(cell["source"]), count=1)).strip()
+        return [_build_text(text, f"{anchor}-text"), link]
+    outputs = [output for output in cell["outputs"] if "ngb-figure" not in _get_html(output)]
+    metadata = {**cell["metadata"], "tags": ["remove-input"]}
+    return [{**cell, "id": f"{anchor}-output", "metadata": metadata, "outputs": outputs}, link]
+
+
+def _get_html(output: dict[str, Any]) -> str:
+    return "".join(output.get("data", {}).get(_HTML, ""))
+
+
+def _build_text(source: str, identifier: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": identifier, "metadata": {}, "source": source}

@@ -41,10 +41,7 @@ class ReplayFolder:
 
     @classmethod
     def open(cls, source: str | Path, out: str | Path) -> ReplayFolder:
-        """Unpack a site, or find what an earlier call unpacked.
-
-        UsageError: the folder has other files, or the source is no site.
-        """
+        """Unpack a site, or find what an earlier call unpacked; UsageError for another folder or another file."""
         origin, root = parse_path(source), parse_path(out).absolute()
         if root.exists() and not root.is_dir():
             raise UsageError(f"invalid folder: got {root}, which is a file; expected a new folder. Name another by -o.")
@@ -89,10 +86,7 @@ class ReplayFolder:
         return [name for name in self.manifest.notebooks if name in stems or not stems]
 
     def check(self, signer: str | Path | None = None, *, anyway: bool = False) -> list[str]:
-        """Return what a reader must know before code of the site runs.
-
-        UsageError: a file is not as it was published, or not signed by a signer, and the reader did not say `anyway`.
-        """
+        """Return what a reader must know before the site's code runs; UsageError if it is altered, unless `anyway`."""
         # What was unpacked has byte code of this machine since its first replay.
         result = verify(self.origin, signer=signer)
         altered = [f"{finding.file}: {finding.difference}" for finding in result.findings]

@@ -141,13 +141,7 @@ def list_requests(page: str) -> list[str]:
 
 
 def check_pages(site: Path) -> None:
-    """Refuse a site with a page that a browser would complete from another server.
-
-    Raises
-    ------
-    UsageError
-        A page has such an address, in a directive of MyST for example; the message names both.
-    """
+    """Refuse by UsageError a site with a page that a browser would complete from another server; it names both."""
     for page in sorted(site.glob("*.html")):
         if addresses := list_requests(page.read_text(encoding="utf-8")):
             raise UsageError(

@@ -22,13 +22,7 @@ _REMEDY = "Choose an empty folder or one of an earlier site: -o site."
 
 
 def check_target(target: Path, notebooks: Path) -> None:
-    """Refuse a target that is neither new, nor empty, nor the folder of an earlier site.
-
-    Raises
-    ------
-    UsageError
-        It is a file or a link, the folder of the notebooks or one above it, or a folder with other files.
-    """
+    """Refuse a target that is neither new, nor empty, nor the folder of an earlier site."""
     if target.is_symlink():
         raise UsageError(f"invalid target: got {target}, a link to {target.readlink()}; expected a folder. {_REMEDY}")
     if target.exists() and not target.is_dir():
@@ -46,13 +40,7 @@ def check_target(target: Path, notebooks: Path) -> None:
 
 
 def replace_site(site: Path, target: Path) -> list[str]:
-    """Replace the earlier site in a folder by a new one, and return the names of other visible files, which remain.
-
-    Raises
-    ------
-    UsageError
-        A file of the new site would overwrite one that no site brought; nothing has changed.
-    """
+    """Replace the earlier site in a folder by a new one, and return the names of other visible files, which remain."""
     before = _list_earlier(target)
     names = list_names(site)
     present = set(list_names(target))
@@ -72,10 +60,7 @@ def replace_site(site: Path, target: Path) -> list[str]:
 
 
 def prune_sources(folder: Path, files: Iterable[Path]) -> bool:
-    """Remove the pages, figures, datasets and pictures of earlier builds that are not among the files of this one.
-
-    Returns whether there were any. Scripts and styles, which every build has, remain.
-    """
+    """Remove pages, figures, data and pictures of earlier builds that are not of this one; return whether any was."""
     expected, static = set(files), folder / "_static"
     outdated = [
         path

@@ -16,10 +16,7 @@ _MOST_FILES, _MOST_BYTES = 100_000, 20 * 10**9
 
 
 def unpack(source: Path, folder: Path) -> None:
-    """Unpack an archive, or copy the folder of a site, into an empty folder.
-
-    UsageError: it is neither, it is damaged or larger than the disk, or a name in it leads out of the folder.
-    """
+    """Unpack or copy a site into an empty folder; UsageError if it is none, too large, or leads out of there."""
     if source.is_dir():
         _copy(source, folder)
         return

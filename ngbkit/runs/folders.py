@@ -89,13 +89,7 @@ def build_metadata(run_id: str, sweep: Grid) -> dict[str, Any]:
 
 
 def load_metadata(folder: Path) -> dict[str, Any]:
-    """Load the metadata of the run in a folder.
-
-    Raises
-    ------
-    JournalError
-        The file is damaged or missing, or a newer ngbkit wrote it.
-    """
+    """Load the metadata of a run's folder; JournalError if it is damaged, missing or of a newer ngbkit."""
     from ngbkit.workloads.base import hash_json
 
     try:

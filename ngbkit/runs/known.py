@@ -63,10 +63,7 @@ class EarlierRuns:
     def find_known(
         self, device: str, description: Mapping[str, Any], contents: Mapping[str, tuple[str, str]]
     ) -> KnownTrials:
-        """Find the known trials of a device with that present description (`ngbkit.cluster.engine.Engine.describe`).
-
-        `contents` are those of the networks by the key of their facts, as `ngbkit.device.contents` finds them.
-        """
+        """Find the known trials of a device with that description, by the contents of the networks."""
         reasons = [f"{json.loads(key)[0]}: {reason}" for key, (_, reason) in contents.items() if reason]
         sources = self._open_sources(device, description, contents, reasons)
         records: dict[str, Record] = {}

@@ -66,10 +66,7 @@ class KnownRun:
 
     @classmethod
     def open(cls, sweep: Grid, device: str, entries: Mapping[str, MeasuredContent]) -> KnownRun:
-        """Open the run that measured these networks, by the keys of their facts in the new sweep.
-
-        NgbkitError: the run is damaged.
-        """
+        """Open the run that measured networks of these contents, by the keys of their facts; NgbkitError if damaged."""
         run_id = next(iter(entries.values())).run_id
         folder = folders.get_runs_dir() / run_id
         earlier = folders.read_sweep(folder)

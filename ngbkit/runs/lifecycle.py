@@ -197,10 +197,7 @@ def _check_devices(sweep: Grid, engines: Mapping[str, Engine] | None) -> None:
     devices.check(to_start)
     if any(devices.get(device).shares_packages for device in to_start):
         for workload in sweep.workloads:
-            _check_packages(registry.load(registry.WORKLOADS, workload.source))
-
-
-def _check_packages(source: Source) -> None:
-    for module in source.preload:
-        if find_spec(module) is None:
-            raise MissingDependencyError(module, source.extra)
+            source: Source = registry.load(registry.WORKLOADS, workload.source)
+            for module in source.preload:
+                if find_spec(module) is None:
+                    raise MissingDependencyError(module, source.extra)

@@ -48,10 +48,7 @@ class Progress:
 
 
 class ProgressTracker:
-    """Tracks the trials of a run by device, since devices work in parallel and the slowest one finishes last.
-
-    `trials` and `statuses` are keyed by trial id; `statuses` holds the records that were there before the run started.
-    """
+    """Tracks the trials of a run by device, since devices work in parallel and the slowest one finishes last."""
 
     def __init__(self, trials: Mapping[str, Trial], statuses: Mapping[str, str]) -> None:
         # Displays take snapshots on other threads than that of the run, which changes what they read.

@@ -108,10 +108,7 @@ def watch(run: Run, show: Callable[[Run], None]) -> None:
 
 @contextmanager
 def open_display(quiet: bool = False) -> Iterator[Callable[[Run], None]]:
-    """Open a display on stderr for `watch`: a bar on a terminal, otherwise a line every ten seconds.
-
-    Each warning is written once, as soon as the run has it.
-    """
+    """Open a display on stderr for `watch`: a bar on a terminal, else a line every ten seconds; it warns once."""
     if quiet:
         yield lambda _run: None
     elif not sys.stderr.isatty():
@@ -198,10 +195,7 @@ def list_warnings(run: Run) -> list[str]:
 
 
 def explain_failure(run: Run) -> WorkloadError | None:
-    """Build the error of a run that has ended without any result, from the first reason; None if there is a result.
-
-    Its traceback is that of the user's own code, if that is the reason.
-    """
+    """Build the error of a run without a result from its first reason, with the traceback of the user's code."""
     if not run.ended or any(map(run.progress.statuses.get, MEASURED)) or not (failures := run.failures()):
         return None
     first = failures[0]

@@ -168,10 +168,7 @@ def copy_run(source: Path, target: Path) -> None:
 
 
 def _check(recording: Path, sweep: Grid, *, is_partial: bool) -> None:
-    """Refuse a recording of another sweep, a damaged one, and one without all trials, unless a budget chose among them.
-
-    UsageError: it is one of these; a dataset of it would be taken for what was measured.
-    """
+    """Refuse by UsageError a damaged recording, another sweep's, and one without trials that no budget left out."""
     from ngbkit.sweep.journal import Journal  # NumPy is not imported with the extension
 
     is_other = parse_sweep(recording, load_metadata(recording)).id != sweep.id

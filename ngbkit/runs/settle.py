@@ -61,10 +61,7 @@ def plan_settling(folder: Path) -> Settling:
 
 
 def plan(data: Data, sweep: Grid) -> Settling:
-    """Plan what would settle the dataset of a sweep.
-
-    Networks that took turns with an inconclusive one are measured again with it, so that they remain side by side.
-    """
+    """Plan what would settle a dataset: inconclusive networks, and those that took turns with them."""
     inconclusive = [(cell, each) for cell, each in iterate_comparisons(data) if not each.conclusive]
     open_pairs = [(cell, each) for cell, each in inconclusive if _count_rounds(each) <= _MOST_ROUNDS]
     count = len(inconclusive) - len(open_pairs)

@@ -95,13 +95,7 @@ class Summary:
 
 
 def summarize(folder: Path) -> Summary:
-    """Summarize the run in a folder from its files.
-
-    Raises
-    ------
-    JournalError
-        A file of it is damaged or missing, or a newer ngbkit wrote it.
-    """
+    """Summarize the run in a folder; JournalError if a file is damaged, missing or of a newer ngbkit."""
     from ngbkit.hardware.conditions import BUSY_PERCENT
     from ngbkit.sweep.journal import Journal
     from ngbkit.sweep.trials import ANCHOR

@@ -114,7 +114,8 @@ class NetworkInputs:
             names = [name for name in dimensions.list_names(expression) if name != BATCH]
             sizes = {name: int(first[name]) for name in names if name in first}
             size = dimensions.substitute(expression, sizes) if len(sizes) == len(names) > 0 else ""
-            result = f", {size} at {_format_factors(sizes)}" if size else ""
+            values = ", ".join(f"{name}={value}" for name, value in sizes.items())
+            result = f", {size} at {values}" if size else ""
             yield f"dimension {expression} follows from {' and '.join(dimensions.list_names(expression))}{result}."
 
     def _describe_missing_values(self) -> Iterator[str]:
@@ -239,7 +240,3 @@ def _describe_array(spec: TensorSpec, array: np.ndarray) -> str:
 
 def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _format_factors(factors: Factors) -> str:
-    return ", ".join(f"{name}={value}" for name, value in factors.items())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ngbkit.errors import FencedError
+from ngbkit.files import is_locked
 
 # A glance at the lock holds it for a moment: a writer tries so often, with that pause.
 _TRIES, _PAUSE_S = 5, 0.01
@@ -38,14 +39,7 @@ def take_fence(path: Path) -> TextIO:
 
 def is_held(path: Path) -> bool:
     """Return whether a process writes to a journal."""
-    try:
-        with open(_locate(path)) as fence:
-            fcntl.flock(fence, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return is_locked(_locate(path))
 
 
 def _locate(path: Path) -> Path:

@@ -65,10 +65,7 @@ class JournalFile:
 
 
 def open_for_writing(path: Path, is_readable: IsReadable) -> JournalFile:
-    """Open a file for its only writer.
-
-    A damaged file is set aside as ``*.damaged``, and a new one has all that can be read of it.
-    """
+    """Open a file for its only writer; a damaged one is set aside, and a new one has all that can be read of it."""
     connection = _connect(path)
     try:
         _prepare(connection, path)
@@ -92,7 +89,7 @@ def open_for_reading(path: Path) -> JournalFile:
     source = Path(file.copy.name, path.name) if file.copy is not None else path
     try:
         _check_format(file.connection, path)
-        if _check_integrity(file.connection) and not _find_missing_tables(file.connection):
+        if _check_integrity(file.connection) and all(list_columns(file.connection, table) for table in _COLUMNS):
             return file
     except sqlite3.Error as error:
         if not _is_damage(error, source):
@@ -234,10 +231,6 @@ def _is_sound(connection: sqlite3.Connection, is_readable: IsReadable) -> bool:
 def _check_integrity(connection: sqlite3.Connection) -> bool:
     # Unlike quick_check it compares an index with its table, on which writing relies.
     return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
-
-
-def _find_missing_tables(connection: sqlite3.Connection) -> list[str]:
-    return [table for table in _COLUMNS if not list_columns(connection, table)]
 
 
 def _file_system(path: Path) -> str:

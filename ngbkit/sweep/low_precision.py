@@ -157,10 +157,7 @@ def calibrate(
     labelled: Mapping[str, str] | None = None,
     originals: Mapping[str, str] | None = None,
 ) -> tuple[Workload, ...]:
-    """The workloads with their samples, their `labelled` ones, and their `originals` in f32.
-
-    Those that a journal describes have them.
-    """
+    """The workloads with their samples, their `labelled` ones, and their `originals` in f32, unless they have them."""
     chosen = _attach(workloads, files or {}, "--calibrate", lambda workload: bool(workload.calibration), _calibrate)
     chosen = _attach(chosen, labelled or {}, "--evaluate", lambda workload: bool(workload.evaluation), _evaluate)
     return tuple(_attach(chosen, originals or {}, "--reference", lambda workload: bool(workload.reference), _refer))

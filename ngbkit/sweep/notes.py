@@ -117,13 +117,7 @@ class TuningCost(TypedDict):
 
 
 def parse(kind: str, key: Any, value: Any) -> Any:
-    """Return the value of a note if it is valid, with its texts cleaned.
-
-    Raises
-    ------
-    JournalError
-        The note is not of its kind.
-    """
+    """Return the value of a note, with its texts cleaned, or raise JournalError if it is not of its kind."""
     try:
         if not isinstance(key, str):
             raise SchemaError(f"got the key {validation.describe(key)}; expected a text")

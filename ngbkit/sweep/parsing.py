@@ -147,11 +147,8 @@ def format_numbers(values: Sequence[Number]) -> str:
 def format_factor_values(values: Sequence[FactorValue]) -> str:
     """The values as `parse_factor_values` reads them: texts in quotes if they need some."""
     numbers = [value for value in values if not isinstance(value, str)]
-    return format_numbers(numbers) if numbers else ",".join(_quote(str(value)) for value in values)
-
-
-def _quote(text: str) -> str:
-    return text if _is_plain(text) else f'"{text}"'
+    texts = (text if _is_plain(text) else f'"{text}"' for text in map(str, values))
+    return format_numbers(numbers) if numbers else ",".join(texts)
 
 
 def _is_plain(text: str) -> bool:

@@ -51,10 +51,8 @@ class Choice:
     def parse(cls, text: str) -> Choice:
         """The choice that a label stands for.
 
-        Raises
-        ------
-        UnknownNameError, UsageError
-            No such compiler or option, an invalid release, or options that are not a JSON object.
+        UnknownNameError, UsageError: no such compiler or option, an invalid release, or options that are not a JSON
+        object.
         """
         column, brace, rest = text.strip().partition("{")
         name, sign, release = (part.strip() for part in column.partition(RELEASE))

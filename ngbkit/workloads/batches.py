@@ -66,10 +66,7 @@ def find_batch(
     *,
     is_named: bool = False,
 ) -> SeenBatch:
-    """Find the batch of a module, which runs on `rows` of the first claim, among claims in order of preference.
-
-    A batch that the user has named needs only run at two sizes.
-    """
+    """Find the batch of a module, which runs on `rows` of the first claim, among claims in order of preference."""
     views: list[tuple[Sequence[TensorSpec], int, _View]] = []
     for specs in claims:
         count = rows if not views else count_rows(specs, examples)
@@ -316,10 +313,7 @@ def take_rows(specs: Sequence[TensorSpec], arrays: Sequence[Array], order: Seque
 def choose_rows(
     specs: Sequence[TensorSpec], arrays: Sequence[Array], call: Callable[[Sequence[Array]], list[Array] | None]
 ) -> Run:
-    """Return the function that calls with chosen rows, of which the second is near the first unless only others run.
-
-    A network may refuse what is between two rows, such as a mask of other numbers than zeros and ones.
-    """
+    """Return the function that calls with chosen rows; the second is near the first unless only others run."""
     near = [_bring_near(spec, array) for spec, array in zip(specs, arrays, strict=True)]
     chosen: list[Sequence[Array]] = []
 

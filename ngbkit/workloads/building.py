@@ -13,13 +13,7 @@ from ngbkit.workloads.base import Factors, Network, Source, Workload
 
 
 def build(workload: Workload, factors: Factors) -> Network:
-    """Build the network of a workload at these factors, by its source, with the values that are given to its inputs.
-
-    Raises
-    ------
-    WorkloadError
-        The source cannot build it, or a value does not fit its input.
-    """
+    """Build the network of a workload at these factors, with given values; WorkloadError if that fails."""
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     network = source.build(workload, factors)
     if workload.values:

@@ -158,12 +158,7 @@ def lift(model: Any, opset: int) -> Any:
     """Return an `onnx.ModelProto` with the operators of `opset`, by onnx's version converter.
 
     The model itself is unchanged, and returned if it has that version or a later one. Functions are inlined, and the
-    operators of other domains stay as they are.
-
-    Raises
-    ------
-    ValueError
-        The converter cannot lift an operator, or the model.
+    operators of other domains stay as they are. ValueError: the converter cannot lift an operator, or the model.
     """
     import onnx
 
@@ -182,10 +177,7 @@ def lift(model: Any, opset: int) -> Any:
 def lower(model: Any, opset: int) -> Any:
     """Return an `onnx.ModelProto` with the operators of an earlier `opset`, as `lift` does with those of a later one.
 
-    Raises
-    ------
-    ValueError
-        The converter cannot lower an operator, or the model.
+    ValueError: the converter cannot lower an operator, or the model.
     """
     return _convert(model, opset, "lower")
 

@@ -97,10 +97,7 @@ def fold(file: Path) -> None:
 
 
 def prove(original: Path, rewritten: Path, arrays: Mapping[str, np.ndarray], threads: int = 1) -> str:
-    """Run both files on the same inputs, and return why the second does not compute the same; empty if it does.
-
-    It then states the rank of each output whose shape could not be inferred.
-    """
+    """Return why the second file does not compute the same as the first; if it does, state the ranks of its outputs."""
     expected, actual = (run(file, arrays, threads) for file in (original, rewritten))
     if list(expected) != list(actual):
         return f"wrong result: outputs {list(actual)}; expected {list(expected)}"
@@ -128,10 +125,7 @@ def _state_ranks(file: Path, outputs: Mapping[str, Any]) -> None:
 
 
 def measure_error(expected: Any, actual: Any) -> float:
-    """Measure the error of an output over the root mean square of the expected one; infinite where they differ in kind.
-
-    Of all that are no floats, any difference is infinite.
-    """
+    """Measure an output's error over the root mean square of the expected one; infinite where kinds or texts differ."""
     if not (isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray)):
         return 0.0 if repr(expected) == repr(actual) else math.inf
     if expected.shape != actual.shape or expected.dtype != actual.dtype:

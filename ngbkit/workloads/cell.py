@@ -94,13 +94,7 @@ def from_source(
 
 
 def build(workload: Workload, factors: Factors) -> Network:
-    """Execute the cell, seeded by the option `seed`, and build its model at these factors.
-
-    Raises
-    ------
-    WorkloadError
-        The cell raised, or its model or inputs are invalid; ``traceback`` starts at the cell's own frames.
-    """
+    """Execute the cell, seeded by the option `seed`, and build its model; WorkloadError if that fails."""
     spec, seed = workload.spec, options.get_options()["seed"]
     subject = _name_source(spec["filename"])
     with (

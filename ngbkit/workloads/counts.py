@@ -49,11 +49,7 @@ class Counts:
 
 
 def count(network: Network) -> Counts:
-    """Count the size of a network, per sample, without changing its module.
-
-    Modules are counted on torch's meta device, which computes shapes without values, or on the CPU if they fail there.
-    A network with a fixed batch size is counted at that batch size.
-    """
+    """Count the size of a network, per sample, without changing its module."""
     rows = network.batch_size or 1
     input_bytes = sum(feeds.count_bytes(spec, rows) for spec in network.inputs) // rows
     module = network.module

@@ -62,10 +62,7 @@ def list_names(dimension: Dimension) -> tuple[str, ...]:
 
 
 def substitute(dimension: Dimension, values: Mapping[str, int]) -> Dimension:
-    """Replace those names of a dimension that have a value; a dimension without a name left is a number.
-
-    `WorkloadError`: the result is negative.
-    """
+    """Replace the names that have a value; a dimension without a name is a number, and WorkloadError if negative."""
     names = list_names(dimension)
     if isinstance(dimension, int) or not set(names) & values.keys():
         return dimension
@@ -76,10 +73,7 @@ def substitute(dimension: Dimension, values: Mapping[str, int]) -> Dimension:
 
 
 def evaluate(dimension: Dimension, values: Mapping[str, int]) -> int:
-    """Evaluate a dimension, rounded down.
-
-    `WorkloadError`: a name has no value, or the result is negative or no number.
-    """
+    """Evaluate a dimension, rounded down; WorkloadError if a name has no value, or the result is no size."""
     if isinstance(dimension, int):
         return dimension
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ import numpy as np
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import feeds
 from ngbkit.workloads.canonical import find_opset, lift
-from ngbkit.workloads.exact_operators import build_operators
 from ngbkit.workloads.onnx_traversal import find_reads, find_tensors, sort_nodes, walk_graphs
 from ngbkit.workloads.outputs import to_arrays
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ngbkit.workloads.feeds import Array
 
 _NARROW = frozenset({"float32", "float16", "bfloat16"})
-# Attributes that name the type of a result.
 # Before this opset the scales of quantised tensors are float32.
 _WIDE_OPSET, _QUANTISING = 21, frozenset({"QuantizeLinear", "DequantizeLinear"})
+# Attributes that name the type of a result.
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})
 
 
@@ -60,10 +60,7 @@ def run(path: Path, inputs: Mapping[str, Array], *, budget_s: float) -> list[Arr
 
 
 def widen(model: Any) -> None:
-    """Widen every floating type of an `onnx.ModelProto` to double, in place: weights, constants, casts, declarations.
-
-    Its external data must be loaded, and its functions inlined.
-    """
+    """Widen every floating type of an inlined `onnx.ModelProto`: weights, constants, casts, declarations."""
     for tensor in find_tensors(model.graph):
         _widen_tensor(tensor)
     for graph in walk_graphs(model.graph):
@@ -85,7 +82,7 @@ def _evaluate(path: Path, inputs: Mapping[str, Array], timeout: threading.Event)
         sort_nodes(graph)
     model = _lift_quantised(model)
     widen(model)
-    evaluator = ReferenceEvaluator(model, new_ops=list(build_operators()))
+    evaluator = ReferenceEvaluator(model, new_ops=list(_build_operators()))
     outputs = [output.name for output in model.graph.output]
     reads = [find_reads(node) for node in model.graph.node]
     last_reads = {name: index for index, names in enumerate(reads) for name in names}
@@ -157,3 +154,32 @@ def _widen_node(node: Any) -> None:
             attribute.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(value)))
     if node.op_type == "ConstantOfShape" and not node.attribute:
         node.attribute.append(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1))))
+
+
+@cache
+def _build_operators() -> tuple[type, ...]:
+    """Build the ``new_ops`` of a `ReferenceEvaluator`.
+
+    Up to onnx 1.23, GlobalMaxPool reduces the wrong axes unless its input is an image, and BatchNormalization of opsets
+    7 to 13, which have no training mode, mixes the batch's statistics into the stored ones.
+    """
+    from onnx.reference.op_run import OpRun
+
+    class GlobalMaxPool(OpRun):
+        op_domain = ""
+
+        def _run(self, x: Any) -> tuple[Any, ...]:
+            return (np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+    class BatchNormalization(OpRun):
+        op_domain = ""
+
+        def _run(self, *inputs: Any, epsilon: float = 1e-5, training_mode: int = 0, **_: Any) -> tuple[Any, ...]:
+            if training_mode:
+                raise UnsupportedError("the file contains a BatchNormalization in training mode")
+            x, *statistics = inputs
+            shape = (-1, *[1] * (x.ndim - 2))
+            scale, bias, mean, variance = (statistic.reshape(shape) for statistic in statistics)
+            return (scale * (x - mean) / np.sqrt(variance + epsilon) + bias,)
+
+    return (GlobalMaxPool, BatchNormalization)

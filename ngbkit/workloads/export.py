@@ -31,10 +31,7 @@ _EXPORTER = ".exporter"
 
 
 def flatten(output: Any) -> list[torch.Tensor]:
-    """Flatten the output of a module to its tensors, in the order of ONNX; numbers and None are no outputs.
-
-    An output is a tensor, or nested sequences, mappings and dataclasses of these.
-    """
+    """Flatten outputs to tensors, in the order of ONNX; numbers and None are no outputs."""
     return list(_walk_tensors(output))
 
 
@@ -97,7 +94,8 @@ def export_for(network: Network, folder: Path, batch_sizes: Iterable[int], seed:
     """
     sizes = list(batch_sizes)
     for size in sizes:
-        _check_batch(network, size)
+        if network.batch_size not in (None, size):
+            raise UnsupportedError(describe_mismatch(network.batch_size or 0, size))
     paths = {size: folder / f"batch-{size}.onnx" for size in sizes}
     if network.onnx is not None:
         fold = network.module is not None  # a user's own file is measured unchanged
@@ -249,11 +247,6 @@ def read_signature(module: torch.nn.Module) -> inspect.Signature:
         names = [argument.name for argument in forward.schema.arguments][1:]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in names])
-
-
-def _check_batch(network: Network, batch_size: int) -> None:
-    if network.batch_size not in (None, batch_size):
-        raise UnsupportedError(describe_mismatch(network.batch_size or 0, batch_size))
 
 
 def _is_batch_fixed(path: Path, inputs: Sequence[TensorSpec]) -> bool:

@@ -8,8 +8,7 @@ import sysconfig
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -93,9 +92,5 @@ def _find_node(error: BaseException) -> torch.fx.Node | None:
     """Find the node of a traced graph that an exporter had before it when it failed."""
     from torch import fx
 
-    nodes = (_read_node(frame) for frame, _ in traceback.walk_tb(error.__traceback__))
+    nodes = (frame.f_locals.get("node") for frame, _ in traceback.walk_tb(error.__traceback__))
     return next((node for node in nodes if isinstance(node, fx.Node)), None)
-
-
-def _read_node(frame: FrameType) -> Any:
-    return frame.f_locals.get("node")

@@ -21,10 +21,7 @@ def normalise(path: Path) -> str:
 
 
 def extend_path(path: str) -> list[str]:
-    """Add the folders of a Python file and of its package to the end of `sys.path`; return the new ones.
-
-    Only the working folder comes later.
-    """
+    """Add the folders of a Python file and of its package to the end of `sys.path`; return the new ones."""
     folder = find_working_folder()
     entries = [entry or folder for entry in sys.path]
     folders = [str(Path(path).parent), find_package_root(path)] if path else []

@@ -14,10 +14,7 @@ _OPEN_SHAPE = "(…)"
 def check_arguments(
     name: str, signature: inspect.Signature, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> None:
-    """Raise `WorkloadError`, with the remedy, if a call with these inputs does not fit the signature of ``forward``.
-
-    An input is anything that has a ``shape`` with the batch first; the error shows the shapes of one sample.
-    """
+    """Raise `WorkloadError`, with the remedy, if a call with these inputs does not fit the signature of ``forward``."""
     try:
         signature.bind(*positional, **keywords)
     except TypeError as error:

@@ -137,10 +137,7 @@ def wrap(module: torch.nn.Module, call: ModuleCall, *, is_flat: bool = True) -> 
 def wrap_checked(
     name: str, module: torch.nn.Module, call: ModuleCall, seed: int, *, always: bool = False
 ) -> tuple[torch.nn.Module, list[Array]]:
-    """Run a module once on its inputs; return it, wrapped where its arguments or outputs need it, and the arrays.
-
-    It runs on two rows, or, if it fails on these, on one. `WorkloadError`: it fails, or returns no tensor.
-    """
+    """Run a module on two rows or else one; return it, wrapped if needed, and the arrays. WorkloadError: no output."""
     import torch
 
     wrapped = wrap(module, call)

@@ -30,10 +30,7 @@ class UncountableError(Exception):
 
 
 def load_without_weights(path: Path) -> Any:
-    """Load the `onnx.ModelProto` of a file without the values of its weights, its functions inlined.
-
-    `WorkloadError`: the file is damaged, or small constants beside it are missing.
-    """
+    """Load the inlined `onnx.ModelProto` of a file without its weights; WorkloadError if it is damaged."""
     model = onnx_model.read_graph(path)
 
     import onnx

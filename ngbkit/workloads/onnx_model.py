@@ -13,12 +13,8 @@ from ngbkit.workloads.onnx_traversal import find_external_files, find_subgraphs,
 def read(path: Path) -> Any:
     """Read the `onnx.ModelProto` of a file, whose external data is checked and not read.
 
-    Raises
-    ------
-    WorkloadError
-        As `read_graph`; or its external data is missing, truncated or outside of its folder.
-    MissingDependencyError
-        The package ``onnx`` is not installed.
+    WorkloadError: as `read_graph`; or its external data is missing, truncated or outside of its folder.
+    MissingDependencyError: the package ``onnx`` is not installed.
     """
     model = read_graph(path)
     try:
@@ -33,12 +29,8 @@ def read(path: Path) -> Any:
 def read_graph(path: Path) -> Any:
     """Read the `onnx.ModelProto` of a file, whatever its external data; negative dimensions are dynamic.
 
-    Raises
-    ------
-    WorkloadError
-        The file is missing, truncated, damaged or not ONNX.
-    MissingDependencyError
-        The package ``onnx`` is not installed.
+    WorkloadError: the file is missing, truncated, damaged or not ONNX. MissingDependencyError: the package ``onnx`` is
+    not installed.
     """
     model = _parse(path)
     try:  # protobuf decodes a text when it is read, not when it parses the file, and may return its bytes instead
@@ -54,14 +46,9 @@ def read_graph(path: Path) -> Any:
 def check(path: Path) -> None:
     """Check that a file is a graph that a runtime runs.
 
-    onnx's checker has rules that no runtime keeps: on the order of nodes, on names, on weights of old files that are
-    no inputs, on operators that it does not know. So where it complains, ONNX Runtime decides; and without ONNX
-    Runtime here, the compilers on the device do.
-
-    Raises
-    ------
-    WorkloadError
-        The checker complains, and ONNX Runtime refuses the file too.
+    onnx's checker has rules that no runtime keeps: on the order of nodes, on names, on weights of old files that are no
+    inputs, on operators that it does not know. So where it complains, ONNX Runtime decides; and without ONNX Runtime
+    here, the compilers on the device do. WorkloadError: the checker complains, and ONNX Runtime refuses the file too.
     """
     import onnx
 

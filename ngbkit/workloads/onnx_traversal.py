@@ -18,10 +18,7 @@ def open_negative(graph: Any) -> None:
 
 
 def find_external_files(model: Any) -> dict[str, int]:
-    """Find the external data of an `onnx.ModelProto`: file names, each with its least size in bytes.
-
-    `ValueError`: an offset or a length is no number, or negative.
-    """
+    """Find the external files of an `onnx.ModelProto`, and their least sizes; ValueError if these are invalid."""
     from onnx.external_data_helper import ExternalDataInfo
 
     sizes: dict[str, int] = {}

@@ -23,7 +23,9 @@ def zoo() -> list[Workload]:
     All take 3 x 224 x 224. timm publishes EfficientNet for other sizes: on the command line, ``efficientnet_b3`` is a
     network for 288 x 288.
     """
-    return [timm.model(name, name=name, img_size=_select_size(name)) for family in FAMILIES.values() for name in family]
+    # Only where timm publishes another size, so that the workloads of the others equal those of their bare names.
+    sizes = {name: 224 if family == "efficientnet" else None for family, names in FAMILIES.items() for name in names}
+    return [timm.model(name, name=name, img_size=size) for name, size in sizes.items()]
 
 
 def find_family(workload: str) -> str:
@@ -33,8 +35,3 @@ def find_family(workload: str) -> str:
             return name
     letters = re.match(r"[A-Za-z]+", workload)
     return letters[0].lower() if letters else workload
-
-
-def _select_size(name: str) -> int | None:
-    """Return 224 if timm publishes another size; else None, so that the workload equals the bare name's."""
-    return 224 if name in FAMILIES["efficientnet"] else None

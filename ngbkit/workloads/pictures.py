@@ -24,10 +24,7 @@ _MEAN, _DEVIATION, _CROP = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.875
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A conversion of a picture to a sample: the shorter side resized, the centre cropped, each channel normalised.
-
-    Transparency is ignored, as by the loaders of timm and torchvision: what is below it is as it was saved.
-    """
+    """A conversion of a picture without its transparency to a sample: resized, cropped, normalised."""
 
     channels: int
     height: int
@@ -86,13 +83,7 @@ def is_folder(path: Path) -> bool:
 
 
 def load(folder: Path, workload: Workload) -> tuple[np.ndarray, Transform]:
-    """Load the pictures of a folder and of the folders in it as samples of a network, with the conversion.
-
-    Raises
-    ------
-    WorkloadError
-        There is no picture, one cannot be read, or the network takes no pictures.
-    """
+    """Load the pictures below a folder as samples of a network, with the conversion; WorkloadError if one is bad."""
     transform = choose_transform(workload)
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _ENDINGS and file.is_file())
     if not files:

@@ -46,10 +46,7 @@ def build_python_path() -> str:
 
 
 def run_module(module: str, arguments: Sequence[str], limit_s: float, *, own_session: bool = False) -> str:
-    """Run ``python -m MODULE ARGUMENTS…`` and return the reason why it failed; empty if it succeeded.
-
-    The process is killed after `limit_s` seconds; with an `own_session`, all that it started ends with it.
-    """
+    """Run ``python -m MODULE ARGUMENTS…`` for at most `limit_s`, and return why it failed; empty if it succeeded."""
     # Its output may be long: a file never blocks it, as a full pipe would.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

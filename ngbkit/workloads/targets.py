@@ -36,10 +36,7 @@ class Targets:
         return Targets(values=self.values[list(places)], function=self.function)
 
     def compile(self) -> Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]:
-        """Compile the function of outputs, with samples along their first dimensions, and targets.
-
-        WorkloadError from that: it fails, or returns something else than a truth value for each sample.
-        """
+        """Compile a function of outputs and targets to a truth value for each sample, or WorkloadError if it fails."""
         function = _compile(self.function) if self.function else _match_classes
 
         def judge(outputs: Sequence[np.ndarray], targets: np.ndarray) -> np.ndarray:

@@ -87,10 +87,7 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a t
 
 
 def parse(text: str) -> Workload | None:
-    """Parse the name of a timm network, ``resnet18`` or ``resnet18{"img_size":160}``; None if timm has no such one.
-
-    Without timm any name may be one: a device that has timm, or a recording, knows better.
-    """
+    """Parse a timm name, ``resnet18{"img_size":160}``; None if timm is here and has none such."""
     architecture = text.strip().partition("{")[0].strip()
     names = list_names()
     if architecture.partition(".")[0] not in names if names else not architecture.isidentifier():

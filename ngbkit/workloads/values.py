@@ -42,13 +42,7 @@ _KINDS = "an .npz file of arrays by input name, an .npy file for the only input,
 
 
 def load(source: Any) -> dict[str, np.ndarray]:
-    """Load values from a file, a folder, an array, a sequence of arrays, or a mapping of arrays by input name.
-
-    Raises
-    ------
-    UsageError
-        The file is missing or of another kind, or an array is no array of numbers or text.
-    """
+    """Load values from a file, a folder, an array, several, or a mapping by input name; UsageError for others."""
     if isinstance(source, (str, Path)):
         return _load_path(parse_path(source))
     if isinstance(source, Mapping):
@@ -90,13 +84,7 @@ def write(path: Path, arrays: Arrays) -> None:
 
 
 def attach(workload: Workload, path: Path) -> Workload:
-    """Return the workload with the values of an artifact; its open dimensions become theirs.
-
-    Raises
-    ------
-    WorkloadError
-        The description of the workload has no such inputs, or their shapes or dtypes do not fit.
-    """
+    """Return the workload with an artifact's values, whose dimensions it takes; WorkloadError if they do not fit."""
     described = {spec.name: spec for spec in workload.inputs}
     factors: dict[str, tuple[Number, ...]] = {}
     if described and workload.source == "onnx":
@@ -127,10 +115,7 @@ def check_given(workload: Workload) -> None:
 
 
 def match(names: list[str], arrays: Mapping[str, np.ndarray], network: str) -> dict[str, np.ndarray]:
-    """Match given arrays with inputs by name, or by order where the arrays have no names.
-
-    Arrays of no input are ignored, as long as one has an input. `UnknownNameError`: none has.
-    """
+    """Match arrays with inputs by name, or else by order; UnknownNameError if no input has any of the names."""
     if all(name.isdigit() for name in arrays):
         if len(arrays) > len(names):
             raise WorkloadError(

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ngbkit.device.interrupt import Interrupt
-from ngbkit.device.lock import acquire_cores, acquire_lock, is_held, locate_core
+from ngbkit.device.lock import acquire_cores, acquire_lock, locate_core
 from ngbkit.errors import NgbkitError
-from ngbkit.files import explain_errors
+from ngbkit.files import explain_errors, is_locked
 from ngbkit.sweep.journal import Journal
 
 HOLDER = """
@@ -112,7 +112,7 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
 
 def test_a_held_lock_is_found(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """A lock counts as held until its holder ends, and a look at it does not take it."""
-    before = is_held(tmp_path / "lock")
+    before = is_locked(tmp_path / "lock")
     kill(holder)
 
-    assert [True, False, False] == [before, is_held(tmp_path / "lock"), is_held(tmp_path / "missing")]
+    assert [True, False, False] == [before, is_locked(tmp_path / "lock"), is_locked(tmp_path / "missing")]

@@ -9,10 +9,9 @@ from typing import Any
 
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.config import SiteConfig
-from ngbkit.publish.findings import insert_summary
-from ngbkit.publish.front import read_card, write_front
+from ngbkit.publish.front import format_bibtex, format_reference, read_card, write_front
 from ngbkit.publish.manifest import SiteFigure
-from ngbkit.publish.reference import format_bibtex, format_reference
+from ngbkit.publish.pages import insert_summary
 from ngbkit.publish.sanitise import clean_markdown
 
 CITATION = Citation.parse(

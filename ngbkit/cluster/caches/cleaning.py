@@ -36,10 +36,7 @@ def choose_evictions(
 
 
 def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
-    """Remove items, and the remains of killed removals; return those removed, and warn about another user's.
-
-    The caller has locked the device.
-    """
+    """Remove items of a locked device and the remains of killed removals, and return those that are removed."""
     removed = []
     for item in items:
         if locate_usable(item.folder) != item.folder:

@@ -117,10 +117,7 @@ class CacheItem:
 
 
 def locate(label: str) -> DeviceCaches:
-    """Locate the caches of a device of this machine.
-
-    A label outside of the devices file is valid if caches exist under it: a client on another machine chose that label.
-    """
+    """Locate the caches of a device of this machine; of an unknown label too, which a client elsewhere has chosen."""
     state_dir = options.get_state_dir()
     configured = devices.load()
     if label not in configured and keys.is_label(label):
@@ -138,10 +135,7 @@ def locate(label: str) -> DeviceCaches:
 
 
 def list_items(caches: DeviceCaches, networks: Mapping[str, Mapping[str, str]] = NO_RUNS) -> list[CacheItem]:
-    """List all entries, preparations first, the most recently used on top.
-
-    `networks` has the names of the networks of artifacts by run, as `ngbkit.runs.deletion.list_artifacts` lists them.
-    """
+    """List all entries, preparations and latest uses first; `networks` has names of artifacts' networks by run."""
     items = [*_find_preparations(caches), *_find_environments(caches), *_find_results(caches)]
     items += _find_artifacts(caches, networks)
     return sorted(items, key=lambda item: (_KINDS.index(item.kind), -item.used_at, item.key))

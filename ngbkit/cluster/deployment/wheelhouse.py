@@ -36,20 +36,14 @@ _REMEDY = "name a folder with its wheels"
 
 
 def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], report: Callable[[str], None]) -> Path:
-    """Download the wheels that ngbkit's wheel needs on a machine; return their folder, which the next download reuses.
-
-    `machine` has ``markers``, ``glibc`` and ``free_threaded``; `report` receives pip's output line by line.
-    """
+    """Download the wheels that ngbkit's wheel needs on a machine; return their folder, which the next one reuses."""
     return _download(machine, extras, [f"{wheel}[{','.join(extras)}]" if extras else str(wheel)], [], report)
 
 
 def download_release(
     machine: Mapping[str, Any], requirements: Sequence[str], shelf: Path | None, report: Callable[[str], None]
 ) -> list[Path]:
-    """Download the wheels of a release for a machine, or choose them in the folder `shelf`; return them.
-
-    The first of `requirements` names the release.
-    """
+    """Download the wheels of a release, the first requirement, or choose them in the folder `shelf`; return them."""
     source = ["--no-index", "--find-links", str(shelf)] if shelf else []
     return sorted(_download(machine, [requirements[0]], requirements, source, report).glob("*.whl"))
 

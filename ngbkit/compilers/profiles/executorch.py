@@ -73,16 +73,15 @@ def list_handles(exported: torch.export.ExportedProgram, lowered: Any) -> dict[i
     """List the nodes of an exported graph by the debug handle of what they became, which emission overwrites."""
     keys = {node.name for node in exported.graph.nodes if node.op == "call_function"}
     module = lowered.exported_program().graph_module
-    graphs = [module.graph, *(part.original_module.graph for part in module.children() if _is_delegated(part))]
+    graphs = [
+        module.graph,
+        *(part.original_module.graph for part in module.children() if hasattr(part, "original_module")),
+    ]
     handles: defaultdict[int, list[str]] = defaultdict(list)
     for node in (node for graph in graphs for node in graph.nodes if node.op == "call_function"):
         names = handles[node.meta.get("debug_handle", 0)]
         names += [name for name in _iterate_origins(node.meta.get("from_node") or ()) if name in keys - {*names}]
     return dict(handles)
-
-
-def _is_delegated(module: Any) -> bool:
-    return hasattr(module, "original_module")
 
 
 def _iterate_origins(sources: Sequence[Any]) -> Iterator[str]:
@@ -230,10 +229,7 @@ def list_executed(
 
 
 def align(kernels: Sequence[str], nodes: Sequence[Mapping[str, Any]]) -> list[int | None]:
-    """Align kernels to nodes of a graph, both in order, so that most fit; None where none does.
-
-    A kernel of ExecuTorch is of one node, whose kind is not described.
-    """
+    """Align kernels to nodes of a graph, both in order, so that most fit; None where none does."""
     if len(kernels) == len(nodes) == 1:
         return [0]
     heads = [*map(_find_word, kernels)]

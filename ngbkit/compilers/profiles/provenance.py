@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ngbkit.compilers.profiles.profile import Kernel, Role, SourceNode
+from ngbkit.compilers.profiles.profile import Kernel, SourceNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +45,10 @@ def map_kernels(nodes: Sequence[SourceNode], executed: Sequence[Executed]) -> li
             name=kernel.name,
             kind=kernel.kind,
             nodes=tuple(sorted(mapping.claims[index])),
-            role=_find_role(kernel, mapping.claims[index]),
+            role="compute" if mapping.claims[index] else "copy" if kernel.moves else "unmapped",
         )
         for index, kernel in enumerate(executed)
     ]
-
-
-def _find_role(kernel: Executed, claims: set[int]) -> Role:
-    if claims:
-        return "compute"
-    return "copy" if kernel.moves else "unmapped"
 
 
 @dataclass(slots=True)

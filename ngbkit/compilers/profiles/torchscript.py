@@ -167,10 +167,7 @@ def simplify(kind: str) -> str:
 
 
 class _WeightFinder:
-    """Finds the module of a node that has no scope by a weight that this node alone reads, by its name or its values.
-
-    Constants of the same values are one: a bias of zeros is that of several modules.
-    """
+    """Finds the module of a node without a scope by a weight that it alone reads, by its name or its values."""
 
     def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
         self._weights: dict[tuple[int, ...], list[tuple[str, torch.Tensor]]] = {}
@@ -204,10 +201,7 @@ class _WeightFinder:
 
 
 def _build_function(graph: Any) -> Callable[..., Any]:
-    """Build a function that runs a graph of the executor, with a range of torch's profiler around each kernel.
-
-    The graph was optimised with the values of the inputs, and a module that no node reads any more.
-    """
+    """Build a function that runs a graph of the executor, with a range of torch's profiler around each kernel."""
     import torch
 
     for index, node in enumerate([node for node, is_kernel in _iterate(graph) if is_kernel]):
@@ -237,10 +231,7 @@ class _RangeRecorder:
         self.seconds: list[list[float]] = []
 
     def start(self) -> None:
-        """Start torch's profiler, and let the executor run the graph as it is.
-
-        A first call wakes the threads that fell asleep meanwhile.
-        """
+        """Start torch's profiler, let the executor run the graph as it is, and wake the threads by a first call."""
         import torch
         from torch.autograd import profiler
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers.profiles import provenance, source_graph
-from ngbkit.compilers.profiles.profile import Profile, Profiler, SourceNode
+from ngbkit.compilers.profiles.profile import Profile, Profiler
 from ngbkit.compilers.profiles.provenance import Executed
 from ngbkit.compilers.profiles.source_graph import SourceGraph
 
@@ -82,10 +82,7 @@ class _FunctionRecorder:
 
 
 def build_table(names: Sequence[str], calls: Sequence[Sequence[tuple[str, float]]]) -> np.ndarray:
-    """Build the table of seconds, a row per call; NaN where a function did not run.
-
-    Functions run in the order of `names`, except that those of a branch may not.
-    """
+    """Build the table of seconds, a row per call, in the order of `names`; NaN where a function did not run."""
     import numpy as np
 
     table = np.full((len(calls), len(names)), np.nan)
@@ -115,10 +112,6 @@ def _describe(name: str, call: FunctionCall, source: SourceGraph) -> Executed:
         kind="+".join(call.operators),
         inputs=call.inputs,
         # A change of a layout has the label of the node that it is for.
-        claims=tuple(index for index in claims if _may_compute(source.nodes[index], moves)),
+        claims=tuple(index for index in claims if source.nodes[index].moves or not moves),
         moves=moves,
     )
-
-
-def _may_compute(node: SourceNode, moves: bool) -> bool:
-    return node.moves or not moves

@@ -78,15 +78,11 @@ def _write_program(quantisation: Quantisation, choose: Callable[[architecture.Ar
                 prepared = prepare_pt2e(captured, quantizer)
             prepared(*arrays)
         converted = convert_pt2e(prepared)
-        _require_quantised(converted)
+        if not any("quantize_per" in str(node.target) for node in converted.graph.nodes):
+            raise UnsupportedError("the network has no operator that this quantiser knows: nothing is quantised")
         _remove_unused(converted)
         torch.export.save(torch.export.export(converted, inputs), quantisation.target)
     return {"quantizer": type(quantizer).__name__, "model_type": kind.to_settings()["model_type"]}
-
-
-def _require_quantised(converted: torch.fx.GraphModule) -> None:
-    if not any("quantize_per" in str(node.target) for node in converted.graph.nodes):
-        raise UnsupportedError("the network has no operator that this quantiser knows, so that nothing is quantised")
 
 
 def _remove_unused(converted: torch.fx.GraphModule) -> None:

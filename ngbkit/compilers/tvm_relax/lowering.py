@@ -39,10 +39,7 @@ def list_default_passes(target: Any) -> list[Any]:
 
 
 def fuse_for_tuning(module: Any, target: Any) -> Any:
-    """The functions of a network, fused, laid out for tuning, and without schedules.
-
-    On a CPU, weights may be laid out as each function likes best.
-    """
+    """The fused functions of a network without schedules; on a CPU, weights are laid out as each of them likes best."""
     with target:
         for step in list_tuning_passes(target):
             module = step(module)
@@ -140,10 +137,7 @@ def _find_calls(function: Any) -> list[str]:
 
 
 def _extract_weights(module: Any) -> tuple[Any, list[np.ndarray]]:
-    """Replace the large constants of `main` by new parameters, and return their values.
-
-    Code that contains its weights links slowly, and loads them into memory three times.
-    """
+    """Replace the large constants of `main`, which link slowly, by new parameters, and return their values."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
     weights: list[np.ndarray] = []

@@ -27,11 +27,7 @@ class OnnxNetwork:
         return cls(path, onnx.load(str(path), load_external_data=False))
 
     def digest(self) -> str:
-        """Hash the operators, their names and the weights, but not an exporter's annotations.
-
-        Annotations include paths of the exporting machine, while tuning results must apply on other machines of its
-        kind.
-        """
+        """Hash operators, names and weights, but no annotations, which have paths of the exporting machine."""
         import onnx
 
         bare = onnx.ModelProto()
@@ -53,10 +49,7 @@ class OnnxNetwork:
         return [value.name for value in self.model.graph.input if value.name in names]
 
     def find_precision(self) -> str:
-        """Return the precision of the first floating-point output, or else input: TVM computes in the graph's types.
-
-        It is empty for a network that takes and returns integers, whose own body decides.
-        """
+        """Return the precision of the first floating-point output, or else input; empty for a network of integers."""
         import onnx
 
         kinds = onnx.TensorProto

@@ -26,14 +26,8 @@ _LEGALISED, _FLATTENED = "LegalizeOps", "FuseTIR"
 class FunctionCall:
     """A call of a function in a fused network.
 
-    Parameters
-    ----------
-    operators
-        What the function computes, in TVM's words: ``("conv2d", "add", "relu")``.
-    nodes
-        The names of the ONNX nodes that these come from.
-    inputs
-        The indices of the calls whose values it reads.
+    `operators` are what it computes, in TVM's words: ``("conv2d", "add", "relu")``; `nodes` the names of the ONNX nodes
+    that these come from; `inputs` the indices of the calls whose values it reads.
     """
 
     operators: tuple[str, ...]
@@ -46,17 +40,7 @@ class FunctionCall:
 
 
 def trace(load: Callable[[], Any], target: Any, list_passes: Callable[[Any], Sequence[Any]]) -> list[FunctionCall]:
-    """List the calls of a fused network in order.
-
-    Parameters
-    ----------
-    load
-        Imports the network.
-    target
-        What it is compiled for.
-    list_passes
-        Lists the passes that fuse it.
-    """
+    """List the calls, in order, of the network that `load` imports and the passes of `list_passes` fuse."""
     with _record_conversions() as conversions:
         module = load()
     names = list(dict.fromkeys(name for name, _ in conversions))

@@ -230,10 +230,7 @@ def commit_schedule(function: Function, candidate: Any, seconds: float, target: 
 
 
 def _to_json(value: Any) -> Any:
-    """Convert TVM's JSON objects to Python's.
-
-    `TuningRecord.as_json` fails on the layouts of weights; here they are written as TVM's own database writes them.
-    """
+    """Convert TVM's JSON objects to Python's; `TuningRecord.as_json` fails on the layouts of weights."""
     import tvm
     import tvm_ffi
 

@@ -19,17 +19,7 @@ _INSTALL = "pip install 'ngbkit[tvm]'"
 
 
 def find_target(accelerator: str, threads: int, capability: tuple[int, int] | None = None) -> Any:
-    """The target for this machine's CPU with that many threads, or for a GPU of that compute capability.
-
-    Parameters
-    ----------
-    accelerator
-        ``"cpu"`` or ``"cuda"``.
-    threads
-        Of the CPU.
-    capability
-        Of the GPU, such as ``(9, 0)``; default: asked of the first one.
-    """
+    """The target for this machine's CPU, or for a GPU of that `capability`, by default that of the first one."""
     from ngbkit.compilers.tvm_runtime import tvm
 
     cpu = {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": threads}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import platform
+import sys
+import types
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from ngbkit.compilers.tvm_relax import intrinsics
 from ngbkit.compilers.tvm_relax.allocation import FunctionHistory
 from ngbkit.compilers.tvm_relax.candidate_records import Record
 from ngbkit.compilers.tvm_relax.measuring import CandidateBench
@@ -20,6 +24,10 @@ from ngbkit.compilers.tvm_relax.schedule_search import (
     hash_module,
 )
 
+# The intrinsics that MetaSchedule's rules name.
+_PACKAGE = "tvm.s_tir.tensor_intrin"
+_OF_CPU = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu", "riscv64": "riscv_cpu"}
+
 
 class Tasks:
     """The distinct functions of an unscheduled network, and TVM's database and cost model of their candidates."""
@@ -28,7 +36,7 @@ class Tasks:
         from tvm.s_tir import meta_schedule
         from tvm.s_tir.analysis import estimate_tir_flops
 
-        intrinsics.register(target)
+        _register_intrinsics(target)
         self.target, self.threads = target, threads
         self.database = meta_schedule.database.MemoryDatabase()
         self.functions: list[Function] = []
@@ -112,3 +120,16 @@ class Tasks:
             "early_stopped": sum(function.history.has_converged(early_stop) for function in self.functions),
             "estimated_s": estimate_call_s(self.functions),
         }
+
+
+def _register_intrinsics(target: Any) -> None:
+    """Register the hardware intrinsics of the target's chip alone: all that TVM knows take 20 s to parse."""
+    import tvm.s_tir
+
+    name = _OF_CPU.get(platform.machine().lower()) if target.kind.name == "llvm" else None
+    if _PACKAGE in sys.modules or name is None:
+        return
+    package = types.ModuleType(_PACKAGE)
+    package.__path__ = [str(Path(tvm.s_tir.__path__[0], "tensor_intrin"))]
+    sys.modules[_PACKAGE] = package
+    importlib.import_module(f"{_PACKAGE}.{name}")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import xarray as xr
 
 from ngbkit.dataset.merging.attributes import merge_attributes, merge_sweeps
-from ngbkit.dataset.merging.parts import cluster_parts, split_parts
+from ngbkit.dataset.merging.parts import Part, cluster_parts, split_parts
 from ngbkit.dataset.merging.trials import merge_cluster
-from ngbkit.dataset.merging.variants import split_variants
 from ngbkit.dataset.schema import explain_damage
 from ngbkit.dataset.storage import Data
+from ngbkit.errors import UsageError
+from ngbkit.sweep.conversion import to_factors
+from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import FactorValue
+
+_VARIANT = "variant"
 
 
 @explain_damage
@@ -63,9 +70,55 @@ def merge(*data: Data | Iterable[Data], variant: Sequence[FactorValue] | None = 
     """
     groups = (item if isinstance(item, (list, tuple, Iterator)) else [item] for item in data)
     sources = list(chain.from_iterable(groups))
-    parts = split_parts(sources) if variant is None else split_variants(sources, variant)
+    parts = split_parts(sources) if variant is None else _split_variants(sources, variant)
     attrs = merge_attributes(parts)
     datasets = {path: merge_cluster(cluster) for path, cluster in cluster_parts(parts).items()}
     attrs |= merge_sweeps(parts, list(datasets.values()))
     nodes = {path: dataset.assign_attrs(attrs) for path, dataset in datasets.items()}
     return nodes.popitem()[1] if len(nodes) == 1 else xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
+
+
+def _split_variants(datasets: Sequence[Any], labels: Sequence[FactorValue]) -> list[Part]:
+    """Split datasets and trees into their grids, each labelled by the variant that it is."""
+    checked = to_factors({_VARIANT: labels})[_VARIANT]
+    if len(checked) != len(datasets):
+        raise UsageError(
+            f"invalid variant: got {len(checked)} labels for {len(datasets)} datasets; expected as many. Name each "
+            'dataset once: merge(it1, it2, variant=["it1", "it2"]).'
+        )
+    return [part for data, label in zip(datasets, checked, strict=True) for part in _label(split_parts([data]), label)]
+
+
+def _label(parts: Sequence[Part], label: FactorValue) -> Iterator[Part]:
+    """Yield the parts of a dataset with the label as the only value of a further factor."""
+    for part in parts:
+        if _VARIANT in part.dataset.variables:
+            values = ", ".join(map(str, part.list_labels(_VARIANT)))
+            raise UsageError(
+                f"invalid variant: got a dataset that has a variant already ({values}); expected datasets without it. "
+                "Merge it with the others without variant=, if its labels differ from theirs."
+            )
+        dims = (*part.dims[:2], _VARIANT, *part.dims[2:])
+        dataset = part.dataset.expand_dims({_VARIANT: [label]}).transpose(*dims, "repeat", missing_dims="ignore")
+        yield replace(part, dims=dims, dataset=dataset, attrs=dict(part.attrs) | _label_attributes(part, label))
+
+
+def _label_attributes(part: Part, label: FactorValue) -> dict[str, str]:
+    """Add the factor to the networks and the facts that the attributes describe."""
+    attrs: dict[str, Any] = {}
+    if sweep := part.load_json("sweep"):
+        attrs["sweep"] = _label_sweep(sweep, label)
+    if sweeps := part.load_json("sweeps"):
+        attrs["sweeps"] = [_label_sweep(sweep, label) for sweep in sweeps]
+    if facts := part.load_json("facts"):
+        names = ((*json.loads(key), value) for key, value in facts.items())
+        attrs["facts"] = {facts_key(name, {**factors, _VARIANT: label}): value for name, factors, value in names}
+    return {name: json.dumps(value) for name, value in attrs.items()}
+
+
+def _label_sweep(sweep: dict[str, Any], label: FactorValue) -> dict[str, Any]:
+    workloads = [
+        {**each, "takes": [*each["takes"], _VARIANT], "factors": {**each["factors"], _VARIANT: [label]}}
+        for each in sweep["workloads"]
+    ]
+    return {**sweep, "workloads": workloads, "factors": {**sweep["factors"], _VARIANT: [label]}}

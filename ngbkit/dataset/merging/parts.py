@@ -56,10 +56,7 @@ class Part:
         return json.loads(self.attrs.get(name) or "{}")
 
     def map_labels(self, dim: str) -> dict[Any, Any]:
-        """The name of each label in the attributes, which differs if one label was replaced by `assign_coords`.
-
-        If several labels were replaced, their old names are unknown.
-        """
+        """The name of each label in the attributes, which differs if `assign_coords` replaced a single one."""
         labels, sweep = self.list_labels(dim), self.load_json("sweep")
         if dim == "device":
             names = sweep.get("devices", [])

@@ -37,10 +37,7 @@ def draw_number() -> int:
 
 
 def iterate_first_rounds(*, is_first: bool) -> Iterator[int]:
-    """Yield the number of the first round of each attempt at a bundle: a later plan never continues an earlier one.
-
-    What the earlier ones measured is not known here: the client may have skipped trials, or measured them elsewhere.
-    """
+    """Yield the first round of each attempt at a bundle: a later plan never continues what an earlier one measured."""
     return count(0 if is_first else _LATER_ROUNDS[secrets.randbelow(len(_LATER_ROUNDS))], _ATTEMPT_STRIDE)
 
 

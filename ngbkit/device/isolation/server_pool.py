@@ -52,10 +52,7 @@ def choose_threads(spec: Spec) -> int:
 
 
 def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> list[ForkServer]:
-    """Start every fork server that a sweep needs, so that their imports overlap.
-
-    A column with a release has none without an interpreter, by its label.
-    """
+    """Start every fork server that a sweep needs, so that their imports overlap."""
     servers: list[ForkServer] = []
     pool = get_servers(spec)
     pool.close_outdated()

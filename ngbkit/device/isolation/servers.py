@@ -306,10 +306,7 @@ class Servers:
         return server
 
     def fork(self, preload: Iterable[str], python: str = "") -> Child:
-        """Fork a child that has these modules imported; a server that was killed is replaced once.
-
-        ServerEndedError if the second one ends as well.
-        """
+        """Fork a child that has these modules imported; a killed server is replaced once, else ServerEndedError."""
         server = self.get(preload, python)
         try:
             return server.fork(self.world)

@@ -52,10 +52,7 @@ class LoadTest:
 
 
 def find_bracket(tests: Iterable[LoadTest]) -> tuple[float, float]:
-    """Find the highest rate whose tests are mostly valid, or 0, below the lowest whose tests mostly are not, or inf.
-
-    Of a rate with as many valid tests as invalid ones nothing is known.
-    """
+    """Find the highest rate whose tests are mostly valid, or 0, below the lowest whose tests mostly are not, or inf."""
     balance = _count_verdicts(tests)
     high = min((rate for rate, votes in balance.items() if votes < 0), default=math.inf)
     return max((rate for rate, votes in balance.items() if votes > 0 and rate < high), default=0.0), high

@@ -39,10 +39,7 @@ def load() -> Any:
 def run_test(
     calls: Mapping[int, Callable[[], Any]], call_s: Mapping[int, float], load_: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """Send requests at the rate of a load for its seconds, serve them, and return LoadGen's results.
-
-    The network runs on this thread, which has loaded it, and LoadGen on another one. `folder` is for its logs.
-    """
+    """Send requests at the rate of a load on another thread, serve them on this one, and return LoadGen's results."""
     loadgen = load()
     requests = Requests()
     errors: list[BaseException] = []

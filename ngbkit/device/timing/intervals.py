@@ -122,16 +122,9 @@ def estimate_inflation(log_values: ArrayLike) -> Floats:
     before them. With an autocorrelation of r at a distance of one round, as of an autoregressive process, the standard
     deviation of a mean is the square root of (1 + r) / (1 - r) times that of independent rounds.
 
-    Parameters
-    ----------
-    log_values
-        Natural logarithms, ``(..., rounds)``, in the order of time, NaN-padded. Values beyond three robust standard
-        deviations are clipped; r is corrected for its bias in short series (Kendall, 1954), and is in [0, 0.8].
-
-    Returns
-    -------
-    numpy.ndarray
-        The factor, ``(...)``, at least 1; 1 with fewer than 8 rounds, which tell nothing about r.
+    `log_values` are natural logarithms, ``(..., rounds)``, in the order of time, NaN-padded. Values beyond three robust
+    standard deviations are clipped; r is corrected for its bias in short series (Kendall, 1954), and is in [0, 0.8].
+    The result, ``(...)``, is at least 1, and 1 with fewer than 8 rounds, which tell nothing about r.
     """
     array = np.asarray(log_values, float)
     if not array.size:
@@ -199,10 +192,7 @@ def compute_half_width(log_ratios: ArrayLike, looks: int) -> Floats:
 
 
 def compute_race_interval(log_ratios: ArrayLike) -> tuple[Floats, Floats]:
-    """Compute the low and high bounds, ``(...)``, of the median of paired ratios, ``(..., rounds)``, in a race.
-
-    ``.venv/bin/python bench/stopping.py race`` applies it at every look, to two to six compilers.
-    """
+    """Compute the low and high bounds, ``(...)``, of the median of paired ratios, ``(..., rounds)``, in a race."""
     logs = np.asarray(log_ratios, float)
     center, _ = compute_median_interval(logs, 0.0)
     low, high = compute_median_interval(logs, RACE_LEVEL)

@@ -59,19 +59,8 @@ def choose_samples(pairs: Sequence[tuple[Turns, Turns]], settling: float, least:
     then n turns of k samples have the variance (b + w / k) / n and take n (k + settling): the best k is the square root
     of settling w / b, as of any two-stage sample (Cochran, 1977, "Sampling Techniques", section 10.6).
 
-    Parameters
-    ----------
-    pairs
-        The uncontended samples of each compiler, paired with its baseline's samples; a single column with itself.
-    settling
-        Duration of what is untimed in a turn, in samples.
-    least
-        The fewest samples of a turn.
-
-    Returns
-    -------
-    int
-        From `least` to `MOST_SAMPLES`; `PILOT_SAMPLES`, if that is more than `least`, without enough rounds to tell.
+    `pairs` are the uncontended samples of each compiler and of its baseline. The result is from `least` to
+    `MOST_SAMPLES`; without enough rounds to tell it is at least `PILOT_SAMPLES`.
     """
     if not settling:
         return least

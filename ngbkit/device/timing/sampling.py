@@ -51,7 +51,8 @@ def sample(
             return [_measure(measure, block, prepare, vary) * 1e9 for _ in repeat(None, samples)]
         if prepare is None and vary is None:
             return _sample_by_host(run, samples, block, clock)
-        reading_ns = _measure_reading(clock)
+        # A call that is timed by itself includes a reading of the clock.
+        reading_ns = median(-clock() + clock() for _ in repeat(None, _READINGS))
         durations = [_sample_singly(run, block, clock, prepare, vary, inspect) for _ in repeat(None, samples)]
         return [max(0.0, duration - reading_ns) for duration in durations]
 
@@ -85,11 +86,6 @@ def _sample_singly(
         run()
         total += clock() - start
     return total / block
-
-
-def _measure_reading(clock: Clock) -> float:
-    """Measure the nanoseconds of a reading of the clock, which are in every call that is timed by itself."""
-    return median(-clock() + clock() for _ in repeat(None, _READINGS))
 
 
 def _measure(

@@ -33,10 +33,7 @@ class Method:
 def choose_method(
     enqueue: Callable[[], Any] | None, stream: int, *, gpu_timer: Literal["host", "events"], flush_l2: bool
 ) -> Method:
-    """Choose how to time a program on the GPU, from the program's `enqueue` and `stream` and the sweep's options.
-
-    Events cannot enclose a program without `enqueue`: the host's clock times it, as `Method.clock` reports.
-    """
+    """Choose how to time a program on the GPU: by the host's clock without an `enqueue`, which events could enclose."""
     by_events = gpu_timer == "events" and enqueue is not None
     return Method(
         measure=build_timer(enqueue, stream) if by_events and enqueue is not None else None,

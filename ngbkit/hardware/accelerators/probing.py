@@ -43,10 +43,7 @@ def describe() -> dict[str, Any]:
 
 
 def read_compute_capability() -> tuple[int, int]:
-    """Read the version of the GPU's instruction set, ``(8, 7)``; DeviceError if no GPU works.
-
-    A child that has a `ngbkit.hardware.accelerators.cuda.Driver` reads it there at no cost.
-    """
+    """Read the version of the GPU's instruction set, ``(8, 7)``, in another process; DeviceError if no GPU works."""
     capability = describe().get("compute_capability")
     if capability is None:
         raise DeviceError(f"cannot read the compute capability: {find_problem('ngbkit', '') or 'no GPU answered'}")

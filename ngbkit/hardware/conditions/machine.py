@@ -51,10 +51,7 @@ def observe(seconds: float = 0.2, root: Path = ROOT, sleep: Callable[[float], No
 
 
 def list_warnings(conditions: Mapping[str, Any], threads: int | None = None) -> list[str]:
-    """List what in the result of `observe` disturbs a run of that many threads, each with its remedy, in a sentence.
-
-    A missing value or None counts as fine; without `threads` the run uses all usable cores.
-    """
+    """List, with remedies, what of `observe` disturbs a run of that many threads, by default on all usable cores."""
     usable = conditions.get("cores_usable") or 1
     threads = usable if threads is None else threads
     return [

@@ -51,15 +51,7 @@ _TEXTS: Mapping[str, tuple[str, str, str]] = {
 
 
 class ComposeSection:
-    """Composes a `Line`; `list_modules` lists the torch modules of the notebook, `start` measures a line.
-
-    `list_cells` lists the texts of the notebook's cells with networks, by their name.
-
-    Attributes
-    ----------
-    line : Line
-        The line that the fields are now.
-    """
+    """Composes a `Line` from modules and cells that the notebook lists; `start` measures it."""
 
     def __init__(
         self,

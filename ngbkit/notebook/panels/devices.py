@@ -31,10 +31,7 @@ _NOT_DEPLOYED = ("local", "attach")
 
 
 class DevicesSection:
-    """A table with a row for each device; its buttons start, stop, check, deploy and self-check it.
-
-    Each button acts on a thread, and its row shows the progress; a device that measures is left alone.
-    """
+    """A table with a row for each device, whose buttons start, stop, check, deploy and self-check it on a thread."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -205,4 +202,4 @@ def _is_busy(device: Device) -> bool:
     """Return whether a process measures on the cores of a device of this machine."""
     state_dir = parse_path(device.state_dir) if device.state_dir else options.get_state_dir()
     cores = device.cores or environment.list_usable_cores()
-    return any(lock.is_held(lock.locate_core(state_dir / options.LAYOUT.cores, core)) for core in cores)
+    return any(files.is_locked(lock.locate_core(state_dir / options.LAYOUT.cores, core)) for core in cores)

@@ -17,15 +17,7 @@ EXPLAINED = ("first", "second", "workload", "batch_size", "device", "width", "de
 
 
 class ExplanationChoice:
-    """The trial and the two columns to explain, of a dataset with profiles.
-
-    Attributes
-    ----------
-    labels : dict
-        The choices of each dim, in the order of the dataset.
-    chosen : dict
-        The chosen label of each select, by its name.
-    """
+    """The trial and the two columns to explain, of a dataset with profiles: a chosen label of each select."""
 
     def __init__(self, data: Data) -> None:
         self._data = data

@@ -51,10 +51,7 @@ KINDS = (*PICTURES, "CSV", "NetCDF")
 
 
 def export_figure(kind: str, name: str, figure: str, draw: Callable[[], Any]) -> Export:
-    """Write a figure of the dataset in a variable as one of `PICTURES`; `draw` draws it.
-
-    LaTeX includes the PDF of the same width, which is a file of its own.
-    """
+    """Write a figure of the dataset in a variable as one of `PICTURES`; `draw` draws it."""
     picture = PICTURES[kind]
     size = "" if picture.width is None else f"-{picture.width:g}mm"
     target = _name_file(f"{name}-{figure}{size}{picture.suffix}")

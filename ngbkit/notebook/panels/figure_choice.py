@@ -46,15 +46,7 @@ _REQUIRED = {"capacity": "deadline"}
 
 
 class FigureChoice:
-    """A figure of a dataset and the values of its options, as the user chose them.
-
-    Attributes
-    ----------
-    name : str
-        The figure.
-    values : dict
-        The chosen text of each option, which stays while other figures are drawn.
-    """
+    """A figure of a dataset and the texts of its options that the user chose, which stay for other figures."""
 
     def __init__(self, data: Data, name: str = "throughput") -> None:
         self._data = data

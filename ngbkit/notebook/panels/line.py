@@ -59,13 +59,7 @@ class Line:
 
     @classmethod
     def from_text(cls, text: str) -> Line:
-        """Parse the line of a cell, with or without the name of the magic.
-
-        Raises
-        ------
-        UsageError
-            It is no line of this magic.
-        """
+        """Parse the line of a cell, with or without the name of the magic; UsageError if it is no line of it."""
         words = parsing.split_words(text)
         if words[:1] and words[0].startswith("%"):
             if words[0].lstrip("%") != MAGIC:

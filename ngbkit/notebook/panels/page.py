@@ -29,15 +29,7 @@ Action = Callable[[Any], None]
 
 
 class Page(anywidget.AnyWidget):  # type: ignore[misc, unused-ignore]
-    """A widget that shows parts of HTML and figures, and calls actions.
-
-    Attributes
-    ----------
-    parts : dict
-        The HTML of each part, by name; ``"page"`` is the outermost.
-    actions : dict
-        The function of each action; it gets the value of the element.
-    """
+    """A widget that shows named parts of HTML, of which ``"page"`` is the outermost, and figures, and calls actions."""
 
     _esm = _FOLDER / "page.js"
     _css = _FOLDER / "page.css"

@@ -32,10 +32,7 @@ _UNLIKE = {"mask": "left out", "allow": f"marked {MARK}"}
 class ReadSection:
     """Shows a dataset in the part ``read``: choose a metric, a baseline and a figure; filter, sort, inspect, export.
 
-    Attributes
-    ----------
-    settle : callable, optional
-        Measures a run again, by its id, until it is conclusive; without it there is no such button.
+    `settle` measures a run again, by its id, until it is conclusive; without it there is no such button.
     """
 
     def __init__(self, page: Page) -> None:

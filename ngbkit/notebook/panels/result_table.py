@@ -106,7 +106,7 @@ class ResultTable:
         body = (self._render_row(row, dims, metric) for row in ordered[: self._most])
         return fragment[
             div(class_="scroll", tabindex="0", role="region", aria_label="trials")[
-                table[caption[_capitalise(metric.meaning)], thead[tr[heads]], tbody[body]]
+                table[caption[metric.meaning[0].upper() + metric.meaning[1:]], thead[tr[heads]], tbody[body]]
             ],
             self._render_rest(len(ordered)),
         ]
@@ -167,10 +167,6 @@ def _format_label(row: ResultRow, dim: str) -> str:
 
 def _is_number(row: ResultRow, dim: str) -> bool:
     return isinstance(row.trial.get(dim), (int, float))
-
-
-def _capitalise(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _name_value(row: ResultRow, metric: Metric) -> str:

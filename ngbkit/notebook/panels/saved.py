@@ -18,19 +18,7 @@ _PAPER = "background: #fff; color: #1a1a1a; color-scheme: light; padding: 8px; o
 def render_saved(data: Data, run_id: str, line: str) -> str:
     """Render a finished run: its line, its tables, the verdict, a picture, and how to open it again.
 
-    Parameters
-    ----------
-    data
-        The dataset or tree of the run.
-    run_id
-        The run's id.
-    line
-        The line of the magic that measured it.
-
-    Returns
-    -------
-    str
-        HTML without script, request or style sheet, legible on light and on dark pages.
+    The HTML has no script, request or style sheet, and is legible on light and on dark pages.
     """
     page = div[
         p[code[line]],

@@ -13,13 +13,7 @@ from ngbkit.user_text import format_value
 
 
 class TrialFilter:
-    """Checkboxes for the labels of each dim that has several; each is an action of the page.
-
-    Attributes
-    ----------
-    labels : dict
-        The labels of every dim.
-    """
+    """Checkboxes for the labels of each dim that has several; each is an action of the page."""
 
     def __init__(self, page: Page, trials: Sequence[Mapping[str, Any]], on_change: Any) -> None:
         dims = dict.fromkeys(dim for trial in trials for dim in trial)

@@ -62,12 +62,8 @@ class Simplifier:
 def resolve(names: Iterable[str]) -> list[Simplifier]:
     """Return the simplifiers of these names, each once; the name `ALL` is every one.
 
-    Raises
-    ------
-    UnknownNameError
-        There is no such simplifier.
-    UnsupportedError
-        A simplifier that is called by its name is not installed.
+    UnknownNameError: there is no such simplifier. UnsupportedError: a simplifier that is called by its name is not
+    installed.
     """
     available: dict[str, Simplifier] = registry.load_all(registry.SIMPLIFIERS)
     selected: dict[str, Simplifier] = {}
@@ -84,10 +80,7 @@ def resolve(names: Iterable[str]) -> list[Simplifier]:
 
 
 def simplify(simplifier: Simplifier, source: Path, target: Path, limit_s: float = LIMIT_S) -> str:
-    """Write the simplified model of `source` to `target`, and return the reason why there is none; empty if there is.
-
-    Paths are absolute. The process and all that it starts end after `limit_s` seconds.
-    """
+    """Write the simplified model of `source` to `target`; return why there is none, or an empty text."""
     if simplifier.problem:
         return simplifier.problem
     arguments = [simplifier.name, str(source), str(target)]

@@ -32,10 +32,7 @@ _RUNS, _TRIALS = 8, 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTrial:
-    """A measured trial of some run, and the facts of its network: parameters, MACs and others.
-
-    `seconds` is its median latency, and `conclusive` whether enough of its rounds were uncontended.
-    """
+    """A measured trial of some run: its median latency, whether that is conclusive, and facts of its network."""
 
     trial: Trial
     seconds: float
@@ -50,10 +47,7 @@ def load_earlier_trials(
     devices: Collection[str] = (),
     except_run: str | None = None,
 ) -> Iterator[EarlierTrial]:
-    """Yield the trials of a dataset or of its file, and of the latest runs, but for the run with that id.
-
-    The dataset must have one of the `devices`. The latest run is first; a run that the dataset has is not read again.
-    """
+    """Yield the trials of a dataset of one of the `devices`, and of the latest runs except the one with that id."""
     run_ids = {except_run}
     if data is not None:
         dataset = storage.load(data) if isinstance(data, (str, os.PathLike)) else data

@@ -24,10 +24,7 @@ def describe(sweep: Grid, expected: float | None) -> str:
 
 
 def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
-    """Return the expected seconds of a sweep, from the latest runs; None if they measured none of its compilers.
-
-    Devices measure in parallel, so that the slowest counts; those that share cores of a machine measure in turn.
-    """
+    """Return the expected seconds of a sweep's slowest device, from the latest runs; None if these tell nothing."""
     costs = costs or Costs((earlier.trial, earlier.cost) for earlier in load_earlier_trials())
     if not any(map(costs.knows, sweep.compilers)):
         return None

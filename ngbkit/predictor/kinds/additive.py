@@ -149,10 +149,7 @@ class Linear(Additive):
 
 
 def fit_prices(table: Floats, seconds: Floats, weights: Floats | None = None) -> Floats:
-    """Return the non-negative prices with the least weighted sum of absolute relative errors.
-
-    They are found by iteratively reweighted least squares, from the prices with the least squares of relative errors.
-    """
+    """Return the non-negative prices with the least weighted sum of absolute relative errors, by reweighted squares."""
     from scipy.optimize import nnls
 
     relative = table / seconds[:, None]

@@ -91,10 +91,7 @@ _PRIOR = 3
 
 
 def compute_weights(examples: Examples) -> Floats:
-    """Return how much each label counts, of shape ``(graphs, runtimes)``: 1 if it is exact, less the noisier it is.
-
-    A label of unknown noise counts like the usual label of its runtime.
-    """
+    """Return how much each label counts, ``(graphs, runtimes)``: 1 if it is exact, less the noisier it is."""
     errors = np.full(examples.seconds.shape, np.nan) if examples.errors is None else examples.errors
     finite = [column[np.isfinite(column)] for column in errors.T]
     usual = np.array([float(np.median(column)) if len(column) else 0.0 for column in finite])

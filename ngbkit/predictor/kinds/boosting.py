@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.errors import MissingDependencyError
+from ngbkit.errors import import_optional
 from ngbkit.predictor import features
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.kinds.additive import Linear
@@ -50,7 +50,7 @@ class Forest:
         """Fit trees to logarithms by absolute errors, with LightGBM's `parameters` beside the usual ones."""
         # LightGBM rejects a bagging fraction of a single row.
         single = {"bagging_fraction": 1.0} if len(table) == 1 else {}
-        lightgbm = _load_library()
+        lightgbm = import_optional("lightgbm", "lightgbm", "predict")
         data = lightgbm.Dataset(table, label=logs, weight=weights)
         booster = lightgbm.train({**_TRAINING, **single, **parameters}, data, num_boost_round=rounds)
         rows: list[tuple[int, float, int, int]] = []
@@ -177,15 +177,6 @@ def _add_node(rows: list[tuple[int, float, int, int]], node: Mapping[str, Any]) 
     left, right = (_add_node(rows, node[f"{side}_child"]) for side in ("left", "right"))
     rows[number] = (int(node["split_feature"]), float(node["threshold"]), left, right)
     return number
-
-
-def _load_library() -> Any:
-    """Return LightGBM, or raise the error that names its extra."""
-    try:
-        import lightgbm
-    except ImportError as error:
-        raise MissingDependencyError("lightgbm", "predict") from error
-    return lightgbm
 
 
 def _build_table(graphs: Sequence[Graph]) -> NDArray[np.float32]:

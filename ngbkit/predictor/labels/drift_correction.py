@@ -33,10 +33,7 @@ def correct(logs: Floats, graph: Indices, run: Indices, device: Indices) -> Floa
 
 
 def _find_slowdowns(logs: Floats, graph: Indices, run: Indices, group: Indices) -> Floats:
-    """Return the slowdown of each run, of shape ``(runs, groups)``; columns of one `group` share it.
-
-    It is 0 where a group shares no graph with other runs.
-    """
+    """Return the slowdown of each run, ``(runs, groups)``, 0 where a group shares no graph with other runs."""
     graphs, runs, groups = (int(indices.max()) + 1 for indices in (graph, run, group))
     finite = np.isfinite(logs)
     # Only graphs measured in several runs show how runs differ.

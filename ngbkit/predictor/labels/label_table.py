@@ -80,10 +80,7 @@ def is_table(networks: Any) -> bool:
 
 
 def read(table: Any, default: Runtime, batch_size: int | None = None) -> list[ImportedMeasurement]:
-    """Read the measurements of a DataFrame or of the file at a path; `default` is the runtime of rows that name none.
-
-    UsageError: the file or a column is missing, or cells are invalid; all of them are reported with line and column.
-    """
+    """Read the measurements of a DataFrame or a file; `default` is the runtime of rows that name none."""
     if isinstance(table, (str, Path)):
         path = parse_path(table)
         names, lines = _read_file(path)

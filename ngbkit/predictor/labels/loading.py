@@ -33,10 +33,7 @@ def load_labels(
     keep_dead: bool | None = None,
     report: Progress = ignore_progress,
 ) -> Examples:
-    """Load labels in any form, and merge several; errors call them `title`.
-
-    A table that names no runtime is of `runtime`.
-    """
+    """Load labels in any form, nameless runtimes as `runtime`, and merge several; errors call them `title`."""
     if isinstance(data, Examples):
         return _check_lowered(data, title, lowered=lowered)
     if isinstance(data, Data):

@@ -33,10 +33,7 @@ _LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedMeasurement:
-    """The latencies of one network as they came from elsewhere.
-
-    Relative paths start at `folder`, which also says that the network was not written by the user: no code of it runs.
-    """
+    """The latencies of one network from elsewhere; relative paths start at `folder`, of which no code runs."""
 
     network: Any
     seconds: Mapping[Runtime, float]
@@ -209,10 +206,7 @@ def _describe(measurement: ImportedMeasurement, title: str, *, parent: str) -> d
 
 
 def find_families(names: Iterable[str]) -> dict[str, str]:
-    """Find the family of each network by its name or the path of its file.
-
-    It is the leading letters, or the folder of a file where letters tell no families apart, as of numbered files.
-    """
+    """Find the family of each network: the leading letters of its name, or else the folder of its file."""
     letters, folders = {}, {}
     for name in names:
         path = Path(name)

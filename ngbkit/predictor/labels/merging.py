@@ -117,10 +117,7 @@ def merge(*sets: Examples) -> Examples:
 
 
 def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_first: bool = False) -> Examples:
-    """Merge the labels of equal graphs to one example, with the texts of the first and the weighted mean of all.
-
-    They are corrected for the drift between runs: to their mean, or with `keep_first` to the first run.
-    """
+    """Merge the labels of equal graphs to one example, with the texts of the first and the weighted mean of all."""
     firsts: dict[str, Label] = {}
     for label in labels:
         firsts.setdefault(label.graph.digest, label)

@@ -40,13 +40,8 @@ def merge_profiles(
 ) -> tuple[Floats, ...] | None:
     """Return the seconds of the operators of each distinct graph, or None where no profile is.
 
-    Parameters
-    ----------
-    graphs, profiles, places
-        By label: its graph, the seconds of the operators of that, of shape ``(operators, runtimes)``, and the row of
-        the graph in `seconds`. A profile of an equal graph with another order of operators is left out.
-    seconds
-        The label of each distinct graph, of shape ``(distinct graphs, runtimes)``.
+    `profiles`, each of shape ``(operators, runtimes)``, and `places`, the rows in `seconds`, are by label; `seconds` by
+    distinct graph. A profile of an equal graph with another order of operators is left out.
     """
     if all(profile is None for profile in profiles):
         return None

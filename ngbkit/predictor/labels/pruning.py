@@ -61,10 +61,7 @@ def choose_graphs(
 
 
 def score_graphs(examples: Examples, pruned: Sequence[Graph]) -> tuple[float, float]:
-    """Return the mean errors of prices on networks left out, for the graphs of examples and for others of the same.
-
-    Networks that are equal among the others are left out together.
-    """
+    """Return the mean errors of prices on networks left out, for the graphs of examples and for others of the same."""
     _, group = np.unique([graph.digest for graph in pruned], return_inverse=True)
     fold = np.random.default_rng(0).permutation(int(group.max()) + 1)[group] % _FOLDS
     graphs = zip(examples.graphs, pruned, strict=True)

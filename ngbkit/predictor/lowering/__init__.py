@@ -97,10 +97,7 @@ def _probe(path: Path, runtime: str, batch_size: int, threads: int | None, use: 
 
 
 def find_lowering(compilers: Sequence[str]) -> str:
-    """Return the lowering of labels that were measured with these compilers.
-
-    UsageError: there are several, each with a graph of its own, or the only one does not tell its graph.
-    """
+    """Return the lowering of labels of these compilers; UsageError if several have graphs of their own, or one none."""
     names = sorted(set(compilers))
     if len(names) != 1:
         raise UsageError(

@@ -118,10 +118,7 @@ class Extrapolation:
         return measured
 
     def find_beyond(self, distances: Sequence[Sequence[Distance]]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which networks are beyond the range, and which beyond any sensible prediction.
-
-        Each has the shape ``(networks, runtimes)``.
-        """
+        """Return which ``(networks, runtimes)`` are beyond the range, and which beyond any sensible prediction."""
         shape = (len(distances), len(self.domains))
         values = np.array([[distance.value for distance in row] for row in distances]).reshape(shape)
         unpriced = np.array([[distance.unpriced for distance in row] for row in distances], dtype=bool).reshape(shape)

@@ -183,10 +183,7 @@ class _Comparison:
 
 
 def choose_kind(examples: Examples, seed: int, report: Progress) -> KindChoice:
-    """Cross-validate the kinds, from the cheapest on, as long as a dearer one can earn its time.
-
-    Families are left out where there are several, else networks.
-    """
+    """Cross-validate the kinds, from the cheapest on, as long as a dearer one can earn its time."""
     comparison = _Comparison(examples, seed, report)
     skipped = ""
     for kind in _CHEAP:
@@ -239,10 +236,7 @@ def _try_dear(comparison: _Comparison, averages: dict[str, float]) -> str:
 
 
 def choose_cheapest(errors: Mapping[str, Floats], averages: Mapping[str, float]) -> str:
-    """Choose the first kind whose error is that of the best, but for noise; kinds are ordered by their cost.
-
-    `errors` are those of independent parts, such as families, which tell the noise of a difference.
-    """
+    """Choose the first kind whose error is that of the best, but for noise; kinds are ordered by their cost."""
     best = min(averages, key=lambda kind: averages[kind])
     for kind, average in averages.items():
         ratio = average / max(averages[best], 1e-12)

@@ -66,10 +66,7 @@ def split_examples(examples: Examples, split: Split = "random", seed: int = 0) -
 
 
 def split_holdout(examples: Examples, share: float, seed: int) -> tuple[Indices, Indices]:
-    """Return the training and the test indices; the test set has about `share` of the networks, with their variants.
-
-    It has at least one network, but none if there is only one.
-    """
+    """Return the training indices, and those of a test set: about a `share` of the networks, with their variants."""
     generator = np.random.default_rng(seed)
     networks = ~examples.isolated
     parents = np.array(examples.parents, dtype=object)

@@ -172,10 +172,7 @@ class Bisection:
 
 
 def compare_operators(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Compare the operators in the facts of two releases: those that differ most, in seconds or else in number.
-
-    Empty where their profiles tell no operators, or where none differs.
-    """
+    """Compare the operators in the facts of two releases: those that differ most, in seconds or else in number."""
     counts = [_count_operators(facts) for facts in (before, after)]
     seconds = [facts.get("operator_s") or {} for facts in (before, after)]
     rows = [

@@ -77,15 +77,10 @@ def measure(
 ) -> pd.DataFrame:
     """Measure a timm network with and without each disturbance, on a quiet machine and beside a busy process.
 
-    Each round measures everything once with `repeats` samples a trial, in shuffled order; an interval needs 6 rounds.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row a ``disturbance``, load ``beside`` it (``"nothing"`` or ``"a busy process"``) and ``number``
-        (``"latency of identity"`` or ``"speed-up of …"``): ``ratio``, the number with the disturbance over that without
-        it in the same round, the median over the ``rounds``; ``low`` and ``high``, its 95 % interval, NaN with too few
-        rounds; and ``spread``, the largest of those ratios over the smallest.
+    Each round measures everything once with `repeats` samples a trial, in shuffled order; an interval needs 6 rounds. A
+    row is a ``disturbance``, the load ``beside`` it and a ``number``: the median ``ratio`` of that with the disturbance
+    to that without in the same round, its 95 % interval ``low`` to ``high``, and ``spread``, the largest over the
+    smallest.
     """
     import pandas as pd
 

@@ -234,7 +234,7 @@ def compare_runs(device: str | None = None) -> History:
         deviations=merge_deviations([spread.deviations for spread in spreads]),
         runs=sum(spread.runs for spread in spreads),
         hours=max((spread.hours for spread in spreads), default=0.0),
-        unlike=_describe_reasons(reasons),
+        unlike=tuple(f"Not compared, {count} times: {reason}" for reason, count in reasons.items()),
     )
     if spreads:
         machine = {"chip": spreads[0].chip, "threads": spreads[0].threads}
@@ -326,10 +326,6 @@ def _find_differences(earlier: Data, later: Data, device: str) -> list[str]:
 def _read_environment(data: Data, device: str) -> dict[str, Any]:
     environments: dict[str, dict[str, Any]] = json.loads(data.attrs.get("environments") or "{}")
     return environments.get(device, {})
-
-
-def _describe_reasons(reasons: Counter[str]) -> tuple[str, ...]:
-    return tuple(f"Not compared, {count} times: {reason}" for reason, count in reasons.items())
 
 
 def _name_few(names: Sequence[str], separator: str = ", ") -> str:

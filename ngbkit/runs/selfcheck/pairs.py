@@ -42,10 +42,7 @@ def estimate(data: Data) -> tuple[Pair, ...]:
 
 
 def estimate_group_sd(groups: Sequence[Floats]) -> float:
-    """Estimate the standard deviation between groups of a log ratio that is the same in all of them.
-
-    As `ngbkit.metrics.statistics.estimate_process_sd`, about the median of the groups.
-    """
+    """Estimate the standard deviation between groups of a log ratio that is the same in all, about their median."""
     groups = [ratios for ratios in groups if len(ratios) > 1]
     if len(groups) < 2:
         return 0.0

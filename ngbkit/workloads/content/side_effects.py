@@ -60,10 +60,7 @@ def copy_names(modules: Iterable[str]) -> Names:
 
 
 def find_replaced(before: Names, imported: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the code that has replaced that of modules which were imported before, or that joined their tables.
-
-    Of installed modules yield the hash of the file.
-    """
+    """Yield the code, or an installed module's hash, that has replaced what was imported before."""
     earlier_modules = frozenset(imported)
     for place, names in copy_names(earlier_modules).items():
         earlier = before.get(place, {})
@@ -98,10 +95,7 @@ def _hash_module(file: str) -> str:
 
 
 def list_acts(source: str) -> list[str]:
-    """List the statements of a module that act, and the definitions that they name.
-
-    They are calls, assignments to parts of other objects, and functions that a decorator takes.
-    """
+    """List the calls, foreign assignments and decorated functions of a module, and the definitions that they name."""
     body = ast.parse(source).body
     definitions = {node.name: node for node in body if isinstance(node, _DEFINITIONS)}
     acts: dict[int, ast.stmt] = {}

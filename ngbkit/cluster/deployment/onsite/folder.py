@@ -109,10 +109,7 @@ def lock(state_dir: Path) -> Iterator[None]:
 
 
 def find_engines(state_dir: Path) -> list[dict[str, Any]]:
-    """Find the live engines: ``label``, ``pid``, ``host``, and whether they run ``in_env`` of the deploy.
-
-    An engine of another machine with the same home folder cannot be checked from here, and counts as live.
-    """
+    """Find the engines that live, or may on another machine: ``label``, ``pid``, ``host``, and whether ``in_env``."""
     engines: list[dict[str, Any]] = []
     for folder in sorted(state_dir.glob("engines/*")):
         try:
