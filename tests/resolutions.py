@@ -50,7 +50,7 @@ def measure(folder: Path, version: str, resolution: str, extras: str) -> Iterato
     package = str(wheel.build(folder))
     run([sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python", python, package])
     (folder / "module.py").write_text(MODULE)
-    onnxgraphs.residual(folder).rename(folder / "file.onnx")
+    onnxgraphs.residual(folder, width=32, size=32).rename(folder / "file.onnx")
     environment = {**os.environ, "NGBKIT_STATE_DIR": str(folder / "state"), "IPYTHONDIR": str(folder / "ipython")}
     compilers = {row["compiler"]: row for row in json.loads(run([python, "-m", "ngbkit", "compilers", "--json"]))}
     words = ["file.onnx", "module.py", "-c", ",".join(compilers), "-r", "3", "--json", "--quiet"]
@@ -62,8 +62,8 @@ def measure(folder: Path, version: str, resolution: str, extras: str) -> Iterato
 def list_packages(resolution: str, extras: str) -> list[str]:
     """List the requirements of an environment of wheels; torch is pinned, as a newer torchvision would raise it."""
     options = ["--resolution", resolution, "--no-build", "--requirements", str(ROOT / "pyproject.toml")]
-    bounds = [requirements._read_bounds(extra).get("torch") for extra in extras.split(",")]
-    least = max(requirements._find_least(each) for each in bounds if each is not None)
+    bounds = [requirements.read_bounds(extra).get("torch") for extra in extras.split(",")]
+    least = max(requirements.find_least(each) for each in bounds if each is not None)
     pins = [f"torch=={least}"] if resolution != "highest" else []
     return [*options, *(f"--extra={extra}" for extra in ["notebook", *extras.split(",")]), *pins]
 
