@@ -39,8 +39,8 @@ ENVIRONMENTS = [
     if (version, extras) != ("3.10", "aotinductor")  # its torch needs Python 3.11
 ]
 MODULE = """from torch import nn
-model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
-input_shape = (3, 8, 8)
+model = nn.Sequential(nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(28800, 10))
+input_shape = (32, 32, 32)
 """
 
 
