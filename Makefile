@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quie
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: environment demo test test-all test-changed pythons check lint lab site bench efficiency screens gallery recordings pages pins clean
+.PHONY: environment demo test test-all test-changed pythons resolutions check lint lab site bench efficiency screens gallery recordings pages pins clean
 
 environment: $(READY) ## set up .venv for the other targets
 
@@ -36,6 +36,9 @@ test-changed: $(READY) ## run the long tests of the rooms that changed since the
 
 pythons: $(READY) ## run the device side's tests on the oldest and the newest Python, without torch
 	$(BIN)/python tests/pythons.py
+
+resolutions: $(READY) ## measure with the lowest and the highest packages on the oldest and the newest Python; gigabytes
+	$(BIN)/python tests/resolutions.py $(ARGS)
 
 check: lint ## run after each change: ruff, mypy, and the quick tests
 	$(PYTEST) --quick $(ARGS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _EXTRAS = re.compile(r"ngbkit\[([\w,-]+)\]")
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/(?!ngbkit/)(\w+)")
 
 
 def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = ()) -> str:
@@ -27,9 +27,9 @@ def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = 
 
     It is empty if there are none. `install` installs the packages, and not the `others`, which are needed beside them.
     """
-    bounds = _read_bounds("torch")
+    bounds = read_bounds("torch")
     for extra in ",".join(_EXTRAS.findall(install)).split(","):
-        bounds = {**bounds, **_read_bounds(extra)}
+        bounds = {**bounds, **read_bounds(extra)}
     versions = {package: find_version(package) for package in (*packages, *others)}
     missing = [package for package in packages if versions[package] is None]
     if missing := missing or [package for package in others if versions[package] is None]:
@@ -38,11 +38,9 @@ def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = 
         line = install if is_absent else _format_install(missing, bounds)
         return f"{', '.join(missing)} not installed; install with: {line}"
     old = [package for package, version in versions.items() if _is_old(str(version), bounds.get(package))]
-    if not old:
-        return ""
     installed = " and ".join(f"{package} {versions[package]}" for package in old)
     needed = " and ".join(f"{package}{bounds[package]}" for package in old)
-    return f"{installed} installed, but {needed} needed; install with: {_format_install(old, bounds)}"
+    return f"{installed} installed, but {needed} needed; install with: {_format_install(old, bounds)}" if old else ""
 
 
 def _format_install(packages: Iterable[str], bounds: Mapping[str, SpecifierSet]) -> str:
@@ -55,23 +53,18 @@ def _is_old(version: str, bounds: SpecifierSet | None) -> bool:
 
     with suppress(InvalidVersion):
         parsed = Version(version)
-        return bounds is not None and max(parsed, Version(parsed.base_version)) < _find_least(bounds)
+        return bounds is not None and max(parsed, Version(parsed.base_version)) < find_least(bounds)
     return False
 
 
-def _find_least(bounds: SpecifierSet) -> Version:
+def find_least(bounds: SpecifierSet) -> Version:
     from packaging.version import Version
 
     return max((Version(each.version) for each in bounds if "<" not in each.operator), default=Version("0"))
 
 
-def list_packages(extra: str) -> list[str]:
-    """List the packages of an extra of the installed ngbkit."""
-    return list(_read_bounds(extra))
-
-
 @cache
-def _read_bounds(extra: str) -> dict[str, SpecifierSet]:
+def read_bounds(extra: str) -> dict[str, SpecifierSet]:
     """Read the bounds of an extra of the installed ngbkit, the highest where it includes others."""
     from packaging.requirements import Requirement
 
@@ -80,22 +73,22 @@ def _read_bounds(extra: str) -> dict[str, SpecifierSet]:
         for requirement in map(Requirement, metadata.requires("ngbkit") or ()):
             if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
                 candidates = (bounds.get(requirement.name, requirement.specifier), requirement.specifier)
-                bounds[requirement.name] = max(candidates, key=_find_least)
+                bounds[requirement.name] = max(candidates, key=find_least)
     return bounds
 
 
 def describe_import(error: BaseException) -> str:
     """Describe the package whose import failed, and another that it does not fit; empty for any other error."""
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    matches = [(match[1], code) for code in codes if (match := _INSTALLED.search(code.co_filename))]
-    passed = [(module, code.co_name) for module, code in matches if module != "ngbkit"]
+    passed = [(match[1], code.co_name) for code in codes if (match := _INSTALLED.search(code.co_filename))]
     imported = [module for module, function in passed if function == "<module>"]
     if not imported:
         return ""
     distributions = metadata.packages_distributions()
     module, other = imported[-1], passed[-1][0]
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in distributions:
-        other = str(error.name).partition(".")[0]
+    source = error.name if isinstance(error, ImportError) else getattr(getattr(error, "obj", None), "__name__", None)
+    if (root := str(source).partition(".")[0]) in distributions:
+        other = root
     names = [distributions.get(each, [each])[0] for each in (module, other)]
     labels = [f"{name} {find_version(name) or ''}".strip() for name in names]
     return f"{labels[0]} cannot be imported" if module == other else f"{labels[0]} does not fit {labels[1]}"

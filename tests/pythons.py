@@ -68,14 +68,19 @@ def create_other_environment(tmp: Path, version: str | None = None, extras: Sequ
     return python
 
 
+def create_environment(folder: str, version: str, *packages: str) -> str:
+    """Create an environment of a version of Python, which uv downloads if there is none; return its Python."""
+    uv, python = [sys.executable, "-m", "uv"], str(Path(folder, "bin", "python"))
+    run([*uv, "venv", "--quiet", "--clear", "--python", str(find_other_python(version) or version), folder])
+    run([*uv, "pip", "install", "--quiet", "--python", python, *packages])
+    return python
+
+
 def run_device_side(version: str) -> None:
-    """Run the tests of the device side on a version of Python, which uv downloads if there is none, without torch."""
-    uv = [sys.executable, "-m", "uv"]
+    """Run the tests of the device side on a version of Python, without torch."""
+    package = ["--constraint", str(_PINS), "--editable", f"{_PINS.parent}[onnxruntime]"]
     with tempfile.TemporaryDirectory(prefix="ngbkit-python-") as folder:
-        run([*uv, "venv", "--quiet", "--clear", "--python", str(find_other_python(version) or version), folder])
-        python = str(Path(folder, "bin", "python"))
-        install = [*uv, "pip", "install", "--quiet", "--python", python, "--constraint", str(_PINS)]
-        run([*install, "--editable", f"{_PINS.parent}[onnxruntime]", *_TEST_PACKAGES])
+        python = create_environment(folder, version, *package, *_TEST_PACKAGES)
         subprocess.run([python, "-m", "pytest", "-q", *DEVICE_SIDE], cwd=_PINS.parent, check=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -33,12 +34,14 @@ def answer_kernels(call: Call) -> Answer:
         for label in args.names or [label for label in devices.load() if label != "cpu"] or ["cpu"]:
             install(label, sys_prefix=args.sys_prefix)
     else:
-        kernels = {label: kernel for kernel, label in _find_installed().items() if label}
-        for label in args.names or list(kernels):
-            if label not in kernels:
-                raise UnknownNameError("device with a kernel", label, kernels)
-            _spec_manager().remove_kernel_spec(kernels[label])
-    rows = [_build_row(kernel, label) for kernel, label in _find_installed().items()]
+        ours = {row["kernel"]: row["device"] for row in list_kernels() if _is_ours(row["python"])}
+        for label in args.names:
+            if label not in ours.values():
+                raise UnknownNameError("device with a kernel of this Python", label, ours.values())
+        for kernel, label in ours.items():
+            if not args.names or label in args.names:
+                _spec_manager().remove_kernel_spec(kernel)
+    rows = list_kernels()
     return Answer(json=rows, rows=rows, empty="No kernel: `pip install 'ngbkit[notebook]'` installs one.")
 
 
@@ -49,7 +52,7 @@ COMMAND = Command(
         argument(
             "action list|install|remove",
             "list the kernels of ngbkit (the default); install a kernel for each device of the devices file, or for "
-            "the named devices; remove the kernels of the named devices, or of all",
+            "the named devices; remove the kernels of the named devices, or of all, that start this Python",
         ),
         argument("names DEVICE", "labels of devices", nargs="*", completes="device"),
         argument("--sys-prefix", "install into this Python environment instead of the user's own folder"),
@@ -59,26 +62,25 @@ COMMAND = Command(
 
 
 def install(label: str, *, sys_prefix: bool = False) -> Path:
-    """Install a kernel whose sweeps measure on a device by default, and return its folder."""
+    """Install a kernel whose sweeps measure on a device, beside one of another Python; return its folder."""
     devices.check([label])
     manager = _spec_manager()
-    with TemporaryDirectory() as source:
-        folder = Path(source)
-        _copy_logos(manager, folder)
-        (folder / "kernel.json").write_text(json.dumps(build_spec(label), indent=1))
-        target = {"prefix": sys.prefix} if sys_prefix else {"user": True}
-        return Path(manager.install_kernel_spec(source, kernel_name=f"{KERNEL}-{label}".lower(), **target))
-
-
-def build_spec(label: str) -> dict[str, Any]:
-    """Build the content of ``kernel.json`` for the kernel of a device."""
-    return {
+    name, display_name = f"{KERNEL}-{label}".lower(), f"ngbkit on {label}"
+    if name in manager.find_kernel_specs() and not _is_ours(manager.get_kernel_spec(name).argv[0]):
+        name = f"{name}-{hashlib.sha256(sys.prefix.encode()).hexdigest()[:6]}"
+        display_name = f"{display_name} ({sys.prefix})"
+    spec = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext", "ngbkit"],
-        "display_name": f"ngbkit on {label}",
+        "display_name": display_name,
         "language": "python",
         "env": {options.DEVICE: label},
         "metadata": {"debugger": True},
     }
+    with TemporaryDirectory() as source:
+        _copy_logos(manager, Path(source))
+        Path(source, "kernel.json").write_text(json.dumps(spec, indent=1))
+        target = {"prefix": sys.prefix} if sys_prefix else {"user": True}
+        return Path(manager.install_kernel_spec(source, kernel_name=name, **target))
 
 
 def _spec_manager() -> Any:
@@ -101,19 +103,20 @@ def _copy_logos(manager: Any, folder: Path) -> None:
         shutil.copy(logo, folder)
 
 
-def _find_installed() -> dict[str, str]:
-    """Find the device of each installed kernel of ngbkit, by kernel; the kernel in the wheel has none."""
-    specs = {kernel: entry["spec"] for kernel, entry in sorted(_spec_manager().get_all_specs().items())}
-    labels = {kernel: str(spec.get("env", {}).get(options.DEVICE, "")) for kernel, spec in specs.items()}
-    return {kernel: label for kernel, label in labels.items() if label or kernel == KERNEL}
+def list_kernels() -> list[dict[str, str]]:
+    """List the kernels of ngbkit; the kernel in the wheel has no device, and starts the Python of its server."""
+    rows = []
+    for kernel, entry in sorted(_spec_manager().get_all_specs().items()):
+        label, python = entry["spec"].get("env", {}).get(options.DEVICE, ""), entry["spec"]["argv"][0]
+        remark = "" if label in ("", *devices.load()) else "the devices file has no such device any more"
+        if label and not Path(python).exists():
+            remark = f"its Python is not on this machine; remove it with: jupyter kernelspec remove {kernel}"
+        row = {"kernel": kernel, "device": label or "any", "python": python, "where": entry["resource_dir"]}
+        rows += [{**row, "remark": remark}] if label or kernel == KERNEL else []
+    return rows
 
 
-def _build_row(kernel: str, label: str) -> dict[str, str]:
-    manager = _spec_manager()
-    is_removed = label and label not in devices.load()
-    return {
-        "kernel": kernel,
-        "device": label or "any",
-        "where": manager.find_kernel_specs()[kernel],
-        "remark": "the devices file has no such device any more" if is_removed else "",
-    }
+def _is_ours(python: str) -> bool:
+    """Return whether a kernel starts this Python, by whichever of its names."""
+    path, executable = Path(python), Path(sys.executable)
+    return path.parent == executable.parent and path.exists() and path.samefile(executable)

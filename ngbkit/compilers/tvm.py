@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
@@ -109,7 +110,9 @@ def _map_memory(task: Task, tensors: Mapping[str, Any]) -> list[list[np.ndarray]
         ]
     except (BufferError, RuntimeError, TypeError):
         return []
-    return [[array] for array in memory]
+    # NumPy before 2.2.5 maps it read-only.
+    views = [{**array.__array_interface__, "data": (array.ctypes.data, False)} for array in memory]
+    return [[np.asarray(SimpleNamespace(__array_interface__=view, base=memory))] for view in views]
 
 
 def _open_profiler(task: Task, target: Any, library: Library, inputs: Sequence[Any]) -> Profiler:

@@ -33,7 +33,7 @@ from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, Sit
 from ngbkit.publish.sources import copy_sources, describe_data, describe_outside, join_names
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.registry import find_version
-from ngbkit.requirements import list_packages
+from ngbkit.requirements import read_bounds
 from ngbkit.runs.recordings import Measure
 from ngbkit.user_text import parse_path
 
@@ -108,7 +108,7 @@ def publish(
     MissingDependencyError
         A package of the extra ``publish`` is not installed.
     """
-    for package in list_packages("publish"):  # before notebooks are executed, not after hours of measuring
+    for package in read_bounds("publish"):  # before notebooks are executed, not after hours of measuring
         if find_version(package) is None:
             raise MissingDependencyError(package, "publish")
     report = report or (lambda _line: None)

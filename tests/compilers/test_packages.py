@@ -50,7 +50,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
 
 def _read(extra: str) -> dict[str, str]:
     """The highest version that the bounds of an extra name, of each package that they hold back."""
-    pins = {name: re.search(r"==([\w.]+)", str(bounds)) for name, bounds in requirements._read_bounds(extra).items()}
+    pins = {name: re.search(r"==([\w.]+)", str(bounds)) for name, bounds in requirements.read_bounds(extra).items()}
     return {name: pin[1] for name, pin in pins.items() if pin}
 
 
@@ -161,6 +161,7 @@ def test_a_damaged_package_is_named(tmp_path: Path, name: str, module: str) -> N
     [
         ("import second; second.register()", "def register(): raise RuntimeError('no operator')", "RuntimeError"),
         ("from second import absent", "", "ImportError"),
+        ("import second; second.absent", "", "AttributeError"),
     ],
 )
 def test_packages_that_do_not_fit_are_named(tmp_path: Path, first: str, second: str, error: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ def test_kernels_are_installed_listed_and_removed(capsys: pytest.CaptureFixture[
     (home / "config" / "devices.toml").write_text('[nano]\nlaunch = "ssh"\nhost = "nano"\n')
     assert "no such device any more" in run_kernels(capsys)[1]["remark"]
     assert ["ngbkit"] == [row["kernel"] for row in run_kernels(capsys, "remove")]
+
+
+def test_the_kernel_of_another_python_is_not_replaced(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    """A second environment gets a kernel of its own, and removes no other."""
+    foreign = home / "jupyter" / "kernels" / "ngbkit-orin" / "kernel.json"
+    foreign.parent.mkdir()
+    spec = {"argv": ["/usr/bin/env"], "display_name": "ngbkit on orin", "env": {options.DEVICE: "orin"}}
+    foreign.write_text(json.dumps(spec))
+    for _ in range(2):
+        rows = run_kernels(capsys, "install", "orin")
+        assert ["ngbkit-orin", Path(rows[2]["where"]).name] == [row["kernel"] for row in rows[1:]]
+    assert "/usr/bin/env" == rows[1]["python"]
+    assert sys.executable == rows[2]["python"]
+    assert f"({sys.prefix})" in Path(rows[2]["where"], "kernel.json").read_text()
+    foreign.write_text(json.dumps({**spec, "argv": [str(home / "missing" / "python")]}))
+    rows = run_kernels(capsys, "remove")
+    assert ["", "jupyter kernelspec remove ngbkit-orin"] == [row["remark"].rpartition(": ")[2] for row in rows]
 
 
 def test_an_unknown_device_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,9 +34,10 @@ _TABS: Mapping[Tab, str] = {"sweep": "Sweep", "results": "Results", "devices": "
 # The panel looks for its run among this many of the latest.
 _LATEST = 50
 # A live panel hides what is stored for a page without a kernel or widgets, which in turn hides the place of the panel.
+_OUTPUT = ":is(.jp-OutputArea-child, .output_area)"  # of JupyterLab and Notebook 7, of the classic notebook
 _SAVED = (
-    "<style>.jp-OutputArea-child:has(.ngbkit-saved):has(+ .jp-OutputArea-child .ngbkit) { display: none; } "
-    ".jp-OutputArea-child:has(.ngbkit-saved) + .jp-OutputArea-child:not(:has(.ngbkit)) { display: none; }</style>"
+    f"<style>{_OUTPUT}:has(.ngbkit-saved):has(+ {_OUTPUT} .ngbkit), "
+    f"{_OUTPUT}:has(.ngbkit-saved) + {_OUTPUT}:not(:has(.ngbkit)) {{ display: none; }}</style>"
     '<div class="ngbkit-saved">CONTENT</div>'
 )
 
