@@ -73,7 +73,7 @@ def test_a_run_says_why_its_trials_failed(
 def test_failures_of_no_run_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where nothing was measured yet, the failures of the last run are no empty list."""
+    """The failures of the last run are an error, and no empty list, where nothing was measured yet."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
 
     assert cli.INVALID == cli.main(["runs", "--failures"])
