@@ -10,6 +10,7 @@ from measuredfiles import write_measured_file
 from state import NewRuns, share_state_dir
 
 from ngbkit import cli
+from ngbkit.commands import compilers
 from ngbkit.commands.command import JSON, load_commands
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
@@ -27,8 +28,9 @@ def test_lists_are_printed_as_tables_and_as_json(measured: Path, capsys: pytest.
         assert key in json.loads(f"[{rows}")[0]
 
 
-def test_all_about_a_compiler_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_about_a_compiler_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """`compilers` prints all facts of each named compiler, as text or as JSON."""
+    monkeypatch.setattr(compilers, "_try_imports", lambda _modules: "")
     codes = (
         cli.main(["compilers", "onnxruntime", "identity"]),
         cli.main(["compilers", "onnxruntime,identity", "--json"]),

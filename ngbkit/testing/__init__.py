@@ -10,7 +10,7 @@ outputs, conformance.py asserts.
 """
 
 from ngbkit.testing.conformance import CompilerConformance
-from ngbkit.testing.networks import NETWORKS, relative_rmse, run_reference, small_attention, small_conv, two_outputs
+from ngbkit.testing.networks import NETWORKS, relative_rmse, run_reference, small_attention, small_conv
 from ngbkit.testing.observation import Attempt, observe
 
 __all__ = [
@@ -22,5 +22,4 @@ __all__ = [
     "run_reference",
     "small_attention",
     "small_conv",
-    "two_outputs",
 ]

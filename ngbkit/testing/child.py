@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,14 +66,22 @@ def prepare(folder: str) -> None:
 def compile_all(reference: str, form: Form, cases: str, out: str, accelerator: str) -> None:
     """Compile and call every case of one form, and write the results and the outputs of each.
 
-    The cases of a network share a cache, as the trials of a workload do.
+    The cases of a network share a cache, as the trials of a workload do. Choices refused together are tried alone.
     """
     compiler = resolve(reference)
     cuda.set_cache(Path(out, "cache-cuda"))
-    results = []
-    for index, (name, batch_size, options) in enumerate(_list_cases(compiler, form)):
-        case = _build_case(name, batch_size, options, form)
-        results.append({**case, **_attempt(compiler, case, Path(cases), Path(out), str(index), accelerator)})
+    results: list[dict[str, Any]] = []
+
+    def add_result(case: dict[str, Any]) -> None:
+        result = _attempt(compiler, case, Path(cases), Path(out), str(len(results)), accelerator)
+        if result.get("refused") and len(case["options"]) > 1:
+            for name, choice in case["options"].items():
+                add_result({**case, "options": {name: choice}})
+        else:
+            results.append({**case, **result})
+
+    for case in _list_cases(compiler, form):
+        add_result(_build_case(*case, form))
     for result in results:
         result["torch_imported"] = "torch" in sys.modules
     Path(out, RESULTS).write_text(json.dumps(results))
@@ -126,16 +135,23 @@ def _list_cases(compiler: Compiler, form: Form) -> Iterator[tuple[str, int, dict
         yield first, batch_size, {}
     for name in others:
         yield name, BATCH_SIZES[-1], {}
-    for option_name, option in compiler.options.items():
-        for choice in option.choices:
-            if choice != option.default:
-                yield "small_conv", 1, {option_name: choice}
+    choices = (
+        [(name, choice) for choice in reversed(option.choices) if choice != option.default]
+        for name, option in compiler.options.items()
+    )
+    for combination in zip_longest(*choices):
+        yield first, BATCH_SIZES[0], dict(filter(None, combination))
     if form == "onnx":
         yield UNKNOWN_OPERATOR, 1, {}
 
 
 def _build_case(network: str, batch_size: int, options: Mapping[str, Any], form: Form) -> dict[str, Any]:
     return {"network": network, "batch_size": batch_size, "form": form, "options": options}
+
+
+def _is_profiled(case: Mapping[str, Any]) -> bool:
+    """Return whether the case is profiled, one of each network: some compilers compile anew for it."""
+    return not case["options"] and case["batch_size"] == BATCH_SIZES[-1]
 
 
 def _attempt(
@@ -160,7 +176,7 @@ def _attempt(
         "contract": contract,
         **_collect_json("facts", lambda: program.facts),
         **_collect_json("explained", program.explain),
-        **_collect_json("profile", lambda: _profile(program)),
+        **(_collect_json("profile", lambda: _profile(program)) if _is_profiled(case) else {}),
     }
 
 

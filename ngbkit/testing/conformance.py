@@ -208,12 +208,13 @@ class CompilerConformance:
                 assert [*map(len, kernel["seconds"])] == [PROFILED_CALLS] * PROFILED_ROUNDS, message
 
     def test_compiled_again_gives_the_same(self) -> None:
-        """Another process that compiles with the first one's cache gets the same outputs, and reports a hit."""
+        """Another process that compiles with the first one's cache gets the same outputs: a hit after a miss."""
         recompiled = [attempt for attempt in self.attempts if attempt.again or attempt.again_error]
 
         assert bool(recompiled) == self.record.caches
         for attempt in recompiled:
             assert not attempt.again_error, f"{attempt}: {attempt.again_error}"
+            assert attempt.facts.get("cache", "miss") == "miss", f"{attempt}: {attempt.facts}"
             assert attempt.again_facts.get("cache", "hit") == "hit", f"{attempt}: {attempt.again_facts}"
             for first, second in zip(attempt.outputs[0], attempt.again, strict=True):
                 np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-6, err_msg=str(attempt))

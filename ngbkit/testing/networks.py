@@ -31,7 +31,7 @@ def small_conv() -> Network:
 
 
 def small_attention() -> Network:
-    """An attention block (16 wide, 2 heads, residual, LayerNorm) and an MLP on 10 tokens; seeded."""
+    """Attention (16 wide, 2 heads) and an MLP on 10 tokens; returns them, then their mean: shapes reveal the order."""
     from torch import nn
 
     class Block(nn.Module):
@@ -41,35 +41,17 @@ def small_attention() -> Network:
             self.norm = nn.LayerNorm(16)
             self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
 
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             mixed: torch.Tensor = self.norm(tokens + self.attention(tokens, tokens, tokens, need_weights=False)[0])
-            return mixed + cast("torch.Tensor", self.mlp(mixed))
+            output = mixed + cast("torch.Tensor", self.mlp(mixed))
+            return output, output.mean(dim=1)
 
     return _build_network(Block, (10, 16))
-
-
-def two_outputs() -> Network:
-    """A network that returns a feature map and then a vector: their shapes reveal their order; seeded."""
-    import torch
-    from torch import nn
-
-    class Forked(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
-            self.head = nn.Linear(8, 4)
-
-        def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            features = self.stem(image)
-            return torch.relu(features), self.head(features.mean(dim=(2, 3)))
-
-    return _build_network(Forked, (3, 8, 8))
 
 
 NETWORKS: Mapping[str, Callable[[], Network]] = {
     "small_conv": small_conv,
     "small_attention": small_attention,
-    "two_outputs": two_outputs,
 }
 
 

@@ -54,7 +54,7 @@ class Attempt:
     explained, explained_problem
         What the program's `explain` returned, or why that is not plain JSON.
     profile, profile_problem
-        The record of its profile, empty without a profiler, or why there is none.
+        The record of its profile, or why there is none; empty without a profiler, with options, and at batch size 1.
     again, again_facts, again_error
         Outputs of the first call, facts and error of a second compile, in a new process with the first one's cache;
         only for the first case of a compiler that caches.
@@ -106,9 +106,9 @@ class Attempt:
 def observe(reference: str, accelerator: str = "cpu") -> tuple[Attempt, ...]:
     """Compile every case with a compiler for an accelerator, in child processes, once per process.
 
-    The cases are three networks at batch size 3 in every form of the compiler, one of them at batch size 1, too, with
-    every other choice of every option, and an ONNX graph with an unknown operator. For a compiler that caches, another
-    child compiles the first case once more.
+    The cases are two networks at batch size 3 in every form of the compiler, one of them at batch size 1, too, with
+    every other choice of every option, several options at a time, and an ONNX graph with an unknown operator. For a
+    compiler that caches, another child compiles the first case once more.
 
     Raises
     ------

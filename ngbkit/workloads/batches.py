@@ -10,13 +10,14 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ngbkit.workloads import dimensions, feeds
 from ngbkit.workloads.base import BATCH, TensorSpec
 from ngbkit.workloads.export import flatten, to_array, to_tensor
+from ngbkit.workloads.randomise import compile_nothing
 
 if TYPE_CHECKING:
     import torch
@@ -284,11 +285,9 @@ def _build_run(
     """Build the function that runs a module on rows that all differ, each time in the state that it has now."""
     import torch
 
-    set_stance: Any = torch.compiler.set_stance
-
     def call(arrays: Sequence[Array]) -> list[Array] | None:
         for candidate in _iterate_copies(module):
-            with torch.no_grad(), set_stance("force_eager"), suppress(Exception):  # a module may raise anything
+            with torch.no_grad(), compile_nothing(), suppress(Exception):  # a module may raise anything
                 return [to_array(output).copy() for output in flatten(candidate(*map(to_tensor, arrays)))]
         return None
 

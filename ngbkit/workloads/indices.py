@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.errors import WorkloadError
+from ngbkit.workloads.randomise import compile_nothing
 
 if TYPE_CHECKING:
     import torch
@@ -38,9 +39,8 @@ def check_indices(specs: Sequence[TensorSpec], module: torch.nn.Module, tensors:
         return -size if func.overloadpacket.__name__ in ("index", "take") else 0
 
     mode: Any = CheckIndices
-    set_stance: Any = torch.compiler.set_stance
     problem: WorkloadError | None = None
-    with suppress(Exception), torch.no_grad(), set_stance("force_eager"), mode():
+    with suppress(Exception), torch.no_grad(), compile_nothing(), mode():
         try:
             module(*tensors)
         except WorkloadError as error:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +47,16 @@ def seed_generators(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
+
+
+def compile_nothing() -> AbstractContextManager[None]:
+    """Run compiled parts of a module eagerly; without them Dynamo is not loaded, and loading it takes seconds."""
+    import torch
+
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    stance: Any = torch.compiler.set_stance
+    return stance("force_eager")  # type: ignore[no-any-return]
 
 
 def build_network(module: torch.nn.Module, shape: tuple[int, ...], seed: int) -> Network:

@@ -1,7 +1,6 @@
 """AOTInductor passes the conformance suite, and caches its packages."""
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attempts import find_attempt
 
 from ngbkit.compilers import aotinductor, torch_runtime
 from ngbkit.compilers.base import Task, Tuning
-from ngbkit.testing import CompilerConformance, observe
+from ngbkit.testing import CompilerConformance
 from ngbkit.workloads.base import BATCH, TensorSpec
 
 REFERENCE = "ngbkit.compilers.aotinductor:COMPILER"
@@ -43,23 +43,11 @@ def build_key(task: Task) -> str:
     return aotinductor._build_key(task, torch_runtime.bind(task), aotinductor._build_settings(task))
 
 
-def test_a_package_is_loaded_again() -> None:
-    """The first compile builds a package, and another process loads it."""
-    attempt = observe(REFERENCE, "cpu")[0]
-
-    assert ("miss", "hit") == (attempt.facts["cache"], attempt.again_facts["cache"])
-    assert attempt.facts["package_bytes"] == attempt.again_facts["package_bytes"] > 0
-
-
 def test_operators_and_kernels_are_counted() -> None:
     """Exported operators and calls of the generated code are counted; with frozen weights fusions are omitted."""
-    explained = {
-        json.dumps(dict(attempt.options)): attempt.explained
-        for attempt in observe(REFERENCE, "cpu")
-        if attempt.network == "small_conv"
-    }
-    frozen, plain = explained["{}"], explained['{"freezing": false}']
+    frozen, plain = find_attempt(REFERENCE).explained, find_attempt(REFERENCE, freezing=False).explained
 
+    assert find_attempt(REFERENCE).facts["package_bytes"] > 0
     assert 9 == frozen["nodes_before"] == plain["nodes_before"]
     assert 2 == frozen["operators"]["aten.conv2d.default"]
     for counts in (frozen, plain):

@@ -1,11 +1,11 @@
 """Inductor passes the conformance suite, and reports its kernels."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attempts import find_attempt
 
 from ngbkit.compilers import inductor, inductor_runtime
 from ngbkit.testing import CompilerConformance, observe
@@ -24,7 +24,7 @@ def test_facts_tell_graphs_breaks_and_cache() -> None:
 
 def test_kernels_and_fusions_are_counted() -> None:
     """Captured operators and calls of the generated code are counted, fused kernels among them."""
-    explained = find_explained({"freezing": False})
+    explained = find_attempt("inductor", freezing=False).explained
 
     assert 9 == explained["nodes_before"]
     assert explained["nodes_after"] == explained["kernel_calls"] + sum(explained["extern_calls"].values())
@@ -34,16 +34,11 @@ def test_kernels_and_fusions_are_counted() -> None:
 
 def test_frozen_convolutions_take_their_activation_in() -> None:
     """Frozen, BatchNorm and ReLU leave no kernel of their own, and fusions are not counted."""
-    frozen, plain = find_explained({}), find_explained({"freezing": False})
+    frozen, plain = find_attempt("inductor").explained, find_attempt("inductor", freezing=False).explained
 
     assert 2 == frozen["extern_calls"]["torch.ops.mkldnn._convolution_pointwise.default"]
     assert frozen["nodes_before"] == plain["nodes_before"]
     assert "nodes_fused" not in frozen
-
-
-def find_explained(options: dict[str, bool]) -> Mapping[str, Any]:
-    """Return the explanation of the first attempt with those options."""
-    return next(attempt.explained for attempt in observe("inductor", "cpu") if dict(attempt.options) == options)
 
 
 def test_calls_are_read_from_the_code_of_a_graph() -> None:

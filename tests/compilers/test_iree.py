@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from attempts import find_attempt
 
 from ngbkit.compilers import iree
-from ngbkit.testing import Attempt, CompilerConformance, observe
+from ngbkit.testing import CompilerConformance, observe
 from ngbkit.testing.child import UNKNOWN_OPERATOR
 
 REFERENCE = "ngbkit.compilers.iree:COMPILER"
@@ -16,19 +17,9 @@ class TestIree(CompilerConformance):
     compiler = REFERENCE
 
 
-def find_attempt(network: str = "small_conv", **options: object) -> Attempt:
-    attempts = observe(REFERENCE)
-    return next(attempt for attempt in attempts if attempt.network == network and attempt.options == options)
-
-
-def test_a_program_is_compiled_once() -> None:
-    """The first compile of a network misses the cache, and so does one with other options."""
-    assert "miss" == find_attempt().facts["cache"] == find_attempt(im2col=False).facts["cache"]
-
-
 def test_convolutions_become_matrix_products() -> None:
     """IREE dispatches convolutions as matrix products by default, and calls a pooling a convolution too."""
-    default, direct = (find_attempt(**options).explained["commands"] for options in ({}, {"im2col": False}))
+    default, direct = (find_attempt(REFERENCE, **options).explained["commands"] for options in ({}, {"im2col": False}))
 
     assert 2 == direct["conv"] - default.get("conv", 0)
     assert 2 == default["matmul_like"] - direct.get("matmul_like", 0)
@@ -44,7 +35,7 @@ def test_all_that_is_executed_is_counted() -> None:
 
 def test_an_error_begins_with_what_the_compiler_said() -> None:
     """The error for an operator that IREE lacks starts with IREE's own first error."""
-    assert find_attempt(UNKNOWN_OPERATOR).error.startswith(
+    assert find_attempt(REFERENCE, UNKNOWN_OPERATOR).error.startswith(
         "RuntimeError: failed to legalize operation 'torch.operator'"
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from attempts import find_attempt
 from onnx import TensorProto, helper
 
 from ngbkit.compilers import onnx_graph
@@ -17,7 +18,7 @@ from ngbkit.compilers import onnxruntime as compiler
 from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
-from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe, relative_rmse, run_reference
+from ngbkit.testing import NETWORKS, CompilerConformance, observe, relative_rmse, run_reference
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import BATCH, TensorSpec
 
@@ -57,22 +58,17 @@ def check_outputs(task: Task, program: Program) -> None:
     assert max(map(relative_rmse, expected, outputs)) < 1e-4
 
 
-def find_attempt(network: str = "small_conv", **options: str | bool) -> Attempt:
-    attempts = observe("onnxruntime")
-    return next(attempt for attempt in attempts if attempt.network == network and attempt.options == options)
-
-
 def test_fusions_are_counted() -> None:
     """Both convolutions fuse with their activation, which removes two nodes."""
-    explained = find_attempt(optimization="extended").explained
+    explained = find_attempt("onnxruntime", optimization="extended").explained
 
-    assert 2 == explained["nodes_fused"] == find_attempt().explained["nodes_fused"]
+    assert 2 == explained["nodes_fused"] == find_attempt("onnxruntime").explained["nodes_fused"]
     assert explained["nodes_before"] - 2 == explained["nodes_after"]
 
 
 def test_nothing_is_fused_without_optimisation() -> None:
     """ONNX Runtime executes the graph unchanged if optimisation is off."""
-    explained = find_attempt(optimization="off").explained
+    explained = find_attempt("onnxruntime", optimization="off").explained
 
     assert explained["nodes_before"] == explained["nodes_after"]
     assert 0 == explained["nodes_fused"]
@@ -113,7 +109,7 @@ def test_operators_have_their_number_and_the_median_of_their_seconds() -> None:
 
 def test_spinning_is_off_and_on_it_is_in_the_contract() -> None:
     """Idle threads sleep by default; if they spin, the contract notes it."""
-    quiet, spinning = find_attempt().contract, find_attempt(spinning=True).contract
+    quiet, spinning = find_attempt("onnxruntime").contract, find_attempt("onnxruntime", spinning=True).contract
 
     assert quiet is not None
     assert spinning is not None
@@ -215,7 +211,7 @@ for execution in ("sequential", "parallel"):
 
 def test_parallel_branches_are_in_the_contract() -> None:
     """The contract notes that two operators run at a time."""
-    contract = find_attempt(execution="parallel").contract
+    contract = find_attempt("onnxruntime", execution="parallel").contract
 
     assert contract is not None
     assert "2 operators at a time" == contract.notes

@@ -22,7 +22,7 @@ class TestOpenVino(CompilerConformance):
 
 
 def find_attempt(**options: str) -> Attempt:
-    return next(attempt for attempt in observe("openvino") if attempt.options == options)
+    return next(attempt for attempt in observe("openvino") if attempt.options.items() >= options.items())
 
 
 def test_single_precision_is_asked_for() -> None:
@@ -66,7 +66,7 @@ def test_the_precision_is_that_of_the_heavy_layers() -> None:
 def test_another_precision_than_asked_for_is_told() -> None:
     """If the chip lacks a precision, the contract has the actual one and notes the requested one."""
     for precision in ("f32", "bf16", "f16"):
-        contract = (find_attempt() if precision == "f32" else find_attempt(precision=precision)).contract
+        contract = find_attempt(**({} if precision == "f32" else {"precision": precision})).contract
 
         assert contract is not None
         assert (precision in contract.notes) is (precision != contract.precision)

@@ -9,6 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from state import share_state_dir
 from traitlets.config import Config
 
+from ngbkit.commands import compilers
+
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 
 
@@ -29,3 +31,9 @@ def shell(only_shell: InteractiveShell) -> Iterator[InteractiveShell]:
     only_shell.run_line_magic("unload_ext", "ngbkit")
     only_shell.user_ns.clear()
     only_shell.user_ns.update(namespace)
+
+
+@pytest.fixture(autouse=True)
+def _no_trial_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try no import of a compiler that is described: tests of its listing do, in seconds for each of them."""
+    monkeypatch.setattr(compilers, "_try_imports", lambda _modules: "")

@@ -294,15 +294,6 @@ def test_lists_are_tables(shell: InteractiveShell, mlp_file: Path) -> None:
     assert [True] * 4 == [listing._repr_html_().startswith("<table") for listing in listings.values()]
 
 
-def test_the_description_of_a_compiler_is_a_sheet(shell: InteractiveShell) -> None:
-    """The sheet lists its options with their defaults, in text and in HTML."""
-    sheet, _ = run_cell(shell, "%ngcompilers openvino")
-
-    assert repr(sheet).startswith("openvino\n  is ")
-    assert "option hint" in repr(sheet)
-    assert "option hint</td>" in sheet._repr_html_()
-
-
 def test_failures_are_reported_with_the_last_output(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:
     """The id of a run selects them; a line resumes or reports, not both."""
     run_cell(shell, f"%ngbench {mlp_file} -c identity,raising -r 3 -o ds")

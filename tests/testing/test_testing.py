@@ -72,7 +72,7 @@ def test_wrong_outputs_are_measured() -> None:
     errors = {str(attempt): attempt.rmse for attempt in observe(f"{__name__}:WRONG") if not attempt.error}
 
     assert errors["small_conv batch 1 from onnx"] == 1.0
-    assert errors["two_outputs batch 3 from onnx"] == float("inf")
+    assert errors["small_attention batch 3 from onnx"] == float("inf")
 
 
 def test_a_missing_package_fails_where_all_are_required(monkeypatch: pytest.MonkeyPatch) -> None:

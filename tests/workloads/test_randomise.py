@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.randomise import randomise, seed_generators
+from ngbkit.workloads.randomise import compile_nothing, randomise, seed_generators
 
 
 def measure_effect_of_middle_weight(module: nn.Module) -> float:
@@ -166,3 +168,17 @@ def test_a_build_draws_from_the_seed_and_restores_the_users_generators() -> None
 
     assert expected == (torch.rand(1), random.random(), np.random.rand())
     assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_compiled_parts_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled part is not compiled; without Dynamo there is none, and Dynamo is not loaded."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("compiled")
+
+    compiled = torch.compile(nn.ReLU(), backend=refuse)
+    with compile_nothing():
+        assert 0 == float(compiled(-torch.ones(())))
+    monkeypatch.delitem(sys.modules, "torch._dynamo")
+    with compile_nothing():
+        assert "torch._dynamo" not in sys.modules
