@@ -254,3 +254,18 @@ def test_data_is_worked_on_in_parts(monkeypatch):
 
     np.testing.assert_array_equal(1, counts)
     assert metrics.bsr(noisy(7), ci=0.95)["ci_low"].notnull().all()
+
+
+@pytest.mark.parametrize("name", [*EVERY, "friction"])
+def test_a_mark_survives_every_metric(name: str):
+    """A value is inconclusive exactly where it changes with the trial whose rounds were contended."""
+    data, metric = noisy(1), getattr(metrics, name)
+    dims = {"dim": "depth"} if name == "friction" else {}
+    is_trial = (data["depth"] == 4) & (data["compiler"] == "a") & (data["batch_size"] == 8)
+    contended = is_trial.broadcast_like(data["latency"]).transpose(*data["latency"].dims).astype(np.int8)
+    slower = data.assign(latency=data["latency"] * xr.where(is_trial, 3.0, 1.0))
+    marks = ~metric(data.assign(contended=contended), ci=0.9, **dims)["conclusive"]
+    values, changed = metric(data, **dims), metric(slower, **dims)
+
+    np.testing.assert_array_equal(~np.isclose(values, changed, equal_nan=True), marks)
+    assert marks.any()
