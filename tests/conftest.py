@@ -118,7 +118,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     if terminalreporter.config.getoption("--record-durations") and not hasattr(terminalreporter.config, "workerinput"):
         reports = (report for name in ("passed", "skipped", "failed", "error", "") for report in stats.get(name, []))
         elapsed_s = time.time() - psutil.Process().create_time()
-        is_part = terminalreporter.config.option.short or terminalreporter.config.option.long_since is not None
+        option = terminalreporter.config.option
+        is_part = option.short or option.lf or option.long_since is not None
         durations.save(reports, elapsed_s * environment.count_usable_cores(), is_part=is_part)
     skipped = [dict(report.user_properties) for report in stats.get("skipped", [])]
     missing = [properties[requirements.PROPERTY] for properties in skipped if requirements.PROPERTY in properties]

@@ -131,7 +131,7 @@ def test_the_requirements_are_those_of_the_extras(wheels: ModuleType) -> None:
     names = {wheels.read_name(text) for text in wheels.list_requirements(["onnxruntime-gpu", "tensorrt-rtx"], {"Onnx"})}
 
     packages = {"nvidia-ml-py", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-nv-tensorrt-rtx-cu13"}
-    assert packages | {"ml-dtypes", "onnxscript"} == names
+    assert packages | {"ml-dtypes", "onnx-ir", "onnxscript"} == names
     assert names - {"onnxruntime"} == set(wheels.drop_conflicts(names))
     with pytest.raises(SystemExit, match=r"invalid extra: got 'nothing'; expected one of .*tvm"):
         list(wheels.list_requirements(["nothing"], set()))
