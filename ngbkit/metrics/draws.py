@@ -168,18 +168,20 @@ def _compute_bounds(
 
 
 def _find_conclusive(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
-    """Return whether all trials that contribute to each value are conclusive: it stays the same if the others change.
+    """Return whether all trials of each value are conclusive: it is there without the others, and as they change.
 
-    Without the others, a slope would be of the points that remain.
+    Without some, a slope is of the points that remain; and the ratio of a trial to itself never changes.
     """
     if bool(data["conclusive"].all()):
         return xr.ones_like(point, dtype=bool)
+    without = {name: data[name].where(data["conclusive"]) for name in ("throughput", "medians")}
+    remaining = metric(data.assign(without), None).transpose(*point.dims).notnull()
     # By a factor each, so that the ratio of two of them changes as well.
     factors = data["conclusive"].copy(data=1 + np.random.default_rng(SEED).random(data["conclusive"].shape))
     slower = factors.where(~data["conclusive"], 1.0)
     changed = data.assign(throughput=data["throughput"] / slower, medians=data["medians"] * slower)
     values = metric(changed, None).transpose(*point.dims)
-    return point.copy(data=np.isclose(values, point, rtol=1e-9, atol=0, equal_nan=True))
+    return point.isnull() | (remaining & np.isclose(values, point, rtol=1e-9, atol=0, equal_nan=True))
 
 
 # A ratio is of trials that differ in these: a rule that ended one affects the interval of the others.

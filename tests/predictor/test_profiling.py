@@ -25,13 +25,15 @@ def network(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_time_is_of_the_operators_that_do_the_work(runtime: str, network: Path) -> None:
     """A convolution and its activation are one operator, which takes most of the time."""
-    graph, cost = predictor.profile(str(network), runtime=runtime, calls=5)
+    profiles = [predictor.profile(str(network), runtime=runtime, calls=5) for _ in range(3)]
+    graph, cost = profiles[0]
     macs = [operator.macs or 0 for operator in graph.operators]
 
     assert lower(network, runtime) == graph
     assert (len(graph.operators),) == cost.shape
     assert "Relu" not in {operator.kind for operator in graph.operators}
-    assert int(np.nanargmax(cost)) == int(np.argmax(macs))
+    # The least of each operator: a machine that stalls within one adds milliseconds to it.
+    assert int(np.nanargmax(np.min([seconds for _, seconds in profiles], axis=0))) == int(np.argmax(macs))
     assert (cost[np.isfinite(cost)] >= 0).all()
 
 
