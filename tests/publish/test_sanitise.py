@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from authored import build_notebook
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output, new_raw_cell
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
@@ -119,13 +119,15 @@ def test_markdown_is_clean() -> None:
 
 def test_the_cells_of_a_notebook_are_named(tmp_path: Path) -> None:
     """A sentence says which cell contained which element; widgets, for which there is no kernel, are left out."""
-    html = new_output("display_data", {"text/html": f"<b>x</b><iframe src='{SERVER}'></iframe>"})
+    frame = f"<iframe src='{SERVER}'></iframe>"
+    html = new_output("display_data", {"text/html": f"<b>x</b>{frame}"})
     widget = new_output("display_data", {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "Panel()"})
     script = new_output("display_data", {"application/javascript": "fetch(1)"})
     active = (" onload='fetch(1)'>", "><script>fetch(1)</script>", "><foreignObject><p>x</p></foreignObject>")
     pictures = [new_output("display_data", {"image/svg+xml": f"<svg{content}</svg>"}) for content in active]
     code = new_code_cell("1", outputs=[html, widget, script, *pictures])
-    nbformat.write(build_notebook(new_markdown_cell(f"<img src='{SERVER}/a.png'>"), code), tmp_path / "a.ipynb")
+    cells = new_markdown_cell(f"<img src='{SERVER}/a.png'>"), code, new_raw_cell(frame)
+    nbformat.write(build_notebook(*cells), tmp_path / "a.ipynb")
     sentences = clean_notebook(tmp_path / "a.ipynb", tmp_path / "clean" / "a.ipynb")
     cells = json.loads((tmp_path / "clean" / "a.ipynb").read_text())["cells"]
 
@@ -133,5 +135,6 @@ def test_the_cells_of_a_notebook_are_named(tmp_path: Path) -> None:
     assert [
         "a.ipynb, cell 0: removed src of img, since pages request nothing",
         f"a.ipynb, cell 1: removed {names}, since pages request nothing",
+        "a.ipynb, cell 2: removed iframe, src of iframe, since pages request nothing",
     ] == sentences
     assert ["<b>x</b>"] == [output["data"]["text/html"] for output in cells[1]["outputs"] if output["data"]]

@@ -58,6 +58,7 @@ def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
 
     assert {"a", "b"} == list_networks(sweep, settling)
     assert settling.repeats == 2 * settling.rounds
+    assert settling.rounds > compare_networks(data)["more_rounds"].max()  # which would settle half of such pairs
     assert changed.together
     assert (settling.repeats, settling.rounds) == (changed.repeats, changed.min_rounds)
     assert [trial.id for trial in sweep.trials()] == [trial.id for trial in changed.trials()]
