@@ -106,7 +106,7 @@ def test_recordings_beside_a_published_notebook_are_replayed(
 ) -> None:
     """A published folder replays by default, any other one where measuring is forbidden; each run says so."""
     sweep = Sweep(mlp, ["identity"], repeats=5, threads=1)
-    first = sweep.run()
+    first = sweep.run(again=True)  # other modules share its state
     place = tmp_path / "site" / "notebooks"
     shutil.copytree(folder, place / "data" / "recorded")
     monkeypatch.delenv(recordings.FOLDER)

@@ -72,7 +72,7 @@ def test_stopping_keeps_what_was_measured_and_resuming_does_the_rest(mlp: Worklo
 
 def test_a_live_run_cannot_be_resumed(mlp: Workload) -> None:
     """Two clients never drive one run."""
-    run = Sweep(mlp, ["identity"], [1], repeats=5, threads=1).start()
+    run = Sweep(mlp, ["identity"], [1], repeats=50, threads=1).start(again=True)  # other modules share its state
     with pytest.raises(FencedError, match="held by another process"):
         runs.resume(run.id)
     run.result()
