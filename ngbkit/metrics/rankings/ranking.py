@@ -103,8 +103,8 @@ def network_ranking(
     pandas.DataFrame
         ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
         and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
-        ``compared``, how it was compared with the one of the highest throughput; and ``conclusive``, whether it was
-        checked in enough uncontended rounds.
+        ``compared``, how it was compared with the first; and ``conclusive``, whether it was checked in enough
+        uncontended rounds. The interval is of its throughput over that of the first.
 
     Raises
     ------
@@ -168,8 +168,8 @@ def _rank(contest: Contest) -> Iterator[dict[str, Any]]:
             "rank": rank,
             "compiler": column.compiler,
             "of_best": least / lead,
-            "ci_low": 1 / lead.high,
-            "ci_high": 1 / lead.low,
+            "ci_low": least / lead.high,
+            "ci_high": least / lead.low,
             "probability": contest.probabilities[id(column)],
             "compared": manner,
             "conclusive": column.conclusive,

@@ -60,6 +60,19 @@ def test_the_most_probable_comes_first():
     assert winners["conclusive"].tolist() == [contest.conclusive]
 
 
+def test_an_interval_contains_its_number():
+    """The speed over the highest lies in its interval where the highest is not the most probable."""
+    data = measured({name: (seconds,) * 3 for name, seconds in (("a", 0.5), ("b", 0.5), ("c", 0.5))}, noise=0.0)
+    for network, seed in ((0, 1), (2, 2)):
+        scattered = np.exp(np.random.default_rng(seed).normal(0, 0.5, 20))
+        data["latency"][0, network] = data["latency"].values[0, 1] * 1.005 * scattered / np.median(scattered)
+    table = metrics.network_ranking(data)
+
+    assert 1.0 == table["of_best"].max() > table["of_best"].iloc[0]
+    assert (table["ci_low"] <= table["of_best"]).all()
+    assert (table["of_best"] <= table["ci_high"]).all()
+
+
 def test_the_noise_of_a_column_counts_once():
     """Ten equals share the probability; a column that is slowed with its rivals by chance wins no more often."""
     data = measured({"net": (1.0, 0.5, 0.5)}, noise=0.0)
