@@ -230,7 +230,8 @@ def _iterate_candidates(
     counts = node["latency"].notnull().sum("repeat") if has_rounds else xr.zeros_like(rates)
     samples = counts.transpose(*dims).values
     unchecked = contention.find_unchecked(node)
-    reasons = _align(node["error"].where(unchecked, "") if bool(unchecked.any()) else xr.DataArray(""), rates)
+    errors = node["error"] if "error" in node else xr.zeros_like(rates, dtype=str)
+    reasons = _align(errors.where(errors != "", "without a reason").where(unchecked, ""), rates)
     ties = _collect_ties(node, dims[:-1])
     labels = {dim: list_labels(rates, dim) for dim in dims}
     for index in zip(*np.nonzero(np.isfinite(rates.values)), strict=True):

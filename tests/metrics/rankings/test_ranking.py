@@ -11,7 +11,7 @@ import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.metrics.rankings.contests import list_contests
-from ngbkit.sweep.records import Contract
+from ngbkit.sweep.records import NOT_CHECKED, Contract
 
 COMPILERS = ["identity", "quick", "raw"]
 
@@ -58,6 +58,19 @@ def test_the_most_probable_comes_first():
     assert winners["compiler"].tolist() == [contest.first.compiler] == [ranking.index[0]]
     assert winners["probability"].tolist() == [contest.probability] == [ranking["probability"].iloc[0]]
     assert winners["conclusive"].tolist() == [contest.conclusive]
+
+
+@pytest.mark.parametrize("reasons", [{}, {"error": ""}])
+def test_an_unchecked_column_without_a_reason_wins_nothing(reasons: dict[str, str]):
+    """Its status decides, in the table and in the verdict; the text of the reason may be lost."""
+    data = measured({"net": (1.0, 0.5, 0.9)})
+    blank = xr.full_like(data["contract"], "")
+    status = blank.where(data["compiler"] != "quick", NOT_CHECKED).where(data["compiler"] == "quick", "ok")
+    data = data.assign(status=status, **dict.fromkeys(reasons, blank))
+    (winner,) = metrics.winners(data).to_dict("records")
+
+    assert ("raw", "quick", True) == (winner["compiler"], winner["unchecked"], winner["probability"] > 0.9)
+    assert [contest.first.compiler for contest in list_contests(data)] == ["raw"]
 
 
 def test_an_interval_contains_its_number():
