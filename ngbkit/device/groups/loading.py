@@ -155,12 +155,11 @@ class Loader(Preparer):
         compiler = self._load_compiler(trial.compiler)
         form = compiler.choose_form(group.workload.kind)
         size = str(trial.batch_size)
-        reason = self._find_refusal(trial.compiler, group.workload)
+        missing = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file" if form is None else ""
+        reason = missing or self._find_refusal(trial.compiler, group.workload)
         quantiser = compiler.find_quantiser(Choice.parse(trial.compiler).options)
         if not reason and quantiser is not None:
             reason = self._find_quantiser_refusal(trial, group, quantiser, form)
-        if not reason and form is None:
-            reason = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file"
         if not reason and form == "onnx" and "module" in compiler.forms and Choice.parse(trial.compiler).release:
             reason = f"{trial.compiler} is a release of {compiler.distribution}, which runs no ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
