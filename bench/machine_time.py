@@ -32,7 +32,7 @@ from loaded import load_workers
 
 from ngbkit.api import Sweep
 from ngbkit.device.groups.worker import Worker
-from ngbkit.device.timing import intervals, normal, rounds
+from ngbkit.device.timing import correlation, intervals, normal, rounds
 from ngbkit.device.timing.sampling import choose_block_size
 from ngbkit.sweep.conversion import MIN_ROUNDS
 from ngbkit.sweep.json_values import to_json_value
@@ -288,7 +288,7 @@ class Judged:
 def covers(logs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return whether each interval over rounds, computed as by ngbkit without any allowance, covers the truth."""
     low, high = intervals.compute_median_interval(logs.T, normal.LEVEL)
-    center, factor = np.median(logs, axis=0), intervals.estimate_inflation(logs.T)
+    center, factor = np.median(logs, axis=0), correlation.estimate_inflation(logs.T)
     return (center + factor * (low - center) <= truth) & (truth <= center + factor * (high - center))
 
 

@@ -1,10 +1,11 @@
 """Measures how often an interval covers the truth: of fixed rounds, stopped by its own width, and of a race.
 
-``.venv/bin/python bench/stopping.py [fixed] [stopped] [race]`` prints a table each; it is seeded, so that
-its output is reproducible. `ngbkit.device.timing.intervals` cites it. ``… stopping.py groups`` measures real races, on
-a quiet machine for seven minutes: two copies of a block that both lose against OpenVINO, 100 times. ``… stopping.py
-busy`` measures `--precision` beside a busy process, where all rounds are contended and no group ends before its limit
-of time: 100 groups, in 35 minutes. ``… busy RUN`` reports on such a run again, also one that was stopped.
+``.venv/bin/python bench/stopping.py [fixed] [correlated] [stopped] [race]`` prints a table each; it is seeded, so
+that its output is reproducible. `ngbkit.device.timing.intervals` and `…correlation` cite it. ``… stopping.py groups``
+measures real races, on a quiet machine for seven minutes: two copies of a block that both lose against OpenVINO, 100
+times. ``… stopping.py busy`` measures `--precision` beside a busy process, where all rounds are contended and no
+group ends before its limit of time: 100 groups, in 35 minutes. ``… busy RUN`` reports on such a run again, also one
+that was stopped.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import NormalDist
 
 import attrs
 import numpy as np
 
 from ngbkit import runs
-from ngbkit.device.timing import intervals, normal
+from ngbkit.device.timing import correlation, intervals, normal
 from ngbkit.runs.selfcheck import Noise, noise
 from ngbkit.sweep.trials import BASELINE
 
@@ -76,6 +78,28 @@ def print_fixed() -> None:
             low, high = intervals.compute_median_interval(draw(generator, 0.05, (REPETITIONS, rounds)), normal.LEVEL)
             shares.append(np.mean((low <= 0) & (high >= 0)))
         print(f"{rounds:8d}" + "".join(f"{share:14.4f}" for share in shares), flush=True)
+
+
+def print_correlated(repetitions: int = 9_600) -> None:
+    """Print how often an interval misses the truth, where rounds resemble those before them, by the series of a run."""
+    counts = (1, 2, 6, 12, 48)
+    print("\ncorrelated rounds: share of intervals of 95 % that miss the truth, and how much wider they are")
+    print(f"{'rounds':>8s}{'correlation':>13s}" + "".join(f"{count:6d} series" for count in counts))
+    for rounds in (6, 10, 20, 30):
+        for strength in (0.0, 0.15, 0.3, 0.5, 0.8):
+            generator = np.random.default_rng([rounds, round(100 * strength)])
+            logs = draw_normal(generator, 0.02, (repetitions, rounds))
+            for last, values in pairwise(logs.T):
+                values *= math.sqrt(1 - strength**2)
+                values += strength * last
+            low, high = intervals.compute_median_interval(logs, normal.LEVEL)
+            center, cells = np.median(logs, axis=1), []
+            for count in counts:
+                pools = map(correlation.pool_series, logs.reshape(-1, count, rounds))
+                factor = correlation.estimate_inflation(logs, np.repeat(list(pools), count, axis=0))
+                missed = (center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)
+                cells.append(f"{100 * missed.mean():5.1f} % {factor.mean():5.2f}")
+            print(f"{rounds:8d}{strength:13.2f}" + "".join(f"{cell:>13s}" for cell in cells), flush=True)
 
 
 def print_stopped(repetitions: int = 10_000) -> None:
@@ -196,9 +220,10 @@ def _print_coverage(estimate: Noise) -> None:
 
 
 if __name__ == "__main__":
-    tables = {"fixed": print_fixed, "stopped": print_stopped, "race": print_race, "groups": print_groups}
+    tables = {"fixed": print_fixed, "correlated": print_correlated, "stopped": print_stopped, "race": print_race}
+    tables["groups"] = print_groups
     if sys.argv[1:2] == ["busy"]:
         print_busy(*sys.argv[2:])
     else:
-        for table in sys.argv[1:] or ["fixed", "stopped", "race"]:
+        for table in sys.argv[1:] or ["fixed", "correlated", "stopped", "race"]:
             tables[table]()

@@ -24,7 +24,7 @@ import xarray as xr
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import describe
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import correlation, intervals
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 
@@ -59,20 +59,20 @@ class Sampler:
     generator: np.random.Generator
     is_shared: bool = False  # whether rows of as many rounds have the same variates
 
-    def draw_medians(self, values: xr.DataArray) -> xr.DataArray:
-        """Replicates of the median over ``rounds``, along ``draw``."""
+    def draw_medians(self, values: xr.DataArray, pool: xr.DataArray) -> xr.DataArray:
+        """Replicates of the median over ``rounds``, along ``draw``; `pool` is what the series of the run tell."""
         replicates: xr.DataArray = xr.apply_ufunc(
-            self.resample, values, input_core_dims=[["rounds"]], output_core_dims=[["draw"]]
+            self.resample, values, pool, input_core_dims=[["rounds"], ["correlation"]], output_core_dims=[["draw"]]
         )
         return replicates
 
-    def resample(self, values: np.ndarray) -> np.ndarray:
+    def resample(self, values: np.ndarray, pool: np.ndarray) -> np.ndarray:
         """Resample the medians of ``(..., rounds)``, NaN-padded, into replicates, ``(..., draws)``."""
         counts = np.count_nonzero(~np.isnan(values), axis=-1)
         usable = np.where(intervals.has_enough_rounds(counts, self.level)[..., None], values, np.nan)
         draws = np.moveaxis(intervals.resample_medians(usable, DRAWS, self.generator, is_shared=self.is_shared), 0, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            factors = intervals.estimate_inflation(np.log(usable))[..., None]
+            factors = correlation.estimate_inflation(np.log(usable), pool)[..., None]
         if (factors == 1).all():
             return draws
         centers = arrays.median(usable)[..., None]
@@ -188,10 +188,8 @@ def _find_conclusive(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> 
 _GROUP = ("compiler", "batch_size")
 
 
-def compute_medians(values: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
-    """The median over ``rounds``, or its replicates."""
-    if sampler is not None:
-        return sampler.draw_medians(values)
+def compute_medians(values: xr.DataArray) -> xr.DataArray:
+    """The median over ``rounds``."""
     medians: xr.DataArray = xr.apply_ufunc(arrays.median, values, input_core_dims=[["rounds"]])
     return medians
 

@@ -142,8 +142,8 @@ def _prepare_baseline(node: xr.Dataset) -> xr.Dataset:
 
 def _find_differences(parts: xr.Dataset) -> np.ndarray:
     """The logarithms of the quotients of two measurements of the baseline at batch size 1, of one device."""
-    first = compute_medians(parts["medians"].sel(compiler=BASELINE, batch_size=1, drop=True), None)
-    gains = ratios.ratio(compute_medians(parts["anchor"], None), first).where(parts["batch_size"] != 1)
+    first = compute_medians(parts["medians"].sel(compiler=BASELINE, batch_size=1, drop=True))
+    gains = ratios.ratio(compute_medians(parts["anchor"]), first).where(parts["batch_size"] != 1)
     values = np.log(gains.values.ravel())
     return np.asarray(values[np.isfinite(values)])
 

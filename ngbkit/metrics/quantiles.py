@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import correlation
 from ngbkit.metrics import arrays
 
 Floats = NDArray[np.floating[Any]]
@@ -97,6 +97,6 @@ def _inflate(replicates: Floats, center: float, latency: Floats, codes: NDArray[
     """Widen replicates as the intervals of all metrics are, where rounds resemble the rounds before them."""
     medians = arrays.round_medians(latency, codes)
     with np.errstate(divide="ignore", invalid="ignore"):
-        factor = float(intervals.estimate_inflation(np.log(medians)))
+        factor = float(correlation.estimate_inflation(np.log(medians)))
     widened: Floats = center * (replicates / center) ** factor if factor > 1 and center > 0 else replicates
     return widened

@@ -12,6 +12,7 @@ import xarray as xr
 from ngbkit.dataset import contention
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels
+from ngbkit.device.timing import correlation
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD, Sampler, compute_medians
@@ -25,10 +26,11 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     """The data from which ratios of medians and of replicates are computed.
 
     The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
-    and present; ``process_sd``, of each compiler's processes, and ``copies_sd``, of the ratio of two processes of one
-    program; ``stopped``, where a stopping rule ended the measurement; and ``conclusive``. A dataset without rounds
-    yields ``throughput`` and ``conclusive`` alone. Contended samples of conclusive trials are left out, and trials in
-    the mask become NaN.
+    and present; ``rounds_pool`` and ``ratios_pool``, by which the series of a device borrow the correlation of their
+    rounds from each other; ``process_sd``, of each compiler's processes, and ``copies_sd``, of the ratio of two
+    processes of one program; ``stopped``, where a stopping rule ended the measurement; and ``conclusive``. A dataset
+    without rounds yields ``throughput`` and ``conclusive`` alone. Contended samples of conclusive trials are left out,
+    and trials in the mask become NaN.
     """
     is_conclusive, anchors_conclusive = contention.conclusive(dataset), contention.find_conclusive_anchors(dataset)
     dataset = contention.select_samples(dataset)
@@ -42,6 +44,7 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
             medians = medians.drop_sel(compiler=_ANCHOR)
         data["medians"] = medians
+        data["rounds_pool"], data["ratios_pool"] = pool_series(medians)
         data["process_sd"] = _read_process_sd(dataset)
         copies = [_read_copies_sd(device) for device in list_devices(dataset)]
         data["copies_sd"] = along_devices(dataset, copies, UNCHECKED_SD)
@@ -52,6 +55,29 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             dims = data[name].dims
             data[name] = data[name].where(~mask).transpose(*dims)
     return data
+
+
+def pool_series(medians: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Pool what the series of each device tell of their correlation: those of the baseline, and those of ratios to it.
+
+    Without the baseline, the first column has its part.
+    """
+    wide = medians if "compiler" in medians.dims else medians.expand_dims("compiler")
+    logs: xr.DataArray = xr.apply_ufunc(np.log, wide).transpose(..., "rounds")
+    labels = list_labels(medians, "compiler")
+    reference = logs.isel(compiler=labels.index(BASELINE) if BASELINE in labels else 0, drop=True)
+    others = logs.isel(compiler=[place for place, label in enumerate(labels) if label != BASELINE or len(labels) < 2])
+    rounds, ratios = (
+        xr.apply_ufunc(
+            correlation.pool_series,
+            series,
+            input_core_dims=[[dim for dim in series.dims if dim != "device"]],
+            output_core_dims=[["correlation"]],
+            vectorize=True,
+        )
+        for series in (reference, (others - reference).transpose(..., "rounds"))
+    )
+    return rounds, ratios
 
 
 def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
@@ -128,7 +154,7 @@ def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     rates = data["throughput"]
     if sampler is None:
         return rates
-    slowdown = ratio(sampler.draw_medians(data["medians"]), compute_medians(data["medians"], None))
+    slowdown = ratio(sampler.draw_medians(data["medians"], data["rounds_pool"]), compute_medians(data["medians"]))
     return ratio(rates, sampler.add_noise(slowdown, data["process_sd"]))
 
 
@@ -259,8 +285,9 @@ def _compute_paired(
         paired: xr.DataArray = xr.apply_ufunc(arrays.paired_speedup, medians, reference, input_core_dims=[core, core])
         return paired
     ratios = ratio(reference, medians).transpose(*medians.dims)
-    draws = sampler.draw_medians(ratios)
+    draws = sampler.draw_medians(ratios, data["ratios_pool"])
     unpaired = ~ratios.notnull().any("rounds")
     if (unpaired & medians.notnull().any("rounds")).any():
-        draws = draws.where(~unpaired, ratio(sampler.draw_medians(reference), sampler.draw_medians(medians)))
+        above, below = (sampler.draw_medians(each, data["rounds_pool"]) for each in (reference, medians))
+        draws = draws.where(~unpaired, ratio(above, below))
     return sampler.add_noise(draws, deviation)

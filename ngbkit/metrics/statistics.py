@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import correlation
 from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 
 Floats = NDArray[np.floating[Any]]
@@ -88,7 +88,8 @@ def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
     if not groups:
         return 0.0
     squares = np.array([float(np.median(ratios)) ** 2 for ratios in groups])
-    variances = np.array([_estimate_variance(ratios, generator) for ratios in groups])
+    pool = correlation.pool_series(groups)
+    variances = np.array([_estimate_variance(ratios, pool, generator) for ratios in groups])
     rounds = np.array([len(ratios) for ratios in groups])
     low, high = 0.0, float(squares.max())
     if _average_squares(squares, variances, rounds) <= _CLIPPED_SQUARE:
@@ -100,12 +101,12 @@ def estimate_process_sd(groups: Sequence[Floats], seed: int = 0) -> float:
     return math.sqrt(high)
 
 
-def _estimate_variance(ratios: Floats, generator: np.random.Generator) -> float:
+def _estimate_variance(ratios: Floats, pool: Floats, generator: np.random.Generator) -> float:
     """Estimate the variance of the median of a group's rounds, as wide as its interval takes it to be."""
     shuffled = generator.permuted(np.tile(ratios, (_SPLITS, 1)), axis=1)
     half = len(ratios) // 2
     differences = np.median(shuffled[:, :half], axis=1) - np.median(shuffled[:, half:], axis=1)
-    return float(intervals.estimate_inflation(ratios)) ** 2 * float(np.mean(differences**2)) / 4
+    return float(correlation.estimate_inflation(ratios, pool)) ** 2 * float(np.mean(differences**2)) / 4
 
 
 def _average_squares(squares: Floats, variances: Floats, rounds: NDArray[np.integer[Any]]) -> float:

@@ -123,7 +123,9 @@ def test_a_verdict_of_many_groups_has_three_lines(mlp: Workload) -> None:
     assert 3 == len(conclusions.verdict)
     assert max(map(len, conclusions.verdict)) < 200
     assert re.match(r"Fastest: openvino in \d+ of 30 groups, ", conclusions.verdict[0])
-    assert "16 more groups" == conclusions.details[-1]
+    count = sum(line.startswith(("mlp batch", "networks")) for line in conclusions.details)
+    assert 12 == count
+    assert re.fullmatch(r"1\d more groups", conclusions.details[-1])
     assert len(conclusions.details) == conclusions.to_text().count("\n  ")
 
 

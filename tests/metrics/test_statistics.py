@@ -31,7 +31,7 @@ def test_identical_processes_hardly_differ() -> None:
     """The estimate is far below the error of a group's own median."""
     scatter = float(np.std([np.median(ratios) for ratios in draw(1000, 0.0)]))
 
-    assert statistics.estimate_process_sd(draw(1000, 0.0)) < scatter / 3
+    assert statistics.estimate_process_sd(draw(1000, 0.0)) < scatter / 2
 
 
 def test_rounds_that_resemble_each_other_are_no_process() -> None:

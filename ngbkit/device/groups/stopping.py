@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ngbkit.device.groups.worker import Worker
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import correlation, intervals
+from ngbkit.device.timing.correlation import Floats
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import BASELINE
 
@@ -70,7 +69,9 @@ class StoppingRule:
         if not timed:
             return []
         fastest = _find_fastest(timed)
-        slower = [worker for worker in timed if worker is not fastest and _is_slower(worker, fastest)]
+        logs = {id(worker): _compute_logs(worker, fastest) for worker in timed if worker is not fastest}
+        pool = correlation.pool_series([*logs.values()])
+        slower = [worker for worker in timed if id(worker) in logs and _is_slower(logs[id(worker)], pool)]
         self._has_loser = self._has_loser or bool(slower)
         return timed if self._has_loser and len(slower) == len(timed) - 1 else slower
 
@@ -90,17 +91,16 @@ class StoppingRule:
         timed = [worker for worker in active if not worker.trial.beside]
         reference = _find_fastest(timed) if self.race and timed else find_reference(active)
         others = [worker for worker in active if worker is not reference and not worker.trial.beside]
-        widths = {
-            id(worker): self._compute_half_width(worker, reference if others else worker)
-            for worker in others or [reference]
-        }
+        logs = {id(worker): _compute_logs(worker, reference if others else worker) for worker in others or [reference]}
+        pool = correlation.pool_series([*logs.values()])
+        widths = {key: self._compute_half_width(values, pool) for key, values in logs.items()}
         imprecise = [worker for worker in active if widths.get(id(worker), 0.0) > (self.precision or 0.0)]
         # The reference continues as long as any other worker, and an anchor as long as the reference.
         finished = [worker for worker in others if worker not in imprecise] if imprecise else list(active)
         return finished, max(widths.values())
 
-    def _compute_half_width(self, worker: Worker, reference: Worker) -> float:
-        width = float(intervals.compute_half_width(_compute_logs(worker, reference), self._looks))
+    def _compute_half_width(self, logs: Floats, pool: Floats) -> float:
+        width = float(intervals.compute_half_width(logs, self._looks, pool))
         return math.inf if math.isnan(width) else width
 
 
@@ -125,12 +125,12 @@ def _find_fastest(workers: Sequence[Worker]) -> Worker:
     return workers[int(np.argmin(latency))]
 
 
-def _is_slower(worker: Worker, fastest: Worker) -> bool:
-    low, _ = intervals.compute_race_interval(_compute_logs(worker, fastest))
+def _is_slower(logs: Floats, pool: Floats) -> bool:
+    low, _ = intervals.compute_race_interval(logs, pool)
     return bool(low > 0)  # NaN, with too few rounds, is not
 
 
-def _compute_logs(worker: Worker, reference: Worker) -> NDArray[np.floating[Any]]:
+def _compute_logs(worker: Worker, reference: Worker) -> Floats:
     """Compute the logarithms of the latency of a worker, over the reference's unless it is the reference, by round."""
     medians, baseline = worker.compute_round_medians(), reference.compute_round_medians()
     shared = [number for number in medians if number in baseline]

@@ -9,7 +9,8 @@ uniforms, the small-sample correction of Hesterberg (2015, "What Teachers Should
 
 ``.venv/bin/python bench/stopping.py fixed`` shows the result: the 95 % interval of a median of log
 ratios that are normal, of Student's t with 3 degrees of freedom, or contaminated by a tenth of 1.5-fold ones, covers
-its true value in 94 to 96 % of 20,000 repetitions, at 10, 13, 20, 40 and 100 rounds.
+its true value in 94 to 96 % of 20,000 repetitions, at 10, 13, 20, 40 and 100 rounds. It is for independent rounds:
+`ngbkit.device.timing.correlation` says how much wider that of others is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
+from ngbkit.device.timing.correlation import estimate_inflation
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 
 Floats = NDArray[np.floating[Any]]
 
@@ -39,8 +41,6 @@ WIDENING = 1.12
 RACE_LEVEL = 0.995
 """The level of the interval by which a race ends the turns of a slower one: high, since it looks often."""
 
-# The series of which an autocorrelation is estimated: its length, its outliers, and the highest estimate.
-_FEWEST_ROUNDS, _OUTLYING, _MOST_CORRELATED = 8, 3.0, 0.8
 # The number of shared variates, from which each row of a large array uses a segment at a random offset.
 _POOL = 1 << 16
 # Rows that are looked up at once: few enough for the cache of a core, which is five times as fast.
@@ -115,43 +115,6 @@ def has_enough_rounds(rounds: ArrayLike, level: float) -> NDArray[np.bool_]:
     return np.asarray(2.0 * 0.5 ** np.asarray(rounds, float) <= 1 - level)
 
 
-def estimate_inflation(log_values: ArrayLike) -> Floats:
-    """Estimate how much wider the interval of a median is than it would be if all rounds were independent.
-
-    A machine is slower for seconds at a time, and not all compilers by the same factor, so rounds resemble the rounds
-    before them. With an autocorrelation of r at a distance of one round, as of an autoregressive process, the standard
-    deviation of a mean is the square root of (1 + r) / (1 - r) times that of independent rounds.
-
-    `log_values` are natural logarithms, ``(..., rounds)``, in the order of time, NaN-padded. Values beyond three robust
-    standard deviations are clipped; r is corrected for its bias in short series (Kendall, 1954), and is in [0, 0.8].
-    The result, ``(...)``, is at least 1, and 1 with fewer than 8 rounds, which tell nothing about r.
-    """
-    array = np.asarray(log_values, float)
-    if not array.size:
-        return np.ones(array.shape[:-1])
-    order = np.argsort(np.isnan(array), axis=-1, kind="stable")  # the gaps of missing rounds are closed
-    ordered = np.take_along_axis(array, order, axis=-1)
-    present = ~np.isnan(ordered)
-    count = np.count_nonzero(present, axis=-1)
-    center = _compute_middle(ordered, count)
-    deviations = np.where(present, ordered - center[..., None], np.nan)
-    limit = _OUTLYING * MAD_SCALE * _compute_middle(np.abs(deviations), count)
-    clipped = np.nan_to_num(np.clip(deviations, -limit[..., None], limit[..., None]))
-    squares, products = (clipped**2).sum(axis=-1), (clipped[..., 1:] * clipped[..., :-1]).sum(axis=-1)
-    correlation = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
-    correlation = np.where(squares > 0, correlation + (1 + 3 * np.maximum(correlation, 0)) / np.maximum(count, 1), 0.0)
-    correlation = np.where(count < _FEWEST_ROUNDS, 0.0, np.clip(correlation, 0.0, _MOST_CORRELATED))
-    return np.asarray(np.sqrt((1 + correlation) / (1 - correlation)))
-
-
-def _compute_middle(values: Floats, count: NDArray[np.intp]) -> Floats:
-    """Compute the median of each row; NaN where it has no value."""
-    ordered = np.sort(values, axis=-1)
-    lower, upper = (np.maximum(count - 1, 0) // 2)[..., None], np.minimum(count // 2, values.shape[-1] - 1)[..., None]
-    pair = (np.take_along_axis(ordered, index, axis=-1)[..., 0] for index in (lower, upper))
-    return np.asarray(sum(pair) / 2)
-
-
 def adjust_level(level: float, looks: float) -> float:
     """Adjust a level for the looks of the stopping rule, such that an interval covers with the probability `level`.
 
@@ -160,8 +123,7 @@ def adjust_level(level: float, looks: float) -> float:
     repeats, `level` itself is right.
 
     ``.venv/bin/python bench/stopping.py stopped`` applies the rule with round to round deviations of 2, 5
-    and 10 %, three distributions and a precision of 1 and 2 %: after a stop, 94 to 97 % of the intervals cover.
-    With a factor of 1 they are 90 to 95 %, with one of 1.1 they are 93.5 to 97 %.
+    and 10 %, three distributions and a precision of 1 and 2 %: after a stop, 95 to 97 % of the intervals cover.
     """
     if not looks > 0:
         return level
@@ -175,11 +137,12 @@ def schedule_next_look(rounds: int) -> int:
     return max(rounds + 1, math.ceil(rounds * GROWTH))
 
 
-def compute_half_width(log_ratios: ArrayLike, looks: int) -> Floats:
+def compute_half_width(log_ratios: ArrayLike, looks: int, pool: ArrayLike = 0.0) -> Floats:
     """Compute half of (high - low) / median of paired ratios, for the stopping rule at its current look.
 
     `log_ratios` are natural logarithms, ``(..., rounds)``, NaN-padded; `looks` includes this one, and is 0 with fixed
-    repeats. The result, ``(...)``, is a fraction, 0.01 for 1 %; NaN with too few rounds.
+    repeats; `pool` is that of `estimate_inflation`. The result, ``(...)``, is a fraction, 0.01 for 1 %; NaN with too
+    few rounds.
     """
     ordered, count, lead = _sort_rows(log_ratios)
     low, high = compute_median_interval(ordered, adjust_level(LEVEL, looks))
@@ -187,16 +150,16 @@ def compute_half_width(log_ratios: ArrayLike, looks: int) -> Floats:
     for rounds in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == rounds)
         center[rows] = _compute_quantiles(ordered[rows], rounds, np.full((len(rows), 1), 0.5))[:, 0]
-    factor = estimate_inflation(np.asarray(log_ratios, float)).reshape(-1)
+    factor = estimate_inflation(log_ratios, pool).reshape(-1)
     return np.asarray((np.exp(factor * (high - center)) - np.exp(factor * (low - center))) / 2).reshape(lead)
 
 
-def compute_race_interval(log_ratios: ArrayLike) -> tuple[Floats, Floats]:
+def compute_race_interval(log_ratios: ArrayLike, pool: ArrayLike = 0.0) -> tuple[Floats, Floats]:
     """Compute the low and high bounds, ``(...)``, of the median of paired ratios, ``(..., rounds)``, in a race."""
     logs = np.asarray(log_ratios, float)
     center, _ = compute_median_interval(logs, 0.0)
     low, high = compute_median_interval(logs, RACE_LEVEL)
-    factor = estimate_inflation(logs)
+    factor = estimate_inflation(logs, pool)
     return center - factor * (center - low), center + factor * (high - center)
 
 

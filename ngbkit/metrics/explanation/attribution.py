@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import correlation, intervals
 from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS, SEED
@@ -178,7 +178,7 @@ def draw_means(values: Floats, generator: np.random.Generator) -> Floats:
     weights = generator.multinomial(rounds, np.full(rounds, 1 / rounds), DRAWS) / rounds
     means = values.mean(axis=1)
     student = stdtrit(rounds - 1, (1 + LEVEL) / 2) / find_quantile(LEVEL)
-    factors = student * np.sqrt(rounds / (rounds - 1)) * intervals.estimate_inflation(values)
+    factors = student * np.sqrt(rounds / (rounds - 1)) * _estimate_inflation(values)
     return np.asarray(means + (weights @ values.T - means) * factors)
 
 
@@ -207,5 +207,9 @@ def _draw(differences: Floats, allowances: Floats, generator: np.random.Generato
 def _estimate_deviations(differences: Floats) -> Floats:
     """Estimate the standard deviation of the mean of each row."""
     rounds = differences.shape[1]
-    inflation = intervals.estimate_inflation(differences)
-    return np.asarray(inflation * differences.std(axis=1, ddof=1) / np.sqrt(rounds))
+    return np.asarray(_estimate_inflation(differences) * differences.std(axis=1, ddof=1) / np.sqrt(rounds))
+
+
+def _estimate_inflation(values: Floats) -> Floats:
+    """Estimate how much wider an interval is than of independent rounds, from the series of all pieces."""
+    return correlation.estimate_inflation(values, correlation.pool_series(values))

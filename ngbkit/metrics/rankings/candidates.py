@@ -48,6 +48,8 @@ class RankingCandidate:
     process_sd: float
     copies_sd: float
     drift_sd: float
+    rounds_pool: np.ndarray  # by which series borrow the correlation of their rounds from each other
+    ratios_pool: np.ndarray
     conclusive: bool
     reason: str = ""  # why its outputs were not compared; empty where they were
     stopped: bool  # by a rule
@@ -141,7 +143,9 @@ def compute_leads(pairs: Sequence[ColumnPair], sampler: Sampler) -> tuple[list[L
     """
     parts = [np.array([each.parts[place] for each in pairs]) for place in range(len(pairs[0].parts))]
     first, *second = [np.log(arrays.median(part)) for part in parts]
-    above, *below = [np.log(sampler.resample(part)) for part in parts]
+    pool = "rounds_pool" if pairs[0].compared == "minutes apart" else "ratios_pool"
+    pools = np.array([getattr(each.candidate, pool) for each in pairs])
+    above, *below = [np.log(sampler.resample(part, pools)) for part in parts]
     ratios, draws = first - sum(second), above - sum(below)
     if pairs[0].compared == "minutes apart":
         # Around another centre: a throughput is of samples, and not of the medians of rounds.
@@ -223,9 +227,11 @@ def _iterate_candidates(
     if not has_rounds:  # such as a published table of throughputs
         rounds = rates.expand_dims(rounds=[0]).isel(rounds=[])
         parts = parts.assign(medians=rounds, process_sd=0.0, copies_sd=0.0, stopped=False)
+        parts = parts.assign(dict.fromkeys(("rounds_pool", "ratios_pool"), ratios.pool_series(rounds)[0]))
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
     properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "conclusive", "stopped")}
     medians = parts["medians"].transpose(*dims, "rounds").values
+    pools = {name: parts[name].values for name in ("rounds_pool", "ratios_pool")}
     numbers = arrays.list_rounds(node["round"].values).tolist() if has_rounds else []
     counts = node["latency"].notnull().sum("repeat") if has_rounds else xr.zeros_like(rates)
     samples = counts.transpose(*dims).values
@@ -251,6 +257,7 @@ def _iterate_candidates(
                 process_sd=float(properties["process_sd"][index]),
                 copies_sd=float(properties["copies_sd"][index]),
                 drift_sd=drifts[cell[0]].sd,
+                **{name: values[index[0]] for name, values in pools.items()},
                 conclusive=bool(properties["conclusive"][index]),
                 reason=str(reasons[index]),
                 stopped=bool(properties["stopped"][index]),

@@ -93,7 +93,7 @@ def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool) -> xr.Dataset
 
 def _iterate_cells(node: xr.Dataset) -> Iterator[tuple[Key, xr.Dataset]]:
     """The data of each set of factors and each batch size of a node."""
-    dims = [*(name for name in factor_dims(node) if name != "rounds"), "batch_size"]
+    dims = [*(name for name in factor_dims(node) if name in node["throughput"].dims), "batch_size"]
     for index in np.ndindex(*(node.sizes[dim] for dim in dims)):
         position = dict(zip(dims, index, strict=True))
         values = {dim: list_labels(node, dim)[i] for dim, i in position.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngbkit.device.timing import intervals
+from ngbkit.device.timing import correlation, intervals
 from ngbkit.metrics.gates import regressions
 from ngbkit.metrics.gates.regressions import judge
 from ngbkit.metrics.statistics import adjust_by_holm
@@ -20,7 +20,7 @@ def simulate(trials: int, rounds: int, slowdown: float, seed: int, margin: float
     noise = generator.standard_t(3, shape) / np.sqrt(3) if tails else generator.standard_normal(shape)
     logs = np.log1p(slowdown) + 0.02 * noise
     low, high = intervals.compute_median_interval(logs, 0.95)
-    center, factor = np.median(logs, axis=1), intervals.estimate_inflation(logs)
+    center, factor = np.median(logs, axis=1), correlation.estimate_inflation(logs)
     ends = [np.exp(center + factor * (end - center)) for end in (low, high)]
     cells = [values.reshape(RUNS, trials) for values in (np.exp(center), *ends)]
     return np.array(

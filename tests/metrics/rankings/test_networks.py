@@ -17,6 +17,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.merging import merge
 from ngbkit.dataset.storage import Data, load, save
+from ngbkit.device.timing.correlation import pool_series
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics import compare_networks, network_ranking
 from ngbkit.metrics.conclusions import conclude
@@ -131,6 +132,8 @@ def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: flo
         process_sd=0.0,
         copies_sd=0.0,
         drift_sd=drift_sd,
+        rounds_pool=pool_series([]),
+        ratios_pool=pool_series([]),
         conclusive=True,
         stopped=False,
         samples=len(latency),

@@ -1,0 +1,65 @@
+"""Rounds that resemble each other: how much wider an interval is for them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ngbkit.device.timing import correlation, intervals
+
+
+def draw(strength: float, series: int, rounds: int) -> np.ndarray:
+    """Draw series of an autoregressive process."""
+    values = np.random.default_rng(0).standard_normal((series, rounds))
+    for before, after in pairwise(values.T):
+        after *= np.sqrt(1 - strength**2)
+        after += strength * before
+    return values
+
+
+@pytest.mark.parametrize(("strength", "most"), [(0.0, 0.05), (0.3, 0.07), (0.8, 0.09)])
+@pytest.mark.parametrize("rounds", [10, 20])
+def test_an_interval_of_one_of_twelve_series_seldom_misses(strength: float, most: float, rounds: int) -> None:
+    """It misses the truth in 5 % or little more, whatever the correlation; as of independent rounds, in far more."""
+    logs = draw(strength, 4800, rounds)
+    pools = np.repeat([correlation.pool_series(run) for run in logs.reshape(-1, 12, rounds)], 12, axis=0)
+    low, high = intervals.compute_median_interval(logs, 0.95)
+    center = np.median(logs, axis=1)
+
+    def miss(factor: np.ndarray | float) -> float:
+        return float(np.mean((center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)))
+
+    assert miss(correlation.estimate_inflation(logs, pools)) < most
+    assert (miss(1.0) > 2 * most) == (strength > 0.5)
+
+
+def test_series_of_a_run_borrow_from_each_other() -> None:
+    """A series of six rounds tells little of its correlation, and others of its run tell more."""
+    alone, resembling = draw(0.0, 1, 6), draw(0.8, 24, 20)
+
+    assert 0 == pytest.approx(correlation.pool_series(alone))
+    by_itself = correlation.estimate_inflation(alone)
+    assert correlation.estimate_inflation(alone, correlation.pool_series(resembling)) > 1.5 * by_itself
+    assert correlation.estimate_inflation(alone, correlation.pool_series(draw(0.0, 24, 20))) < by_itself
+
+
+def test_missing_rounds_are_gaps() -> None:
+    """Rounds that are NaN change nothing, wherever they are, nor does the length of other series."""
+    values = draw(0.5, 3, 20)
+    wider = np.insert(values, [0, 7, 20], np.nan, axis=1)
+
+    np.testing.assert_allclose(correlation.estimate_inflation(values), correlation.estimate_inflation(wider))
+    ragged = [values[0], values[1, :8], values[2]]
+    padded = values.copy()
+    padded[1, 8:] = np.nan
+    np.testing.assert_allclose(correlation.pool_series(padded), correlation.pool_series(ragged))
+
+
+def test_what_tells_nothing_is_no_inflation() -> None:
+    """Constant rounds, two of them, or none are as independent ones."""
+    for values in (np.ones((2, 10)), np.full((2, 10), np.nan), np.array([[0.1, 0.2]] * 2)):
+        assert [1, 1] == correlation.estimate_inflation(values).tolist()
+        assert not correlation.pool_series(values).any()
+    assert not correlation.pool_series([]).any()
