@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing import intervals
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import BASELINE
 
 
 @dataclass(slots=True, kw_only=True)
