@@ -20,9 +20,9 @@ import numpy as np
 from ngbkit.device import plan
 from ngbkit.device.spec import Spec
 from ngbkit.options import set_options
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import blocks, timm
 
 DEVICE, ACCELERATOR = "gpu", "cuda:0"

@@ -23,8 +23,8 @@ from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck import check, disturbances
 from ngbkit.runs.selfcheck.disturbances import COMPILERS, DISTURBANCES, NETWORK, Disturbance, Numbers
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import timm
 from ngbkit.workloads.subprocesses import build_python_path
 

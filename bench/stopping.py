@@ -22,7 +22,7 @@ import numpy as np
 from ngbkit import runs
 from ngbkit.device.timing import correlation, intervals, normal
 from ngbkit.runs.selfcheck import Noise, noise
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 REPETITIONS = 20_000
 CAP = 2000

@@ -10,10 +10,10 @@ from attrs import evolve, frozen
 
 from ngbkit import runs, validation
 from ngbkit.errors import UsageError
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.option import format_parameters
-from ngbkit.sweep.trials import Choice
 from ngbkit.user_text import read_docstring
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def build_gate_sweep(
         if before_python or after_python:
             raise UsageError("invalid gate: got an interpreter and one side of networks; expected two sides.")
         sweep = Sweep(**{**keywords, "workloads": before})
-        if len(sweep.compilers) != 2 or len({Choice.parse(label).compiler for label in sweep.compilers}) != 1:
+        if len(sweep.compilers) != 2 or len({Column.read(label).compiler for label in sweep.compilers}) != 1:
             raise UsageError(
                 f"invalid gate: got one side, and the compilers {', '.join(sweep.compilers)}; expected two sides, or "
                 "two columns of one compiler, such as onnxruntime@1.22.1,onnxruntime@1.23.2."

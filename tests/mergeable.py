@@ -12,8 +12,8 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import Measurement, Record
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads.base import Workload
 
 DEVICE = {"chip": "A", "threads": 4, "memory_bytes": 1000, "packages": {"torch": "2.9"}}

@@ -13,8 +13,8 @@ from ngbkit.commands.command import load_magics
 from ngbkit.compilers.quantiser import Quantiser
 from ngbkit.metrics.metric import REFERENCES, Metric, load_metrics
 from ngbkit.sweep.argument import to_markdown
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.low_precision import list_offered
-from ngbkit.sweep.trials import Choice
 
 _NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 OPTIONS, METRICS, PRECISIONS, INSTALLING = (
@@ -81,7 +81,7 @@ def _render_columns() -> str:
     compilers = registry.load_all(registry.COMPILERS)
     # Tests have plug-ins of their own.
     names = sorted(name for name, each in compilers.items() if each.compile.__module__.startswith("ngbkit."))
-    rows = [f"| `{name}` | {', '.join(list_offered(Choice(compiler=name)))} |\n" for name in names]
+    rows = [f"| `{name}` | {', '.join(list_offered(Column(compiler=name).load_compiler()))} |\n" for name in names]
     return "| compiler | precisions |\n| --- | --- |\n" + "".join(rows)
 
 
@@ -101,7 +101,7 @@ def _render_quantisers() -> str:
 
 
 def _name_column(compiler: str, quantiser: Quantiser) -> str:
-    label = Choice(compiler=compiler, options={"precision": quantiser.precision}).label
+    label = Column(compiler=compiler, precision=quantiser.precision).label
     return f"`{label}`"
 
 

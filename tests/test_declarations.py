@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rooms import FILES
 
 import ngbkit
 
@@ -180,3 +182,44 @@ def test_a_wrong_value_is_called_by_its_name(name: str) -> None:
     """The error of an invalid option has its name, the value, and the expected values."""
     with pytest.raises(ngbkit.errors.UsageError, match=rf"invalid {name}: got 'x'; expected"):
         ngbkit.Sweep("resnet18", **{name: "x"})
+
+
+# The column of a label; and the text of its braces, which the labels of networks have, too.
+READERS = ("sweep/column.py", "workloads/labels.py")
+SPLITTERS = {"partition", "rpartition", "split", "rsplit", "find", "rfind", "index", "rindex", "removesuffix"}
+
+
+def list_splits(source: str) -> list[int]:
+    """The lines of a module that split a label by text, or ask one for the name of an option."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SPLITTERS:
+            lines += [node.lineno for each in node.args if isinstance(each, ast.Constant) and each.value in ("@", "{")]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            sign = ast.unparse(node.left)
+            lines += [node.lineno] * (sign == "'@'" or '"precision"' in sign or "{PRECISION}" in sign)
+        elif isinstance(node, ast.Constant) and node.value == "†":
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'name = label.partition("{")[0]',
+        'name, _, release = column.rpartition("@")',
+        "is_lower = f'\"{PRECISION}\":' in label",
+        "is_lower = '\"precision\":' in label",
+        'is_marked = label.endswith("†")',
+    ],
+)
+def test_a_split_of_a_label_is_noticed(line: str) -> None:
+    """The test below would fail on such a line."""
+    assert [1] == list_splits(line)
+
+
+def test_nothing_else_splits_a_label() -> None:
+    """A label is read by its column alone, and the braces of all labels are separated in one place."""
+    splits = {name: list_splits(path.read_text()) for name, path in FILES.items() if name not in READERS}
+
+    assert {} == {name: lines for name, lines in splits.items() if lines}

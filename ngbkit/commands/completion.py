@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,14 @@ from ngbkit import registry
 from ngbkit.errors import NgbkitError
 from ngbkit.registry import find_version
 from ngbkit.sweep.argument import Argument
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import RETRIABLE
-from ngbkit.sweep.trials import RELEASE
 from ngbkit.workloads import files
 
 if TYPE_CHECKING:
-    from ngbkit.compilers.base import Compiler, Option
+    from ngbkit.compilers.base import Option
     from ngbkit.workloads.base import Source
 
 
@@ -53,15 +53,15 @@ def _list_workloads(cursor: Cursor) -> Iterator[str]:
 
 def _list_compilers(cursor: Cursor) -> Iterator[str]:
     """List the compilers or, after the sign of a release, the releases of one that are installed."""
-    name, sign, _ = cursor.typed.partition(RELEASE)
-    if not sign:
-        yield from registry.list_names(registry.COMPILERS)
-    elif name in registry.list_names(registry.COMPILERS):
+    names, column = registry.list_names(registry.COMPILERS), Column.read(cursor.typed)
+    if column.compiler == cursor.typed:
+        yield from names
+    elif column.compiler in names:
         from ngbkit.device.releases import list_releases
 
-        compiler: Compiler = registry.load(registry.COMPILERS, name)
+        compiler = column.load_compiler()
         for release in dict.fromkeys(filter(None, [*list_releases(compiler), find_version(compiler.distribution)])):
-            yield f"{name}{RELEASE}{release}"
+            yield replace(column, release=release).label
 
 
 def _list_devices(_cursor: Cursor) -> Iterator[str]:
@@ -182,8 +182,8 @@ def _complete_name_or_value(options: Options, inside: str) -> tuple[str, list[st
 
 
 def _list_compiler_options(name: str) -> Options:
-    compiler: Compiler = registry.load(registry.COMPILERS, name.partition(RELEASE)[0])
-    return {option: _list_values(declared) for option, declared in compiler.list_options().items()}
+    options = Column.read(name).load_compiler().list_options()
+    return {option: _list_values(declared) for option, declared in options.items()}
 
 
 def _list_values(option: Option) -> list[object]:

@@ -17,12 +17,13 @@ from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Mag
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.sweep.argument import argument
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.option import options_of
 from ngbkit.sweep.parsing import parse_factors
-from ngbkit.sweep.trials import Choice, split_labels
+from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
     from ngbkit.predictor.kinds import KINDS, find_kind
     from ngbkit.predictor.scoring.kind_choice import AUTO
 
-    label = Choice.parse(args.runtime).label
+    label = Column.parse(args.runtime).label
     # A model of another device is no model of this one, however many it knows.
     device = args.device or options.get_device()
     if args.cost not in KINDS and parse_path(args.cost).is_file():

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import registry
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic
+from ngbkit.sweep.column import BASELINE, Column
 from ngbkit.sweep.description import NO_BATCH, has_batch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.low_precision import list_absent
-from ngbkit.sweep.trials import BASELINE, Choice
 
 if TYPE_CHECKING:
-    from ngbkit.compilers.base import Compiler
     from ngbkit.predictor.forecast import SweepEstimate
     from ngbkit.sweep.grid import Grid
     from ngbkit.tabular import Row
@@ -128,9 +126,8 @@ def _list_calls(sweep: Grid) -> Iterator[str]:
 
 def _warn_of_baseline(sweep: Grid) -> Iterator[str]:
     """Warn of a comparison without the compiler that ratios are over."""
-    choices = [Choice.parse(label) for label in sweep.compilers]
-    names = [choice.compiler for choice in choices if not choice.release]
-    if BASELINE not in names and len(choices) > 1:
+    names = [column.compiler for column in map(Column.read, sweep.compilers) if not column.release]
+    if BASELINE not in names and len(sweep.compilers) > 1:
         yield f"no speed-ups: {BASELINE}, which they are over, is not among the compilers; add it: -c {BASELINE},…"
 
 
@@ -140,10 +137,10 @@ def _warn_of_missing_compilers(sweep: Grid) -> Iterator[str]:
 
     configured = devices.load()
     local = [label for label in sweep.devices if label in configured and configured[label].shares_packages]
-    choices = [Choice.parse(label) for label in sweep.compilers]
     kinds = dict.fromkeys(workload.kind for workload in sweep.workloads)
-    for name in dict.fromkeys(choice.compiler for choice in choices if not choice.release) if local else ():
-        compiler: Compiler = registry.load(registry.COMPILERS, name)
+    columns = [column for column in map(Column.read, sweep.compilers) if not column.release]
+    loaded = {column.compiler: column.load_compiler() for column in columns if local}
+    for name, compiler in loaded.items():
         problems = {kind: compiler.find_package_problem(kind) for kind in kinds if compiler.choose_form(kind)}
         for problem in filter(None, dict.fromkeys(problems.values())):
             names = [f"a {kind}" for kind, reason in problems.items() if reason == problem]

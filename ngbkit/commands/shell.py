@@ -15,10 +15,10 @@ from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import NgbkitError, UsageError, strip_controls
 from ngbkit.runs.progress_display import describe_interrupt, describe_seconds, explain_failure, open_display, watch
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import MEASURED
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:

@@ -380,9 +380,9 @@ class Compiler:
         declared = self.options.get(PRECISION, Option(default="f32", help="numeric precision", choices=("f32",)))
         return {**self.options, PRECISION: replace(declared, choices=(*declared.choices, *precisions))}
 
-    def find_quantiser(self, options: Mapping[str, Any]) -> Quantiser | None:
-        """Find the quantiser that the options of a column select; None without any."""
-        return next((each for each in list_quantisers(self.name) if each.precision == options.get(PRECISION)), None)
+    def find_quantiser(self, precision: str) -> Quantiser | None:
+        """Find the quantiser to the precision of a column; None without any."""
+        return next((each for each in list_quantisers(self.name) if each.precision == precision), None)
 
     def _list_all_options(self) -> Mapping[str, Option]:
         return {**self.list_options(), **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}

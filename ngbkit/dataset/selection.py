@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
@@ -11,6 +11,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.sweep.column import Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +21,6 @@ Select = Mapping[str, Any]
 
 LABELS = ("device", "compiler", "batch_size")
 """The dims of every trial, beside its workload and its factors."""
-
-MARK = "†"
-"""The end of the label of a column that is compared although it was timed under another contract."""
 
 
 def select(data: Data, **labels: Any) -> Data:
@@ -83,16 +81,20 @@ def list_selected(selection: Any) -> list[Any]:
 
 
 def match_labels(dim: str, selection: Any, labels: Iterable[Any]) -> Any:
-    """Match a selection with the labels of a dim, whose `MARK` it may omit; `UnknownNameError` for an unknown label."""
+    """Match a selection with the labels of a dim; `UnknownNameError` for an unknown label."""
     present = list(dict.fromkeys(labels))
-    matched = [
-        f"{label} {MARK}" if label not in present and f"{label} {MARK}" in present else label
-        for label in list_selected(selection)
-    ]
-    for label in matched:
-        if label not in present:
-            raise UnknownNameError(dim.replace("_", " "), str(label), map(str, present))
+    matched = [_match_label(dim, label, present) for label in list_selected(selection)]
     return matched[0] if _is_label(selection) else matched
+
+
+def _match_label(dim: str, label: Any, present: Sequence[Any]) -> Any:
+    if label in present:
+        return label
+    if dim == "compiler" and isinstance(label, str):
+        for other in present:
+            if Column.read(str(other)).matches(label):
+                return other
+    raise UnknownNameError(dim.replace("_", " "), str(label), map(str, present))
 
 
 def _select_node(node: xr.Dataset, labels: Select) -> xr.Dataset | None:

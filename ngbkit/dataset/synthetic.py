@@ -16,9 +16,10 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Contract, Failure, FailureStatus, Measurement, Record
-from ngbkit.sweep.trials import BASELINE, Group, Trial
+from ngbkit.sweep.trials import Group, Trial
 
 ROUNDS = 10
 """Interleaving rounds of a trial."""

@@ -27,7 +27,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit import registry
 from ngbkit.compilers.base import Compiler
 from ngbkit.device import release_files
 from ngbkit.device.lock import acquire_lock
@@ -35,7 +34,7 @@ from ngbkit.device.release_files import DESCRIPTION
 from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.files import write_atomically
 from ngbkit.options import LAYOUT, get_state_dir, make_private
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.column import Column
 from ngbkit.user_text import parse_json
 from ngbkit.validation import Count, Seconds, parse
 from ngbkit.workloads.base import hash_json
@@ -127,11 +126,11 @@ def list_releases(compiler: Compiler) -> list[str]:
 def describe_releases(state_dir: Path, labels: Iterable[str]) -> dict[str, Any]:
     """Describe the installed environment of each label with a release."""
     described: dict[str, Any] = {}
-    for choice in map(Choice.parse, labels):
-        if choice.release:
-            requirements = list_requirements(registry.load(registry.COMPILERS, choice.compiler), choice.release)
+    for column in map(Column.read, labels):
+        if column.release:
+            requirements = list_requirements(column.load_compiler(), column.release)
             environment = read_environment(locate_environment(state_dir, requirements))
-            described |= {} if environment is None else {choice.label: asdict(environment)}
+            described |= {} if environment is None else {column.label: asdict(environment)}
     return described
 
 

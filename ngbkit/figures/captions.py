@@ -17,8 +17,8 @@ from ngbkit.metrics import contracts
 from ngbkit.metrics.conclusions import describe_contention
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.unchecked import count_unchecked, explain_inconclusive
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED, OPEN
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import format_count
 
 if TYPE_CHECKING:

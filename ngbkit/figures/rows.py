@@ -14,8 +14,8 @@ from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import LABELS, Select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED, OPEN
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import format_value
 from ngbkit.workloads.paper import find_family
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
+from ngbkit.sweep.column import Column
+
 COLOURS = {
     "identity": "#555555",
     "torchscript": "#E69F00",
@@ -101,7 +103,7 @@ def assign_colours(labels: Iterable[str]) -> dict[str, str]:
     A compiler without an entry in `COLOURS` gets one of `OTHERS` by its name, the same in every figure unless two
     compilers collide.
     """
-    compilers = {label: _strip_options(label) for label in labels}
+    compilers = {label: Column.read(label).compiler for label in labels}
     colours = dict(COLOURS)
     for name in sorted(set(compilers.values()) - set(COLOURS)):
         start = crc32(name.encode()) % len(OTHERS)
@@ -115,7 +117,7 @@ def assign_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
     counts: Counter[str] = Counter()
     dashes: dict[str, list[int]] = {}
     for label in labels:
-        name = _strip_options(label)
+        name = Column.read(label).compiler
         dashes[label] = list(DASHES[(_FIRST_DASHES.get(name, 0) + counts[name]) % len(DASHES)])
         counts[name] += 1
     return dashes
@@ -165,11 +167,6 @@ def _compute_luminance(colour: str) -> float:
     channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
     red, green, blue = (value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _strip_options(label: str) -> str:
-    """Strip the release and the options of a column: they change its dash, not its colour."""
-    return label.partition("{")[0].partition("@")[0]
 
 
 DARK = "#333333"

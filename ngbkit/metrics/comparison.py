@@ -33,8 +33,8 @@ from ngbkit.metrics.drift import estimate_apart_sd
 from ngbkit.metrics.gates.gate import Gate, build_gate
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.metric import find_metric, load_frame_metrics
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

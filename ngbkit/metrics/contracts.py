@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,9 @@ import xarray as xr
 from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
-from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.sweep.trials import BASELINE
-from ngbkit.workloads.precision import PRECISION
+from ngbkit.sweep.column import BASELINE, Column
 
 Unlike = Literal["error", "mask", "allow"]
 
@@ -51,13 +50,14 @@ def mask_unlike(
     if unlike == "allow":
         return None
     unequal, reasons = _compare_contracts(dataset, against, baseline)
-    if is_marked(baseline):
+    if Column.read(baseline).is_marked:
         return None
-    reasons = {name: reason for name, reason in reasons.items() if not is_marked(name)}
+    reasons = {name: reason for name, reason in reasons.items() if not Column.read(name).is_marked}
     if not reasons:
         return None
     columns = unequal["compiler"]
-    is_allowed = columns.copy(data=np.reshape([is_marked(str(name)) for name in columns.values.ravel()], columns.shape))
+    flags = [Column.read(str(name)).is_marked for name in columns.values.ravel()]
+    is_allowed = columns.copy(data=np.reshape(flags, columns.shape))
     unequal = (unequal & ~is_allowed).transpose(*unequal.dims)
     if unlike == "mask":
         return unequal
@@ -105,14 +105,11 @@ def allow_unlike(data: Data) -> Data:
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **marked})
 
 
-def is_marked(label: str) -> bool:
-    """Return whether the label of a column is marked as compared although unlike."""
-    return label.endswith(MARK)
-
-
 def _mark_labels(node: xr.Dataset, unlike: Collection[str]) -> xr.Dataset:
     labels = node["compiler"]
-    names = [f"{name} {MARK}" if name in unlike and not is_marked(name) else name for name in labels.values.ravel()]
+    names = [
+        replace(Column.read(name), is_marked=True).label if name in unlike else name for name in labels.values.ravel()
+    ]
     return node.assign_coords(compiler=(labels.dims, np.reshape(np.array(names, dtype=object), labels.shape)))
 
 
@@ -136,11 +133,11 @@ def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, bas
     """One line per column that is not compared, or compared although unlike: the notes of tables and figures."""
     lines: dict[str, None] = {}
     for node in nodes(data).values():
-        has_marks = any(map(is_marked, list_labels(node, "compiler")))
+        has_marks = any(Column.read(str(name)).is_marked for name in list_labels(node, "compiler"))
         for dim in ("compiler", "batch_size") if has_marks else against:
             scope = "" if dim == "compiler" else " over batch sizes"
             for name, reason in _compare_contracts(node, dim, baseline)[1].items():
-                is_allowed = is_marked(name) or is_marked(baseline)
+                is_allowed = Column.read(name).is_marked or Column.read(baseline).is_marked
                 if is_allowed:
                     lines[f"{name}: compared although unlike{scope}, {reason}"] = None
                 elif dim in against:
@@ -191,7 +188,7 @@ def _ignore_accepted(dataset: xr.Dataset) -> xr.DataArray:
     if not accepts or "compiler" not in contract.coords:
         return contract
     labels = contract["compiler"]
-    requests = [f'"{PRECISION}":' in str(label) for label in np.ravel(labels.values)]
+    requests = [bool(Column.read(str(label)).precision) for label in np.ravel(labels.values)]
     changed = [_drop_precision(str(text)) for text in contract.values.ravel()]
     chosen = labels.copy(data=np.reshape(requests, labels.shape))
     return contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape)).where(chosen, contract)

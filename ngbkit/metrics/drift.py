@@ -22,8 +22,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import compute_medians
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
-from ngbkit.sweep.trials import BASELINE
 
 APART_SD = 0.02
 """The standard deviation of the logarithm of a throughput from minute to minute, where nothing was measured twice."""

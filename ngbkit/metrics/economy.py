@@ -12,7 +12,7 @@ from ngbkit.errors import MetricError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Metric
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 Cache = Literal["cold", "warm"]
 

@@ -14,7 +14,7 @@ from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import Compute, Sampler, estimate
 from ngbkit.metrics.metric import Result, find_metric, load_frame_metrics
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 from ngbkit.workloads.paper import find_family
 
 Groups = Callable[[str], str] | Mapping[str, str]

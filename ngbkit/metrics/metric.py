@@ -18,7 +18,7 @@ from ngbkit.errors import NgbkitError, NgbkitWarning, UnknownNameError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unlike
 from ngbkit.metrics.draws import Sampler, annotate, estimate
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 Result = xr.DataArray | xr.Dataset
 """A metric; with `ci`, a dataset with the metric under its own name, ``ci_low``, ``ci_high`` and ``conclusive``."""

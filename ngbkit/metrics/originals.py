@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.long_form import list_labels
-from ngbkit.errors import MetricError, NgbkitError
+from ngbkit.errors import MetricError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
-from ngbkit.sweep.trials import BASELINE, Choice
-from ngbkit.workloads.precision import PRECISION
+from ngbkit.sweep.column import BASELINE, Column
 
 
 def find_originals(labels: Sequence[str]) -> dict[str, str]:
     """Find the column in f32 for each column of another precision: of its runtime, or else the baseline."""
-    originals: dict[str, str] = {}
-    for label in labels:
-        plain, _ = split_precision(label)
-        if plain != label:
-            originals[label] = plain if plain in labels else BASELINE
-    return {label: original for label, original in originals.items() if original in labels}
-
-
-def split_precision(label: str) -> tuple[str, str]:
-    """Split a label into that of its runtime, and the precision that it names; empty if it names none."""
-    try:
-        choice = Choice.parse(label)
-    except NgbkitError:  # a compiler of the machine that measured
-        return label, ""
-    if PRECISION not in choice.options:
-        return label, ""
-    options = {name: value for name, value in choice.options.items() if name != PRECISION}
-    return replace(choice, options=options).label, str(choice.options[PRECISION])
+    present = {Column.read(label): label for label in labels}
+    baseline = present.get(Column(compiler=BASELINE))
+    originals = {label: present.get(column.base, baseline) for column, label in present.items() if column.precision}
+    return {label: original for label, original in originals.items() if original is not None}
 
 
 def select_originals(values: xr.DataArray, metric: str) -> xr.DataArray:

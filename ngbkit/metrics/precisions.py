@@ -17,9 +17,10 @@ from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.losses import describe_losses
 from ngbkit.metrics.metric import load_metrics
-from ngbkit.metrics.originals import find_originals, split_precision
+from ngbkit.metrics.originals import find_originals
 from ngbkit.metrics.tables import estimate
 from ngbkit.metrics.unchecked import explain_inconclusive
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _describe_slowdowns(data: Data, frame: pd.DataFrame) -> list[str]:
 
 def _name_precision(row: dict[Any, Any]) -> str:
     """Name the precision that a label asks for, and the one that the runtime computes in where it differs."""
-    requested = split_precision(str(row["compiler"]))[1]
+    requested = Column.read(str(row["compiler"])).precision
     contract = json.loads(row["contract"]) if str(row["contract"]).startswith("{") else {}
     computed = str(contract.get("precision", "")) if row["status"] in MEASURED else ""
     if not requested or not computed or computed == requested:

@@ -18,7 +18,7 @@ from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.factors import DEPTH_SLOPE, RETENTION
 from ngbkit.metrics.scaling import THROUGHPUT
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 from ngbkit.workloads.paper import FAMILIES
 
 if TYPE_CHECKING:

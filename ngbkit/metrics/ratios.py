@@ -16,7 +16,7 @@ from ngbkit.device.timing import correlation
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD, Sampler, compute_medians
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE, Column
 
 # No compiler can have this name.
 _ANCHOR = "\0anchor"
@@ -116,7 +116,9 @@ def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[f
     }
     of_baseline = min([most, *of_ratios.values()]) / math.sqrt(2)
     return [
-        of_baseline if _is_baseline(str(label)) else math.sqrt(of_ratios.get(label, most) ** 2 - of_baseline**2)
+        of_baseline
+        if Column.read(str(label)).is_baseline
+        else math.sqrt(of_ratios.get(label, most) ** 2 - of_baseline**2)
         for label in compilers
     ]
 
@@ -125,12 +127,6 @@ def _read_copies_sd(device: dict[str, Any]) -> float:
     """The standard deviation of the logarithm of the ratio of two processes of one program."""
     measured = (device.get("selfcheck") or {}).get("process_sd")
     return UNCHECKED_SD if measured is None else float(measured)
-
-
-def _is_baseline(label: str) -> bool:
-    """Return whether a column runs the program of the baseline: of its options, only `copy` changes nothing."""
-    name, _, options = label.partition("{")
-    return name == BASELINE and (not options or options.startswith('"copy":'))
 
 
 def is_hosted(device: dict[str, Any]) -> bool:
@@ -165,8 +161,8 @@ def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: st
     reference = select_reference(data["medians"], metric, "compiler", baseline)
     columns = data["medians"]["compiler"]
     deviation = _compute_deviation(data, metric, baseline)
-    if _is_baseline(baseline):
-        deviation = deviation.where(~_mark(columns, _is_baseline), data["copies_sd"])
+    if Column.read(baseline).is_baseline:
+        deviation = deviation.where(~_mark(columns, lambda label: Column.read(label).is_baseline), data["copies_sd"])
     return _compute_paired(data, reference, deviation * (columns != baseline), sampler)
 
 

@@ -21,7 +21,7 @@ from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.reversals import reversals
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 from ngbkit.user_text import format_count, format_network
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 
 def compute_ase(data: xr.Dataset, sampler: Sampler | None, metric: str = "ase") -> xr.DataArray:

@@ -27,8 +27,8 @@ from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
 from ngbkit.metrics.rendering import format_number, to_html, to_text
 from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.sweep.variables import VARIABLES
 
 if TYPE_CHECKING:

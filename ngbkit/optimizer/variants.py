@@ -16,8 +16,8 @@ from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
 from ngbkit.predictor.lowering.execution import locate_values
 from ngbkit.predictor.network_graphs import export_network
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import onnx, values
 from ngbkit.workloads.base import FactorValue, Workload
 
@@ -54,12 +54,12 @@ def parse_network(
     """
     labels = list(compilers)
     for compiler in labels:
-        choice = Choice.parse(compiler)
-        if "onnx" not in registry.load(registry.COMPILERS, choice.compiler).forms:
+        column = Column.parse(compiler)
+        if "onnx" not in column.load_compiler().forms:
             compilers_by_name = registry.load_all(registry.COMPILERS)
             readers = [name for name, loaded in compilers_by_name.items() if "onnx" in loaded.forms]
             raise UsageError(
-                f"invalid compiler: got {choice.compiler}, which does not read ONNX; expected one of "
+                f"invalid compiler: got {column.compiler}, which does not read ONNX; expected one of "
                 f"{', '.join(readers)}."
             )
     levels_by_factor = {
@@ -116,13 +116,13 @@ def measure(
 
 def build_label(compiler: str, file: Path) -> str:
     """Build the label of a variant on a runtime in the dataset."""
-    choice = Choice.parse(compiler)
-    return replace(choice, options={**choice.options, GRAPH: hash_file(file)}).label
+    column = Column.parse(compiler)
+    return replace(column, options={**column.options, GRAPH: hash_file(file)}).label
 
 
 def compute_outcomes(data: xr.Dataset, compiler: str, files: Sequence[Path]) -> list[Outcome]:
     """Compute the outcome of each variant on a runtime from the dataset of `measure`."""
-    speedups = metrics.speedup(data, baseline=Choice.parse(compiler).label, ci=LEVEL)
+    speedups = metrics.speedup(data, baseline=Column.parse(compiler).label, ci=LEVEL)
     rows = []
     for file in files:
         selection = {"compiler": build_label(compiler, file)}

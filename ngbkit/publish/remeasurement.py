@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from ngbkit import options, registry
+from ngbkit import options
 from ngbkit.api import Sweep, resume
 from ngbkit.dataset import storage
 from ngbkit.dataset.storage import Data
@@ -23,7 +23,7 @@ from ngbkit.metrics.reproduction import FAILS, ReproducedFinding, list_findings,
 from ngbkit.publish.replaying import ReplayFolder
 from ngbkit.runs.folders import assemble_dataset, load_metadata
 from ngbkit.runs.run_context import RunContext
-from ngbkit.sweep.trials import BASELINE, Choice
+from ngbkit.sweep.column import BASELINE, Column
 from ngbkit.tabular import Texts
 
 if TYPE_CHECKING:
@@ -197,8 +197,7 @@ def _select_compilers(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     selected, notes = [], []
     for label in labels:
         try:
-            compiler = registry.load(registry.COMPILERS, Choice.parse(label).compiler)
-            problem = compiler.find_package_problem()
+            problem = Column.parse(label).load_compiler().find_package_problem()
         except NgbkitError as error:
             problem = str(error)
         if problem:

@@ -19,9 +19,10 @@ from ngbkit.errors import NgbkitError
 from ngbkit.runs import content_index
 from ngbkit.runs.content_index import MeasuredContent
 from ngbkit.runs.known_run import KnownRun
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Measurement, Record, join
-from ngbkit.sweep.trials import BASELINE, Bundle, Group
+from ngbkit.sweep.trials import Bundle, Group
 from ngbkit.workloads.base import hash_json
 
 

@@ -9,7 +9,8 @@ from pathlib import PurePath
 
 from ngbkit import options, registry, validation
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep.trials import BASELINE, Choice, split_labels
+from ngbkit.sweep.column import BASELINE, Column
+from ngbkit.sweep.trials import split_labels
 from ngbkit.sweep.variables import RESERVED
 from ngbkit.workloads.base import FactorValue, Number, Source, Workload
 
@@ -142,7 +143,7 @@ def parse_workload(text: str) -> Workload:
 
 def to_compilers(value: str | Iterable[str]) -> tuple[str, ...]:
     texts = split_labels(value) if isinstance(value, str) else list(value)
-    labels = [Choice.parse(text).label for text in texts]
+    labels = [Column.parse(text).label for text in texts]
     if not labels:
         raise UsageError(
             "invalid compilers: got none; expected at least one, such as 'identity'. `ngbkit compilers` lists them."

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
+from ngbkit.sweep.column import BASELINE
+from ngbkit.sweep.trials import Bundle, Group, Trial
 from ngbkit.workloads.base import Workload
 
 

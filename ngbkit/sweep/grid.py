@@ -11,6 +11,7 @@ from attrs import field, frozen, resolve_types
 from ngbkit import options
 from ngbkit.errors import UsageError
 from ngbkit.sweep import expansion, feeding, low_precision
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.conversion import (
     MIN_ROUNDS,
     to_batch_sizes,
@@ -33,7 +34,7 @@ from ngbkit.sweep.parsing import (
     parse_numbers,
     restore_quotes,
 )
-from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial, split_labels
+from ngbkit.sweep.trials import Bundle, Group, Trial, split_labels
 from ngbkit.user_text import read_docstring
 from ngbkit.validation import Count, Duration, Multiple, PositiveCount, check_fields
 from ngbkit.workloads.base import FactorValue, Workload, hash_json

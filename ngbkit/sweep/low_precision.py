@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import registry, validation
+from ngbkit import validation
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep import feeding
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.option import option
-from ngbkit.sweep.trials import Choice, split_labels
+from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
 from ngbkit.workloads.base import RANDOM, Workload
 from ngbkit.workloads.precision import PRECISION
@@ -114,41 +115,35 @@ def expand(compilers: Sequence[str], precisions: Sequence[str]) -> tuple[str, ..
         return tuple(compilers)
     labels: dict[str, None] = {}
     for label in compilers:
-        choice = Choice.parse(label)
-        offered = list_offered(choice)
-        columns = [_set_precision(choice, name) for name in precisions if name in offered]
-        if PRECISION in choice.options:
-            columns = [label]
-        if not columns:
+        column = Column.read(label)
+        offered = list_offered(column.load_compiler())
+        names = ["" if name == offered[0] else name for name in precisions if name in offered]
+        if not names and not column.precision:
             raise UsageError(
-                f"invalid precisions: got {', '.join(precisions)}; {choice.compiler} has {', '.join(offered)}. Add one "
-                f"of these, or leave {choice.compiler} out."
+                f"invalid precisions: got {', '.join(precisions)}; {column.compiler} has {', '.join(offered)}. Add one "
+                f"of these, or leave {column.compiler} out."
             )
-        labels |= dict.fromkeys(columns)
+        chosen = [column] if column.precision else [replace(column, precision=name) for name in names]
+        labels |= dict.fromkeys(each.label for each in chosen)
     return tuple(labels)
 
 
 def list_absent(compilers: Sequence[str], precisions: Sequence[str]) -> Iterator[str]:
     """Yield a sentence on each compiler without a column in a precision that was asked for."""
-    for name in dict.fromkeys(Choice.parse(label).compiler for label in compilers):
-        offered = list_offered(Choice(compiler=name))
+    loaded = {compiler.name: compiler for compiler in (Column.read(label).load_compiler() for label in compilers)}
+    for name, compiler in loaded.items():
+        offered = list_offered(compiler)
         absent = [precision for precision in precisions if precision not in offered]
         if absent:
             yield f"no column of {name} in {', '.join(absent)}: it has {', '.join(offered)}"
 
 
-def list_offered(choice: Choice) -> tuple[str, ...]:
+def list_offered(compiler: Compiler) -> tuple[str, ...]:
     """List the precisions of a compiler, its default first; one without the option computes as the network does."""
-    compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
     declared = compiler.list_options().get(PRECISION)
     if declared is None:
         return ("f32",)
     return tuple(dict.fromkeys(map(str, (declared.default, *declared.choices))))
-
-
-def _set_precision(choice: Choice, name: str) -> str:
-    is_default = name == list_offered(choice)[0]
-    return replace(choice, options={**choice.options, **({} if is_default else {PRECISION: name})}).label
 
 
 def calibrate(
@@ -209,9 +204,8 @@ def _refer(workload: Workload, file: str) -> Workload:
 def check(workloads: Sequence[Workload], compilers: Sequence[str], bounds: Sequence[str]) -> None:
     """Check that columns which need samples have them, and that a bound can be checked."""
     for label in compilers:
-        choice = Choice.parse(label)
-        compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
-        quantiser = compiler.find_quantiser(choice.options)
+        column = Column.read(label)
+        quantiser = column.load_compiler().find_quantiser(column.precision)
         bare = [workload.name for workload in workloads if not workload.calibration]
         if quantiser is not None and quantiser.calibrates and bare:
             raise UsageError(

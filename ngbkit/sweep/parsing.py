@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ngbkit.errors import UsageError
 from ngbkit.sweep.trials import split_labels
+from ngbkit.workloads import labels
 from ngbkit.workloads.base import FactorValue, Number
 
 IN_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
@@ -47,23 +48,23 @@ def restore_quotes(label: str) -> str:
     >>> restore_quotes("openvino{hint:throughput}"), restore_quotes("resnet18{img_size=160}")
     ('openvino{"hint":"throughput"}', 'resnet18{"img_size":160}')
     """
-    name, brace, rest = label.partition("{")
-    if not brace or '"' in rest:
+    name, braces = labels.separate(label)
+    if '"' in braces:
         return label
-    quoted = _BARE.sub(lambda word: word[0] if word[0] in _JSON_WORDS else json.dumps(word[0]), rest)
-    return name + brace + quoted.replace("=", ":")
+    quoted = _BARE.sub(lambda word: word[0] if word[0] in _JSON_WORDS else json.dumps(word[0]), braces)
+    return name + quoted.replace("=", ":")
 
 
 def parse_compilers(text: str) -> list[str]:
     """The labels in ``identity,openvino{hint:throughput}``."""
-    labels = [restore_quotes(label) for label in split_labels(text)]
-    torn = next((label for label in labels if ":" in label.partition("{")[0]), None)
+    compilers = [restore_quotes(label) for label in split_labels(text)]
+    torn = next((label for label in compilers if ":" in labels.separate(label)[0]), None)
     if torn is not None:
         raise UsageError(
             f"invalid compiler: got {torn!r}, without braces: a shell expands braces around a comma. "
             """Quote them: -c 'openvino{"hint":"latency","precision":"f32"}'."""
         )
-    return labels
+    return compilers
 
 
 def parse_numbers(kind: str, text: str) -> list[Number]:

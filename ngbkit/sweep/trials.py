@@ -1,4 +1,4 @@
-"""The parts of a sweep and their names: a column, a trial, and the trials that are compared with each other."""
+"""The parts of a sweep and their names: a trial, and the trials that are compared with each other."""
 
 from __future__ import annotations
 
@@ -6,69 +6,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from ngbkit import registry
-from ngbkit.errors import UsageError
-from ngbkit.user_text import format_value, parse_json
+from ngbkit.sweep.column import Column
+from ngbkit.user_text import format_value
 from ngbkit.workloads.base import FactorValue, Workload
-
-if TYPE_CHECKING:
-    from ngbkit.compilers.base import Compiler, Scalar
-
-BASELINE = "identity"
-"""The compiler that every ratio is over, unless another is named."""
 
 ANCHOR = "anchor-"
 """The beginning of the id of an anchor: see `Trial`."""
 
-RELEASE = "@"
-"""The sign between a compiler and its release: ``onnxruntime@1.23.2``."""
-
 # A quoted text without its end reaches to the end, so that no text is read twice.
 _MARKS = re.compile(r'[{},]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A compiler with its release, if one was chosen, and its options: one column of the results."""
-
-    compiler: str
-    # Of the compiler's distribution; empty for the one that is installed on the device.
-    release: str = ""
-    options: Mapping[str, Scalar] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The name of the column in the results: ``openvino``, ``openvino@2024.3.0{"hint":"throughput"}``."""
-        name = f"{self.compiler}{RELEASE}{self.release}" if self.release else self.compiler
-        if not self.options:
-            return name
-        return name + json.dumps(dict(self.options), sort_keys=True, separators=(",", ":"))
-
-    @classmethod
-    def parse(cls, text: str) -> Choice:
-        """The choice that a label stands for.
-
-        UnknownNameError, UsageError: no such compiler or option, an invalid release, or options that are not a JSON
-        object.
-        """
-        column, brace, rest = text.strip().partition("{")
-        name, sign, release = (part.strip() for part in column.partition(RELEASE))
-        compiler: Compiler = registry.load(registry.COMPILERS, name)
-        if sign:
-            compiler.check_release(release)
-        if not brace:
-            return cls(compiler=compiler.name, release=release)
-        try:
-            chosen = parse_json(brace + rest)
-        except UsageError as error:
-            raise UsageError(
-                f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
-            ) from None
-        resolved = compiler.settle(chosen)
-        return cls(compiler=compiler.name, release=release, options={key: resolved[key] for key in chosen})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +39,11 @@ class Trial:
     batch_size: int
     beside: int = 0
     tied: str = ""
+
+    @property
+    def column(self) -> Column:
+        """The record of the label `compiler`."""
+        return Column.read(self.compiler)
 
     @property
     def id(self) -> str:

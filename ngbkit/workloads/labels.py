@@ -10,13 +10,19 @@ from ngbkit.errors import UsageError, WorkloadError
 from ngbkit.user_text import parse_json
 
 
+def separate(text: str) -> tuple[str, str]:
+    """Separate the name of a label from its braces, which are empty if it has none."""
+    name, brace, rest = text.partition("{")
+    return name, brace + rest
+
+
 def split(text: str) -> tuple[str, dict[str, Any]]:
     """Split a label into its name and its arguments, a JSON object."""
-    name, brace, rest = text.strip().partition("{")
-    if not brace:
+    name, braces = separate(text.strip())
+    if not braces:
         return name, {}
     try:
-        arguments: dict[str, Any] = parse_json(brace + rest)
+        arguments: dict[str, Any] = parse_json(braces)
     except UsageError as error:
         raise WorkloadError(
             f'invalid arguments in {text!r}: expected JSON, such as {name}{{"argument":value}} ({error}).'

@@ -88,7 +88,7 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a t
 
 def parse(text: str) -> Workload | None:
     """Parse a timm name, ``resnet18{"img_size":160}``; None if timm is here and has none such."""
-    architecture = text.strip().partition("{")[0].strip()
+    architecture = labels.separate(text)[0].strip()
     names = list_names()
     if architecture.partition(".")[0] not in names if names else not architecture.isidentifier():
         return None

@@ -23,8 +23,8 @@ from ngbkit.device.groups.loading import explain_limits
 from ngbkit.device.groups.worker import TrialFailedError
 from ngbkit.device.releases import list_requirements
 from ngbkit.errors import UnsupportedError, UsageError
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import Failure, Measurement
-from ngbkit.sweep.trials import Choice
 from ngbkit.workloads import onnx
 from ngbkit.workloads.canonical import UNUSED, Importer
 
@@ -182,12 +182,12 @@ def test_a_release_that_reads_no_proved_file_is_unsupported() -> None:
 
 def test_a_release_is_part_of_a_label() -> None:
     """A release is between the name and the options; a trial of another release is another trial."""
-    choice = Choice.parse(' onnxruntime@1.19.2{"optimization":"basic"}')
+    column = Column.parse(' onnxruntime@1.19.2{"optimization":"basic"}')
     trials = Sweep("resnet18", ["onnxruntime", "onnxruntime@1.19.2", "onnxruntime@1.20.1"]).trials()
 
-    assert ("onnxruntime", "1.19.2") == (choice.compiler, choice.release)
-    assert 'onnxruntime@1.19.2{"optimization":"basic"}' == choice.label
-    assert choice == Choice.parse(choice.label)
+    assert ("onnxruntime", "1.19.2") == (column.compiler, column.release)
+    assert 'onnxruntime@1.19.2{"optimization":"basic"}' == column.label
+    assert column == Column.parse(column.label)
     assert 3 == len({trial.id for trial in trials})
 
 
@@ -213,4 +213,4 @@ def test_a_release_of_before_numpy_2_has_numpy_1() -> None:
 def test_an_invalid_release_is_refused(label: str, expected: str) -> None:
     """A sign without a release, a text that is none, and a compiler without releases are refused by a sentence."""
     with pytest.raises(UsageError, match=expected):
-        Choice.parse(label)
+        Column.parse(label)

@@ -21,9 +21,9 @@ from ngbkit.errors import RunInterruptedError, UsageError
 from ngbkit.runs.bisection import bisecting
 from ngbkit.runs.bisection.outcome import Bisection, compare_operators
 from ngbkit.runs.folders import get_runs_dir
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import Failure, Record
-from ngbkit.sweep.trials import Choice
 
 RELEASES = tuple(f"1.{minor}.0" for minor in range(15, 24))
 ROUNDS = 20
@@ -65,7 +65,7 @@ class Lab:
         common = np.exp(generator.normal(0, 0.3, ROUNDS))
         records: list[Record] = []
         for trial in sweep.trials():
-            release = Choice.parse(trial.compiler).release
+            release = Column.parse(trial.compiler).release
             if release in self.uninstalled:
                 records.append(Failure(trial_id=trial.id, status="unsupported", stage="install", error="no network"))
                 continue
@@ -108,7 +108,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lab:
 
 
 def list_releases(sweeps: Iterable[Grid]) -> list[list[str]]:
-    return [[Choice.parse(label).release for label in sweep.compilers] for sweep in sweeps]
+    return [[Column.parse(label).release for label in sweep.compilers] for sweep in sweeps]
 
 
 def test_the_release_is_found_with_its_slowdown_and_its_price(lab: Lab) -> None:

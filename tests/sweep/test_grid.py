@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep.trials import Choice, split_labels
+from ngbkit.sweep.column import Column
+from ngbkit.sweep.trials import split_labels
 from ngbkit.sweep.variables import RESERVED, VARIABLES
 from ngbkit.workloads import blocks
 from ngbkit.workloads.base import Workload
@@ -144,12 +145,12 @@ def test_a_line_of_a_megabyte_is_split(unit: str) -> None:
 
 @given(hint=st.sampled_from(["latency", "throughput"]), precision=st.sampled_from(["f32", "bf16", "f16"]))
 def test_a_label_reads_back_as_the_choice_that_it_names(hint: str, precision: str) -> None:
-    """A label is parsed to its choice, whatever the order of its options."""
-    choice = Choice.parse(json.dumps({"precision": precision, "hint": hint}).join(["openvino", ""]))
+    """A label is parsed to its column, whatever the order of its options."""
+    column = Column.parse(json.dumps({"precision": precision, "hint": hint}).join(["openvino", ""]))
 
-    assert {"hint": hint, "precision": precision} == dict(choice.options)
-    assert choice == Choice.parse(choice.label)
-    assert f'openvino{{"hint":"{hint}","precision":"{precision}"}}' == choice.label
+    assert {"hint": hint, "precision": precision} == column.settings
+    assert column == Column.parse(column.label)
+    assert f'openvino{{"hint":"{hint}","precision":"{precision}"}}' == column.label
 
 
 def test_a_factor_may_not_be_called_like_what_the_dataset_holds() -> None:

@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ngbkit import registry
 from ngbkit.cluster import replies
 from ngbkit.cluster.deployment import DEVICE_EXTRAS, wheel, wheelhouse
 from ngbkit.cluster.deployment.remote import Report, discard_line, find_custom_python, request, resolve
 from ngbkit.cluster.devices import Device
 from ngbkit.device.releases import list_requirements
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.column import Column
 
 # The default extras by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}
@@ -126,10 +125,10 @@ def deploy(
 
 def _list_requirements(label: str) -> tuple[str, ...]:
     """List what the environment of a column's release needs; UsageError if the column has none."""
-    choice = Choice.parse(label)
-    if not choice.release:
+    column = Column.parse(label)
+    if not column.release:
         raise UsageError(f"invalid release: got {label}; expected a column with one, such as onnxruntime@1.23.2.")
-    return list_requirements(registry.load(registry.COMPILERS, choice.compiler), choice.release)
+    return list_requirements(column.load_compiler(), column.release)
 
 
 def _parse_machine(device: Device, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ngbkit.dataset.assembly import narrow, to_labels
 from ngbkit.dataset.merging.merged_grid import Cells, Indices
 from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
 from ngbkit.errors import NgbkitWarning, UsageError
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 from ngbkit.user_text import format_value
 
 # An error names that many trials, and counts the rest.

@@ -9,7 +9,8 @@ from itertools import count
 from typing import Any
 
 from ngbkit.device.timing.patience import SPARED
-from ngbkit.sweep.trials import BASELINE, Bundle, Group, Trial
+from ngbkit.sweep.column import BASELINE
+from ngbkit.sweep.trials import Bundle, Group, Trial
 from ngbkit.user_text import format_network
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.

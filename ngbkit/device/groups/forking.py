@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler
 from ngbkit.device.groups.tuning import JournalledSearch
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.channel import Message
@@ -20,7 +19,7 @@ from ngbkit.hardware import telemetry
 from ngbkit.hardware.telemetry import Chip, Meter
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.trials import Choice, Group, Trial
+from ngbkit.sweep.trials import Group, Trial
 from ngbkit.workloads.base import Source
 
 
@@ -35,7 +34,6 @@ class Forker:
     interrupt: int
     # Receives the events.
     publish: Callable[[dict[str, Any]], None]
-    _compilers: dict[str, Compiler] = field(default_factory=dict)
     # Of the children of columns with a release, by label.
     _interpreters: dict[str, str] = field(default_factory=dict)
     _chip: Chip | None = field(init=False)
@@ -56,11 +54,6 @@ class Forker:
         self.journal.note(kind, key, value)
         self._report(kind, key=key, value=value)
 
-    def _load_compiler(self, label: str) -> Compiler:
-        if label not in self._compilers:
-            self._compilers[label] = registry.load(registry.COMPILERS, Choice.parse(label).compiler)
-        return self._compilers[label]
-
     def _describe_network(self, group: Group) -> dict[str, Any]:
         return {
             "workload": group.workload.to_json(),
@@ -72,7 +65,7 @@ class Forker:
 
     def _start_worker(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Worker:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
-        modules = list_modules(self._load_compiler(trial.compiler), task["form"], source)
+        modules = list_modules(trial.column.load_compiler(), task["form"], source)
         return self._fork(trial, modules, self._interpreters.get(trial.compiler, group.workload.python))
 
     def _fork(self, trial: Trial, modules: tuple[str, ...], python: str) -> Worker:

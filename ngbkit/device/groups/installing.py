@@ -14,7 +14,8 @@ from ngbkit.device.groups.forking import Forker
 from ngbkit.device.groups.worker import TrialFailedError, build_failure
 from ngbkit.device.isolation.server_pool import get_servers
 from ngbkit.errors import MissingDependencyError, UnsupportedError
-from ngbkit.sweep.trials import Choice, Trial
+from ngbkit.sweep.column import Column
+from ngbkit.sweep.trials import Trial
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,9 +30,9 @@ class Installer(Forker):
 
     def _install(self, labels: Iterable[str], *, again: bool = False) -> None:
         """Install the releases that labels name, each once, and find the interpreters of their children."""
-        columns = [label for label in dict.fromkeys(labels) if Choice.parse(label).release]
-        for number, label in enumerate(columns, 1):
-            requirements = releases.list_requirements(self._load_compiler(label), Choice.parse(label).release)
+        columns = {label: column for label in labels if (column := Column.read(label)).release}
+        for number, (label, column) in enumerate(columns.items(), 1):
+            requirements = releases.list_requirements(column.load_compiler(), column.release)
             text = f"installing {requirements[0].replace('==', ' ')} ({number} of {len(columns)})"
             self._report("stage", step="install", text=text)
             folder = releases.locate_environment(self.spec.state_dir, requirements)

@@ -19,8 +19,9 @@ from ngbkit.device.groups.compiled import CompileCache
 from ngbkit.device.groups.preparing import Preparer
 from ngbkit.device.groups.tuning import Budget
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import Failure
-from ngbkit.sweep.trials import Choice, Group, Trial
+from ngbkit.sweep.trials import Group, Trial
 from ngbkit.workloads.base import Source
 from ngbkit.workloads.canonical import UNUSED, Importer
 
@@ -40,7 +41,7 @@ class Loader(Preparer):
         self._finished = (recorded | self.spec.have) - self.spec.beside_ids
         sweep = self.spec.sweep
         self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
-        tuned = {label for label in sweep.compilers if tuning.is_tuned(self._load_compiler(label), label)}
+        tuned = {label for label in sweep.compilers if tuning.is_tuned(Column.read(label))}
         trials = sweep.trials(self.spec.device) if tuned else []
         self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
 
@@ -60,7 +61,7 @@ class Loader(Preparer):
                 if error.failure.stage == "install":
                     self._reinstall(job.trial, error.failure.error)
                     continue
-                narrower = self._find_limits(job.trial.compiler, error.failure, limits)
+                narrower = self._find_limits(job.trial.column, error.failure, limits)
                 if narrower == limits:
                     raise explain_limits(error, limits, task) from error
                 limits = narrower
@@ -71,8 +72,7 @@ class Loader(Preparer):
 
     def _quantise(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> dict[str, Any]:
         """Choose the quantised graph of a trial, which is written in a child first if it is missing; none without."""
-        choice = Choice.parse(trial.compiler)
-        quantiser = self._load_compiler(trial.compiler).find_quantiser(choice.options)
+        quantiser = trial.column.load_compiler().find_quantiser(trial.column.precision)
         if quantiser is None:
             return {}
         folder = Path(task["folder"])
@@ -94,10 +94,10 @@ class Loader(Preparer):
         quantised = {"quantiser": quantiser.name, "path": graph.path, "computes": computed, "notes": notes}
         return {"quantised": quantised, "facts": facts}
 
-    def _find_limits(self, label: str, failure: Failure, limits: Importer) -> Importer:
+    def _find_limits(self, column: Column, failure: Failure, limits: Importer) -> Importer:
         """Find what a release says that it can read at most, when it refuses a file."""
-        if Choice.parse(label).release:
-            for pattern in self._load_compiler(label).limits:
+        if column.release:
+            for pattern in column.load_compiler().limits:
                 match = re.search(pattern, f"{failure.error}\n{failure.detail}")
                 versions: dict[str, Any] = {}
                 for name, text in (match.groupdict() if match else {}).items():
@@ -108,7 +108,7 @@ class Loader(Preparer):
     def _load_task(self, job: Job, task: dict[str, Any]) -> Worker:
         trial, group, prepared = job.trial, job.group, job.prepared
         cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
-        caches = self._load_compiler(trial.compiler).caches
+        caches = trial.column.load_compiler().caches
         cold_s = self._compile_cold(trial, group, task, cache) if caches else None
         worker = self._start_worker(trial, group, task)
         try:
@@ -140,8 +140,7 @@ class Loader(Preparer):
 
     def _find_quantiser_refusal(self, trial: Trial, group: Group, quantiser: Quantiser, form: str | None) -> str:
         """Find why a network cannot be quantised for a column; empty if it can."""
-        choice = Choice.parse(trial.compiler)
-        if choice.options.get(GRAPH):
+        if trial.column.options.get(GRAPH):
             return f"{trial.compiler} names a graph and a precision; expected one of the two, for the graph has its own"
         if form is not None and form != quantiser.form:
             return (
@@ -152,15 +151,15 @@ class Loader(Preparer):
 
     def _build_task(self, trial: Trial, group: Group, prepared: Mapping[str, Any]) -> dict[str, Any]:
         """Build the task that the worker's child loads."""
-        compiler = self._load_compiler(trial.compiler)
+        compiler = trial.column.load_compiler()
         form = compiler.choose_form(group.workload.kind)
         size = str(trial.batch_size)
         missing = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file" if form is None else ""
-        reason = missing or self._find_refusal(trial.compiler, group.workload)
-        quantiser = compiler.find_quantiser(Choice.parse(trial.compiler).options)
+        reason = missing or self._find_refusal(trial.column, group.workload)
+        quantiser = compiler.find_quantiser(trial.column.precision)
         if not reason and quantiser is not None:
             reason = self._find_quantiser_refusal(trial, group, quantiser, form)
-        if not reason and form == "onnx" and "module" in compiler.forms and Choice.parse(trial.compiler).release:
+        if not reason and form == "onnx" and "module" in compiler.forms and trial.column.release:
             reason = f"{trial.compiler} is a release of {compiler.distribution}, which runs no ONNX file"
         if not reason and prepared["batch_size"] not in (None, trial.batch_size):
             reason = preparation.describe_batch(group.workload.name, prepared)

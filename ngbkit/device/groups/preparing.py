@@ -12,8 +12,9 @@ from ngbkit.device import canonical_graphs, contents, preparation
 from ngbkit.device.groups.installing import Installer
 from ngbkit.device.groups.worker import TrialFailedError, build_failure
 from ngbkit.device.isolation.server_pool import list_preparation_modules, start_servers
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import Failure
-from ngbkit.sweep.trials import Choice, Group, Trial, facts_key
+from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads.base import Source, Workload
 from ngbkit.workloads.canonical import Importer
 from ngbkit.workloads.content.manifests import Manifests
@@ -41,8 +42,8 @@ class Preparer(Installer):
     def _prepare(self, group: Group, trials: Sequence[Trial]) -> Mapping[str, Any]:
         """Load facts, reference and ONNX file of the group's workload from the cache, or build them in a child now."""
         kind = group.workload.kind
-        usable = [trial.compiler for trial in trials if not self._find_refusal(trial.compiler, group.workload)]
-        compilers = list(map(self._load_compiler, usable))
+        columns = [trial.column for trial in trials if not self._find_refusal(trial.column, group.workload)]
+        compilers = [column.load_compiler() for column in columns]
         needs_onnx = any(compiler.choose_form(kind) == "onnx" for compiler in compilers)
         recipe = contents.build_recipe(self.spec, group)
         exports = needs_onnx and recipe not in self._unexportable
@@ -55,13 +56,13 @@ class Preparer(Installer):
         self._note_facts(group, trials[0], prepared)
         return {**prepared, "recipe": recipe}
 
-    def _find_refusal(self, label: str, workload: Workload) -> str:
+    def _find_refusal(self, column: Column, workload: Workload) -> str:
         """Find why a column cannot be measured here, for any network of that kind; empty if it can."""
-        compiler, is_release = self._load_compiler(label), bool(Choice.parse(label).release)
+        compiler, is_release = column.load_compiler(), bool(column.release)
         # Another interpreter has other packages.
         kind = None if workload.python else workload.kind
         if is_release and self.spec.accelerator.partition(":")[0] in compiler.accelerators:
-            return self._refusals.get(label, "") or compiler.find_package_problem(kind, is_release=True)
+            return self._refusals.get(column.label, "") or compiler.find_package_problem(kind, is_release=True)
         return compiler.unavailable(self.spec.accelerator, kind)
 
     def prepare_all(self) -> None:

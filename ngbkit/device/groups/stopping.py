@@ -11,8 +11,8 @@ import numpy as np
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing import correlation, intervals
 from ngbkit.device.timing.correlation import Floats
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import BASELINE
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngbkit.compilers.base import Compiler
 from ngbkit.device.isolation.channel import Message
 from ngbkit.options import LAYOUT
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.trials import Choice
 
 _KIND = "tuning"
 
@@ -68,6 +67,7 @@ class JournalledSearch:
         self.journal.note(_KIND, self.trial_id, cost)
 
 
-def is_tuned(compiler: Compiler, label: str) -> bool:
-    """Return whether a compiler with the options of a label searches for fast code."""
-    return compiler.tunes(compiler.settle(Choice.parse(label).options))
+def is_tuned(column: Column) -> bool:
+    """Return whether the compiler of a column searches for fast code, with its options."""
+    compiler = column.load_compiler()
+    return compiler.tunes(compiler.settle(column.settings))

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import limits, registry
+from ngbkit import limits
 from ngbkit.compilers import torch_runtime
-from ngbkit.compilers.base import Compiler, Program, Task
+from ngbkit.compilers.base import Program, Task
 from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
@@ -44,8 +44,8 @@ from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators import events
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.requirements import describe_import
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import FailureStatus, Stage
-from ngbkit.sweep.trials import Choice
 from ngbkit.workloads.precision import PRECISION
 
 # The batches of samples in which an overflow is looked for.
@@ -161,14 +161,14 @@ def _classify(error: BaseException, line: str, refusals: Sequence[str]) -> Failu
 def _load(loaded: Loaded, message: Message) -> Message:
     start = time.perf_counter()
     try:
-        choice = Choice.parse(message["compiler"])
-        compiler: Compiler = registry.load(registry.COMPILERS, choice.compiler)
-        task = build_task(message, compiler, choice, loaded.report)
+        column = Column.read(message["compiler"])
+        compiler = column.load_compiler()
+        task = build_task(message, compiler, column, loaded.report)
         for module in compiler.forms[task.form]:
             # The server has imported it, unless that calls CUDA. It is no part of a compile.
             with contextlib.suppress(Exception):  # the compiler's own import of it raises that again
                 importlib.import_module(module)
-        check_release(choice, compiler)
+        check_release(column, compiler)
     except Exception as error:
         raise StageError("build") from error
     built_s = time.perf_counter() - start
@@ -183,7 +183,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         outputs = loaded.program.run()
         first_call_time_s = (time.perf_counter() - start) / loaded.overlap
         fetched = loaded.program.fetch(outputs)
-        release = check_release(choice, compiler)
+        release = check_release(column, compiler)
         if task.accelerator == "cuda":
             loaded.method = events.choose_method(
                 loaded.program.enqueue,
@@ -193,7 +193,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
             )
     except Exception as error:
         raise StageError("compile", compiler.refusals) from error
-    precision = str(choice.options.get(PRECISION) or task.options.get(PRECISION, "f32"))
+    precision = column.precision or str(task.options.get(PRECISION, "f32"))
     verdict = _judge(fetched, message, task, precision)
     cost = _measure_cost(loaded.program, message, task)
     verdict = evaluation.judge(verdict, cost, precision, message["accept"])

@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from ngbkit.compilers.base import Compiler
 from ngbkit.errors import UnsupportedError
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.column import Column
 
 _NUMBERS = re.compile(r"\d+(\.\d+)*")
 # How a module reports its version, and that of the library that it loads: ONNX Runtime, OpenVINO.
@@ -21,12 +21,12 @@ class OtherReleaseError(UnsupportedError):
     """A child imports another version than its column names."""
 
 
-def check_release(choice: Choice, compiler: Compiler) -> dict[str, str]:
+def check_release(column: Column, compiler: Compiler) -> dict[str, str]:
     """Return the version that this process has imported, as a fact; OtherReleaseError if it is not the column's."""
-    versions = list_imported_versions(compiler.distribution) if choice.release else []
+    versions = list_imported_versions(compiler.distribution) if column.release else []
     for version in versions:
-        if not is_version(version, choice.release):
-            raise OtherReleaseError(f"the environment of {choice.label} has {compiler.distribution} {version}")
+        if not is_version(version, column.release):
+            raise OtherReleaseError(f"the environment of {column} has {compiler.distribution} {version}")
     return {"release": versions[-1]} if versions else {}
 
 

@@ -15,7 +15,7 @@ from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.hardware import environment
 from ngbkit.options import LAYOUT
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.column import Column
 from ngbkit.workloads.base import Source
 
 _servers: dict[tuple[int, str], Servers] = {}
@@ -56,15 +56,15 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
     servers: list[ForkServer] = []
     pool = get_servers(spec)
     pool.close_outdated()
-    choices = [Choice.parse(label) for label in spec.sweep.compilers]
-    compilers: list[Compiler] = [registry.load(registry.COMPILERS, choice.compiler) for choice in choices]
+    columns = [Column.read(label) for label in spec.sweep.compilers]
+    compilers = [column.load_compiler() for column in columns]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
         forms = [compiler.choose_form(workload.kind) for compiler in compilers]
         servers.append(pool.get(list_preparation_modules(source), workload.python))
-        for choice, compiler, form in zip(choices, compilers, forms, strict=True):
-            python = (interpreters or {}).get(choice.label, workload.python)
-            is_installed = bool(python) if choice.release else not compiler.unavailable(spec.accelerator, workload.kind)
+        for column, compiler, form in zip(columns, compilers, forms, strict=True):
+            python = (interpreters or {}).get(column.label, workload.python)
+            is_installed = bool(python) if column.release else not compiler.unavailable(spec.accelerator, workload.kind)
             if form is not None and is_installed:
                 with suppress(ServerEndedError):  # its trials try again, and record what fails
                     servers.append(pool.get(list_modules(compiler, form, source), python))

@@ -13,13 +13,13 @@ from ngbkit.device import preparation, quantised_graphs
 from ngbkit.device.isolation.channel import Message
 from ngbkit.errors import UsageError
 from ngbkit.hardware.accelerators import cuda
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.column import Column
 from ngbkit.workloads import building, feeds
 from ngbkit.workloads.base import TensorSpec
 from ngbkit.workloads.precision import PRECISION
 
 
-def build_task(message: Message, compiler: Compiler, choice: Choice, report: Callable[[Message], None]) -> Task:
+def build_task(message: Message, compiler: Compiler, column: Column, report: Callable[[Message], None]) -> Task:
     """Build the task of a trial."""
     module, onnx = None, None
     quantised: Message | None = message["quantised"]
@@ -32,8 +32,8 @@ def build_task(message: Message, compiler: Compiler, choice: Choice, report: Cal
             module = quantised_graphs.load_module(quantised["quantiser"], quantised["path"], module)
     else:
         onnx = Path(quantised["path"] if quantised else message["onnx"])
-        if choice.options.get(GRAPH):
-            onnx = _link_graph(onnx, str(choice.options[GRAPH]), preparation.build_locator(message["artifacts"]))
+        if column.options.get(GRAPH):
+            onnx = _link_graph(onnx, str(column.options[GRAPH]), preparation.build_locator(message["artifacts"]))
         inputs = [TensorSpec.from_json(spec) for spec in message["inputs"]]
         examples = preparation.read_arrays(message["examples"])
     # Both are networks that the compiler gets in place of the network itself.
@@ -48,7 +48,7 @@ def build_task(message: Message, compiler: Compiler, choice: Choice, report: Cal
         inputs=tuple(inputs),
         arrays=tuple(feeds.draw(inputs, examples, message["batch_size"], message["seed"])),
         batch_size=message["batch_size"],
-        options=compiler.settle({name: value for name, value in choice.options.items() if name not in replaced}),
+        options=compiler.settle({name: value for name, value in column.settings.items() if name not in replaced}),
         threads=message["threads"],
         cache=cache,
         tuning=_build_tuning(message["tuning"], report),

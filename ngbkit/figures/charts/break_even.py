@@ -14,8 +14,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.economy import Cache
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
-from ngbkit.sweep.trials import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

@@ -13,7 +13,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.metrics import ratios
 from ngbkit.metrics.metric import Metric, load_metrics
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 if TYPE_CHECKING:
     import altair as alt

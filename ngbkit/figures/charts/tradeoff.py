@@ -14,8 +14,8 @@ from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics import acceptance
 from ngbkit.metrics.metric import Metric, load_metrics
-from ngbkit.metrics.originals import split_precision
 from ngbkit.metrics.scaling import THROUGHPUT
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.low_precision import COSTS
 
 if TYPE_CHECKING:
@@ -165,11 +165,11 @@ _TIMES = {"ms": "throughput", "ms_low": "ci_high", "ms_high": "ci_low"}
 
 def _name_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Name the runtime and the precision of each row, and mark those that are none to choose as not conclusive."""
-    pairs = [split_precision(label) for label in frame["compiler"]]
+    columns = [Column.read(label) for label in frame["compiler"]]
     return frame.assign(
         column=frame["compiler"],
-        compiler=[runtime for runtime, _ in pairs],
-        precision=[precision or "f32" for _, precision in pairs],
+        compiler=[column.base.label for column in columns],
+        precision=[column.precision or "f32" for column in columns],
         conclusive=frame["conclusive"].astype(bool) & (frame["status"] == "ok"),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from ngbkit.metrics.explanation.missing_profiles import ask_for_profiles
 from ngbkit.metrics.explanation.pieces import cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.sweep.trials import Choice
 from ngbkit.user_text import format_network
 
 if TYPE_CHECKING:
@@ -230,8 +229,8 @@ def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
 
 def _are_releases(columns: tuple[str, str]) -> bool:
     """Return whether two columns are releases of one compiler with the same options."""
-    first, second = map(Choice.parse, columns)
-    return replace(first, release="") == replace(second, release="")
+    first, second = map(Column.read, columns)
+    return first.differs_from(second).keys() <= {"release"}
 
 
 def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:

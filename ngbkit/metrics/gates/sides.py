@@ -28,8 +28,8 @@ from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.gate import Gate, build_gate, describe_lost
 from ngbkit.metrics.gates.regressions import MARGIN, judge
 from ngbkit.metrics.rankings.candidates import Cell, Lead, RankingCandidate, compute_lead, list_candidates
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import MEASURED, OPEN
-from ngbkit.sweep.trials import RELEASE
 from ngbkit.workloads.base import Workload
 
 BEFORE, AFTER = " (before)", " (after)"
@@ -133,7 +133,7 @@ def find_releases(data: Data) -> tuple[str, str] | None:
     """Find the two columns of one compiler that a dataset compares; None if it has other columns, or two networks."""
     parts = list(nodes(data).values())
     compilers = dict.fromkeys(label for node in parts for label in list_labels(node, "compiler"))
-    names = [label.partition("{")[0].partition(RELEASE)[0] for label in compilers]
+    names = [Column.read(label).compiler for label in compilers]
     workloads = [label for node in parts for label in list_labels(node, "workload")]
     if len(compilers) != 2 or names[0] != names[1] or any(label.endswith(BEFORE) for label in workloads):
         return None

@@ -25,7 +25,7 @@ from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, Sampler
 from ngbkit.metrics.drift import Drift, estimate_drifts
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 from ngbkit.user_text import format_network
 
 Compared = Literal["side by side", "normalised by anchors", "minutes apart"]

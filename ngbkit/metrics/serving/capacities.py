@@ -15,7 +15,7 @@ from ngbkit.metrics.rendering import to_html, to_text
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.searches import CapacitySearch
 from ngbkit.metrics.serving.service import (
-    Column,
+    ServedColumn,
     Service,
     build_question,
     list_label_names,
@@ -90,7 +90,7 @@ class Capacities:
         return to_text(self.to_frame())
 
 
-def find_capacities(data: Data, service: Service, columns: Collection[Column]) -> Capacities:
+def find_capacities(data: Data, service: Service, columns: Collection[ServedColumn]) -> Capacities:
     """Find the capacities of columns in the searches of the state folder; nothing is measured."""
     import pandas as pd
 
@@ -108,11 +108,11 @@ def find_capacities(data: Data, service: Service, columns: Collection[Column]) -
     )
 
 
-def _find_search(data: Data, service: Service, column: Column) -> CapacitySearch | None:
+def _find_search(data: Data, service: Service, column: ServedColumn) -> CapacitySearch | None:
     return searches.find(build_question(data, column, service)) if column.batch_sizes else None
 
 
-def _build_row(service: Service, column: Column, search: CapacitySearch | None) -> dict[str, Any]:
+def _build_row(service: Service, column: ServedColumn, search: CapacitySearch | None) -> dict[str, Any]:
     row = dict.fromkeys(_COLUMNS, math.nan) | {
         "conclusive": False,
         "tests": 0,

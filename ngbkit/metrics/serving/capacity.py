@@ -13,7 +13,7 @@ from ngbkit.metrics.serving.capacities import Capacities, find_capacities
 from ngbkit.metrics.serving.searches import CapacitySearch
 from ngbkit.metrics.serving.service import (
     SECONDS,
-    Column,
+    ServedColumn,
     Service,
     build_question,
     build_sweep,
@@ -112,7 +112,7 @@ def capacity(
 
 
 def _search(
-    data: Data, column: Column, service: Service, engine: Engine | None, *, again: bool, report: Report
+    data: Data, column: ServedColumn, service: Service, engine: Engine | None, *, again: bool, report: Report
 ) -> None:
     """Search for the capacity of a column, unless the search has ended before."""
     from ngbkit.cluster import engines, load_tests

@@ -22,7 +22,7 @@ from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import DRAWS
 from ngbkit.metrics.scaling import THROUGHPUT
 from ngbkit.metrics.unchecked import describe_status
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -64,7 +64,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ServedColumn:
     """A network with one compiler on a device: its labels, and its server, or why there is none."""
 
     labels: Mapping[str, Any]
@@ -104,7 +104,7 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
-def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[Column]:
+def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[ServedColumn]:
     """The selected columns of a dataset, each with its server."""
     import pandas as pd
 
@@ -120,7 +120,7 @@ def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> lis
     ]
 
 
-def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service: Service) -> Column:
+def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service: Service) -> ServedColumn:
     sizes = [int(trial["batch_size"]) for trial in trials]
     if service.batch_sizes is not None and not {*sizes} & {*service.batch_sizes}:
         raise UnknownNameError("batch size", ",".join(map(str, service.batch_sizes)), map(str, sizes))
@@ -132,31 +132,31 @@ def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service:
     if not rates:
         statuses = dict.fromkeys(str(trial["status"]) for trial in trials)
         reason = ", ".join(status for status in statuses if status not in (*MEASURED, "nan")) or "no samples"
-        return Column(labels=labels, reason=reason)
+        return ServedColumn(labels=labels, reason=reason)
     overlap = max(_read_overlap(trial["contract"]) for trial in trials)
     if overlap > 1:
-        return Column(labels=labels, reason=f"not served: a call has {overlap} inferences in flight")
+        return ServedColumn(labels=labels, reason=f"not served: a call has {overlap} inferences in flight")
     calls = {size: size / rate for size, rate in rates.items()}
     in_time = [size for size, call_s in calls.items() if call_s <= service.deadline]
     if not in_time:
         smallest = min(calls)
         reason = f"a call of batch {smallest} takes {format_seconds(calls[smallest])}"
-        return Column(labels=labels, limit=max(rates.values()), reason=reason, is_late=True)
+        return ServedColumn(labels=labels, limit=max(rates.values()), reason=reason, is_late=True)
     chosen = tuple(sorted(in_time if service.batch_sizes is None else rates))
-    return Column(labels=labels, batch_sizes=chosen, limit=max(rates[size] for size in chosen))
+    return ServedColumn(labels=labels, batch_sizes=chosen, limit=max(rates[size] for size in chosen))
 
 
 def _read_overlap(contract: Any) -> int:
     return int(json.loads(contract).get("overlap", 1)) if str(contract).startswith("{") else 1
 
 
-def build_question(data: Data, column: Column, service: Service) -> dict[str, Any]:
+def build_question(data: Data, column: ServedColumn, service: Service) -> dict[str, Any]:
     """Build the question that a search answers: what is served, and what it must keep, as plain JSON."""
     sweep = build_sweep(data, column)
     return {"sweep": sweep.to_json(), "service": {**asdict(service), "batch_sizes": list(sweep.batch_sizes)}}
 
 
-def build_sweep(data: Data, column: Column) -> Grid:
+def build_sweep(data: Data, column: ServedColumn) -> Grid:
     """Build the part of a dataset's sweep with one network, factors and compiler, on one device."""
     sweep, labels = _read_sweep(data), column.labels
     workload = next((workload for workload in sweep.workloads if workload.name == labels["workload"]), None)

@@ -30,8 +30,8 @@ from ngbkit.notebook.panels.fields import (
 from ngbkit.notebook.panels.line import MAGIC, Line
 from ngbkit.notebook.panels.page import Page
 from ngbkit.runs.known import EarlierRuns
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import BASELINE
 
 # Ticked at first, if they work on this machine.
 _DEFAULTS = ("identity", "onnxruntime", "openvino")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import htpy as h
 
 from ngbkit.compilers.base import Compiler, Option
 from ngbkit.errors import translate_commands
-from ngbkit.sweep.trials import RELEASE, Choice
+from ngbkit.sweep.column import Column
 
 _FIELD = "release"
 
@@ -27,12 +26,11 @@ def build_label(compiler: Compiler, texts: Mapping[str, str]) -> str:
     fields = list_fields(compiler)
     chosen = {name: parse_option(fields[name], text) for name, text in texts.items() if text}
     release = chosen.pop(_FIELD, "")
-    name = f"{compiler.name}{RELEASE}{release}" if release else compiler.name
-    return Choice.parse(f"{name}{json.dumps(chosen)}" if chosen else name).label
+    return Column.parse(Column(compiler=compiler.name, release=release, options=chosen).label).label
 
 
 def parse_option(declared: Option, text: str) -> Any:
-    """Convert a typed value to the type of an option; `Choice` reports what is none."""
+    """Convert a typed value to the type of an option; `Column` reports what is none."""
     if isinstance(declared.default, bool):
         return text == "true"
     try:

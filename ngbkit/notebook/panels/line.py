@@ -14,7 +14,7 @@ from ngbkit.errors import NgbkitError, UnknownNameError, UsageError
 from ngbkit.sweep import parsing
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.sweep.grid import Grid
-from ngbkit.workloads import cell
+from ngbkit.workloads import cell, labels
 from ngbkit.workloads.base import Workload
 
 MAGIC = "ngbench"
@@ -166,7 +166,7 @@ class Line:
         """Write the line after the name of the magic."""
         if not self.out.isidentifier():
             raise UsageError(f"invalid variable name for the dataset: got {self.out!r}; expected a name such as ds.")
-        words = (f"'{word}'" if '"' in word.partition("{")[0] else word for word in self.to_words())
+        words = (f"'{word}'" if '"' in labels.separate(word)[0] else word for word in self.to_words())
         return " ".join([*words, "-o", self.out])
 
     def to_cell(self) -> str:

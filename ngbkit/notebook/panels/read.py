@@ -10,7 +10,6 @@ from IPython.core.getipython import get_ipython
 from markupsafe import Markup
 
 from ngbkit.commands.shell import choose_figures
-from ngbkit.dataset.selection import MARK
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.metrics import contracts
@@ -23,7 +22,7 @@ from ngbkit.notebook.panels.figure_choice import OPTIONS, FigureChoice
 from ngbkit.notebook.panels.page import Page, render_error
 from ngbkit.notebook.panels.result_table import INCONCLUSIVE, ResultRow, ResultTable, list_rows
 from ngbkit.notebook.panels.trial_filter import TrialFilter
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE, MARK
 
 # The text of each way to treat columns that were timed under another contract.
 _UNLIKE = {"mask": "left out", "allow": f"marked {MARK}"}

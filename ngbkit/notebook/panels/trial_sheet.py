@@ -20,8 +20,8 @@ from ngbkit.errors import MetricError
 from ngbkit.metrics.estimate import Estimate, format_time
 from ngbkit.metrics.unchecked import explain_inconclusive
 from ngbkit.notebook.panels import trial as trials
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import NOT_CHECKED
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.user_text import format_size
 
 # A fact of a compiler may be a whole log.

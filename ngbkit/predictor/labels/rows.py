@@ -18,8 +18,8 @@ from ngbkit.dataset.assembly import factor_dims
 from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays
+from ngbkit.sweep.column import Column
 from ngbkit.user_text import format_value
-from ngbkit.workloads import labels
 from ngbkit.workloads.base import Factors
 from ngbkit.workloads.paper import find_family
 
@@ -63,12 +63,9 @@ def _list_labels(node: xr.Dataset, dim: str) -> list[Any]:
 
 def _split_label(label: str) -> tuple[str, str]:
     """Split the label of a column into the label without the option ``graph`` and the content hash in that option."""
-    name, brace, rest = label.partition("{")
-    if not brace:
-        return label, ""
-    options_ = json.loads(brace + rest)
-    digest = str(options_.pop(GRAPH, ""))
-    return labels.join(name, options_), digest
+    column = Column.read(label)
+    options = {name: value for name, value in column.options.items() if name != GRAPH}
+    return replace(column, options=options).label, str(column.options.get(GRAPH, ""))
 
 
 def build_rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> Iterator[Row]:

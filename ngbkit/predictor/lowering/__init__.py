@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
 from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.lowering import execution, onnxruntime_probe, openvino_probe
 from ngbkit.predictor.lowering.execution import Execution, Probe
-from ngbkit.workloads import labels
+from ngbkit.sweep.column import Column
 from ngbkit.workloads.onnx_binding import specialise
 
 EXPORT = ""
@@ -110,26 +109,22 @@ def find_lowering(compilers: Sequence[str]) -> str:
 
 def describe_version(runtime: str) -> str:
     """Return the version of a runtime's package, on which its graph depends."""
-    compiler = _load(_parse(runtime)[0])
+    compiler = Column(compiler=_parse(runtime)[0]).load_compiler()
     return registry.find_version(compiler.packages[0]) or ""
 
 
 def _parse(runtime: str) -> tuple[str, Mapping[str, Any]]:
-    name, options = labels.split(runtime)
+    column = Column.read(runtime)
+    name = column.name
     if name not in _PROBES:
         raise UsageError(
             f"{runtime or 'a network as exported'} tells no graph; expected one of {', '.join(_PROBES)}. Use the "
             "graph as it was exported, without lowered."
         )
-    compiler = _load(name)
+    compiler = column.load_compiler()
     if compiler.find_package_problem():
         raise MissingDependencyError(compiler.packages[0], name)
-    return name, compiler.settle(options)
-
-
-def _load(name: str) -> Compiler:
-    compiler: Compiler = registry.load(registry.COMPILERS, name)
-    return compiler
+    return name, compiler.settle(column.settings)
 
 
 _PROBES: Mapping[str, Callable[[Path, Path, Mapping[str, Any], int], Probe]] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from ngbkit import registry, validation
+from ngbkit import validation
 from ngbkit.dataset.environments import read_environments
 from ngbkit.device.release_index import IndexedReleases, list_indexed_releases
 from ngbkit.errors import RunInterruptedError, UsageError
@@ -19,13 +19,12 @@ from ngbkit.runs.bisection.gate_log import GateLog
 from ngbkit.runs.bisection.outcome import Bisection
 from ngbkit.runs.bisection.search import ReleaseSearch
 from ngbkit.runs.folders import find, load_dataset
+from ngbkit.sweep.column import Column
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import Choice
 from ngbkit.user_text import format_count
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
-    from ngbkit.compilers.base import Compiler
     from ngbkit.dataset.storage import Data
     from ngbkit.runs.run import Run
     from ngbkit.workloads.base import Workload
@@ -154,16 +153,16 @@ def _has_refusal(data: Data) -> bool:
     return any(list_refusals(device) for device in read_environments(data).values())
 
 
-def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[str]) -> Choice:
+def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[str]) -> Column:
     """Check what is to be bisected, and return its column."""
-    column = Choice.parse(sweep.compilers[0])
+    column = Column.read(sweep.compilers[0])
     if len(sweep) != 1 or column.release:
         raise UsageError(
             f"invalid bisection: got {format_count(len(sweep), 'trial', 'trials')} with {', '.join(sweep.compilers)}; "
             "expected one network, batch size and device, and one compiler without a release, such as "
             "`ngbkit bisect resnet18 -c onnxruntime --good 1.19 --bad 1.23`."
         )
-    compiler: Compiler = registry.load(registry.COMPILERS, column.compiler)
+    compiler = column.load_compiler()
     if (good is None or bad is None) == (not releases) or len(releases) == 1:
         raise UsageError(
             f"invalid releases: got --good {good}, --bad {bad} and --releases {','.join(releases) or None}; expected "
@@ -174,8 +173,7 @@ def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[st
     return column
 
 
-def _list_releases(column: Choice, good: str | None, bad: str | None, releases: Sequence[str]) -> IndexedReleases:
+def _list_releases(column: Column, good: str | None, bad: str | None, releases: Sequence[str]) -> IndexedReleases:
     if releases:
         return IndexedReleases(releases=tuple(dict.fromkeys(releases)), skipped={})
-    compiler: Compiler = registry.load(registry.COMPILERS, column.compiler)
-    return list_indexed_releases(compiler.distribution, str(good), str(bad))
+    return list_indexed_releases(column.load_compiler().distribution, str(good), str(bad))

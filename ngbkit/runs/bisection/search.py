@@ -21,7 +21,7 @@ from ngbkit.metrics.gates.change_points import (
 )
 from ngbkit.metrics.gates.gate_reading import GateReading, read_gate
 from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep, compare_operators, has_operators
-from ngbkit.sweep.trials import Choice
+from ngbkit.sweep.column import Column
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -39,7 +39,7 @@ class ReleaseSearch:
 
     network: str
     device: str
-    column: Choice
+    column: Column
     releases: tuple[str, ...]
     skipped: dict[str, str]
     margin: float
@@ -97,7 +97,7 @@ class ReleaseSearch:
         reading = read_gate(data, columns, place)
         for column, environment in reading.environments.items():
             if "size_bytes" in environment:
-                self._environments[Choice.parse(column).release] = {
+                self._environments[Column.read(column).release] = {
                     key: environment[key] for key in ("seconds", "size_bytes")
                 }
         text = self._add_reading(reading, columns, place)

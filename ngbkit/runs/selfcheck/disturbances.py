@@ -21,7 +21,7 @@ from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck.check import ROUNDS
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ngbkit.dataset.contention import select_samples
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics import arrays
 from ngbkit.metrics.statistics import Floats
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 DETECTED = 0.9
 """The share of the groups in which a distinguishable difference is detected."""

@@ -28,11 +28,11 @@ from ngbkit.runs.selfcheck.groups import (
     flatten,
 )
 from ngbkit.runs.selfcheck.record import Noise
+from ngbkit.sweep.column import BASELINE, Column
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.trials import BASELINE
 from ngbkit.workloads import cell
 
-COPY = 'identity{"copy":1}'
+COPY = Column(compiler=BASELINE, options={"copy": 1}).label
 NETWORK = "block"
 
 

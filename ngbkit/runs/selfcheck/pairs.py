@@ -28,7 +28,7 @@ from ngbkit.runs.selfcheck.groups import (
 )
 from ngbkit.runs.selfcheck.noise import COPY, compute_quantile, split
 from ngbkit.runs.selfcheck.record import Pair
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 
 def estimate(data: Data) -> tuple[Pair, ...]:

@@ -17,7 +17,7 @@ from ngbkit.errors import MetricError
 from ngbkit.metrics.scaling import SPEEDUP
 from ngbkit.metrics.statistics import widen_for_freedom
 from ngbkit.runs.selfcheck.groups import set_process_sd
-from ngbkit.sweep.trials import BASELINE
+from ngbkit.sweep.column import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from mergeable import load_attribute, network, records, reorder_like, run, sweep
 from ngbkit import merge
 from ngbkit.dataset import assembly as datasets
 from ngbkit.errors import UsageError
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import Failure
-from ngbkit.sweep.trials import BASELINE
 
 
 def test_every_label_is_there_and_what_nobody_asked_for_has_no_status():
