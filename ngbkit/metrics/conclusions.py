@@ -15,6 +15,7 @@ from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.clamping import describe_clamped
 from ngbkit.metrics.draws import HOSTED_SD
@@ -185,10 +186,10 @@ class _Writer:
             )
         if contended:
             return f"Next: when the machine is quiet, `ngbkit resume {self.run} --retry {INCONCLUSIVE}`."
-        rivals = [comparison for contest in contests for comparison in contest.rivals]
-        if not rivals:
+        undecided = [contest for contest in contests if contest.rivals]
+        if not undecided:
             return ""
-        rounds = [more for comparison in rivals if (more := comparison.count_more_rounds()) <= _MOST_ROUNDS]
+        rounds = [more for contest in undecided if (more := contest.count_more_rounds()) <= _MOST_ROUNDS]
         if rounds:
             return f"Next: `ngbkit resume {self.run} --settle` measures about {max(rounds):.0f} more rounds of these."
         return "Choose any of these: two processes of one program differ by as much."
@@ -250,17 +251,19 @@ def _describe_rivals(contest: Contest) -> str:
     names = [_name_column(contest, comparison.second) for comparison in contest.rivals]
     columns = f"{_name_column(contest, contest.first)} or {' or '.join(names[:_MOST])}"
     columns += f" or {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return f"{columns}, {_explain(contest.rivals[0])}"
+    return f"{columns}, {_explain(contest, contest.rivals[0])}"
 
 
-def _explain(comparison: NetworkComparison) -> str:
-    """Explain why a comparison is not conclusive."""
+def _explain(contest: Contest, comparison: NetworkComparison) -> str:
+    """Explain why a comparison of a contest is not conclusive."""
     estimate = comparison.estimate
     ratio = str(Estimate(float(estimate), estimate.low, estimate.high))
     if not comparison.second.checked:
         return "which was not checked"
     if math.isnan(comparison.probability):
         return "too few rounds for an interval"
+    if comparison.conclusive and contest.chance > 1 - LEVEL:
+        return f"{ratio} times as fast, which chance may show in {contest.family} groups"
     if estimate.low <= 1 <= estimate.high:
         return f"{ratio} times as fast{_MANNERS[comparison.lead.compared]}"
     return f"{ratio} times as fast in too few uncontended rounds"

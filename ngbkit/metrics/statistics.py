@@ -53,6 +53,19 @@ def adjust_by_holm(p_values: ArrayLike) -> Floats:
     return adjusted
 
 
+def adjust_by_false_discovery(p_values: ArrayLike) -> Floats:
+    """Adjust p-values by Benjamini and Hochberg (1995): of those below a level, that share is false on average.
+
+    NaN, which says nothing, counts as one that was looked at.
+    """
+    values = np.nan_to_num(np.asarray(p_values, float), nan=1.0)
+    order = np.argsort(values, kind="stable")[::-1]
+    steps = values[order] * len(values) / np.arange(len(values), 0, -1)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0))
+    return np.asarray(adjusted)
+
+
 def estimate_share(hits: int, total: int, level: float = LEVEL) -> tuple[float, float, float]:
     """Estimate a share, with its interval (Wilson's score interval for a binomial share).
 

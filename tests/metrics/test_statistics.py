@@ -106,3 +106,12 @@ def test_a_share_has_wilsons_interval(hits: int, total: int, interval: tuple[flo
 def test_a_share_of_nothing_is_nan() -> None:
     """A share of nothing, and its interval, is NaN."""
     assert all(math.isnan(value) for value in statistics.estimate_share(0, 0))
+
+
+def test_of_discoveries_a_share_is_false() -> None:
+    """The values of Benjamini and Hochberg's procedure, by hand; what says nothing is one that was looked at."""
+    adjust = statistics.adjust_by_false_discovery
+
+    assert [0.02, 0.04, 0.04, 0.04, 0.5] == pytest.approx(adjust([0.004, 0.03, 0.016, 0.032, 0.5]).tolist())
+    assert [0.04, 1.0] == pytest.approx(adjust([0.02, np.nan]).tolist())
+    assert [] == adjust([]).tolist()

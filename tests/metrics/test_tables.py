@@ -393,5 +393,5 @@ def test_the_first_rows_are_those_of_the_whole_table() -> None:
 
     assert 797 == first.attrs["left_out"]
     assert "… and 797 more rows" == first.attrs["notes"][0]
-    for whole, part in zip(*ends, strict=True):
-        assert part == pytest.approx(whole, abs=0.01 * (whole[1] - whole[0]))
+    for complete, part in zip(*ends, strict=True):
+        assert part == pytest.approx(complete, abs=0.01 * (complete[1] - complete[0]))

@@ -1,4 +1,4 @@
-"""How much rounds resemble the rounds before them, and how much wider the interval of a median is for that.
+"""The resemblance of rounds to the rounds before them, and by how much it widens the interval of a median.
 
 A machine is slower for seconds at a time, and not all compilers by the same factor. Six or ten rounds tell little of
 that, but the series of a run resemble each other in it, so each borrows from the others.

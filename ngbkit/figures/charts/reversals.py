@@ -92,7 +92,8 @@ def reversals(
     spacing = {"column": _LABEL_WIDTH + _AXIS, "row": 74}
     grid: alt.FacetChart = chart.facet(facet=facet, columns=min(3, len(panels)), bounds="flush", spacing=spacing)
     grid = grid.resolve_scale(y="independent", x="independent")
-    remarks = [f"{len(pairs) - PAIRS} more pairs are not drawn"] if len(pairs) > PAIRS else []
+    remarks = [*reversed_pairs.attrs["notes"]]
+    remarks += [f"{len(pairs) - PAIRS} more pairs are not drawn"] if len(pairs) > PAIRS else []
     return lines.finish(grid, captions.build_title(text, data, rates, remarks, ci=ci))
 
 

@@ -24,6 +24,7 @@ from ngbkit.metrics.rankings.candidates import (
     pair,
 )
 from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparisons, list_cells, select_best
+from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 Subject = Literal["compiler", "network"]
 
@@ -43,6 +44,9 @@ class Contest:
     # That of each column, by its id: that it is the fastest of those that were checked; of one that was not, that it is
     # faster than all of them. NaN with too few rounds.
     probabilities: dict[int, float]
+    family: int = 1  # the number of contests that are judged together
+    chance: float = 0.0  # of those that are at least as clear as this, the share that is false on average
+    threshold: float = 1 - LEVEL  # the p-value below which another one is clear, too
 
     @property
     def probability(self) -> float:
@@ -62,12 +66,21 @@ class Contest:
             for place, comparison in enumerate(self.comparisons)
             if _leaves_open(comparison, is_closest=place == 0)
         ]
-        return rivals or ([] if self.probability >= LEVEL else list(self.comparisons[:1]))
+        is_sure = self.probability >= LEVEL and self.chance <= 1 - LEVEL
+        return rivals or ([] if is_sure else list(self.comparisons[:1]))
 
     @property
     def conclusive(self) -> bool:
         """Return whether the first is surely the fastest."""
         return self.first.checked and not self.rivals
+
+    def compute_p_value(self) -> float:
+        """Compute the two-sided p-value of "another is as fast as the first"; NaN without intervals."""
+        return float(np.max([comparison.compute_p_value() for comparison in self.comparisons]))
+
+    def count_more_rounds(self) -> float:
+        """Count the further rounds that would settle it among all contests of its family."""
+        return max(rival.count_more_rounds(1 - self.threshold) for rival in self.rivals)
 
 
 def list_contests(data: Data) -> list[Contest]:
@@ -99,7 +112,10 @@ def iterate_groups(cells: Mapping[Cell, Sequence[RankingCandidate]]) -> Iterator
 def hold_contests(
     subject: Subject, groups: Iterable[tuple[Cell, Sequence[RankingCandidate]]], level: float = LEVEL
 ) -> list[Contest]:
-    """Hold a contest of each group of columns: contests that are alike have the same replicates, and no others."""
+    """Hold a contest of each group of columns: contests that are alike have the same replicates, and no others.
+
+    Some of many are clear by chance, so they are judged as one family (Benjamini and Hochberg, 1995).
+    """
     contests = _compare_with([_pair_columns(cell, subject, members) for cell, members in groups], level)
     # The estimate of a wide, skewed interval can be the highest, and rarely that of the fastest.
     changed = {
@@ -111,6 +127,13 @@ def hold_contests(
     ]
     for place, contest in zip(changed, _compare_with(again, level), strict=True):
         contests[place] = replace(contest, probabilities=contests[place].probabilities)
+    family = [place for place, contest in enumerate(contests) if contest.comparisons]
+    if len(family) < 2:
+        return contests
+    chances = adjust_by_false_discovery([contests[place].compute_p_value() for place in family])
+    threshold = (1 - LEVEL) * min(1.0, (1 + np.count_nonzero(chances <= 1 - LEVEL)) / len(family))
+    for place, chance in zip(family, chances.tolist(), strict=True):
+        contests[place] = replace(contests[place], family=len(family), chance=chance, threshold=threshold)
     return contests
 
 

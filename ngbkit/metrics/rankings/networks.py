@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.special import stdtr
 
 from ngbkit import validation
 from ngbkit.dataset.storage import Data
@@ -29,6 +30,7 @@ from ngbkit.metrics.rankings.candidates import (
     list_candidates,
     pair,
 )
+from ngbkit.metrics.statistics import FAMILY_DEGREES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,13 +120,25 @@ class NetworkComparison:
         total = math.hypot(within, self.lead.between_sd)
         return 1 - within / total if total else 0.0
 
-    def count_more_rounds(self) -> float:
-        """Count the further rounds that would settle it: side by side, where they were not."""
-        if self.conclusive:
+    def compute_p_value(self) -> float:
+        """Compute the two-sided p-value of "the second is as fast": 1 where it is faster, NaN without an interval.
+
+        The spread that few rounds show is uncertain, and what is allowed for beside it is not (Satterthwaite, 1946).
+        """
+        deviation = math.log(self.estimate / self.estimate.low) / find_quantile(self.level)
+        if not deviation > 0:
+            return math.nan
+        of_rounds = min(1.0, (self.lead.rounds_sd / deviation) ** 2)
+        freedom = FAMILY_DEGREES * math.sqrt(self.lead.rounds) / max(of_rounds**2, 1e-6)
+        return min(1.0, 2 * float(stdtr(freedom, -math.log(self.estimate) / deviation)))
+
+    def count_more_rounds(self, level: float | None = None) -> float:
+        """Count the further rounds that would settle it at a level: side by side, where they were not."""
+        if self.conclusive and level is None:
             return 0.0
         if math.isnan(self.probability):
             return float(_FEWEST_ROUNDS)
-        quantile = find_quantile(self.level)
+        quantile = find_quantile(level or self.level)
         room = self.lead.log_ratio**2 - (quantile * self.lead.process_sd) ** 2
         if room <= 0:
             return math.inf

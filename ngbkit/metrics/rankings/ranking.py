@@ -70,7 +70,8 @@ def winners(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     -------
     pandas.DataFrame
         One row per group: ``workload, <factors>, batch_size, device, compiler``, empty where none was checked;
-        ``probability``, that it is the fastest; ``conclusive``, whether it surely is, of enough uncontended rounds;
+        ``probability``, that it is the fastest; ``conclusive``, whether it surely is, of enough uncontended rounds and
+        beyond what chance shows in as many groups (Benjamini and Hochberg, 1995);
         ``second``, the next compiler, empty where there is none; ``second_of_best``, its speed over the highest; and
         ``unchecked``, the faster compilers whose outputs were not checked, with commas.
 

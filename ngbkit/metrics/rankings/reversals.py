@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import xarray as xr
+from scipy.special import ndtr
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL, SEED, Sampler
 from ngbkit.metrics.drift import estimate_drifts
+from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +54,10 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     pandas.DataFrame
         ``workload_a, workload_b, <factors>, batch_size, device_1, compiler_1, device_2, compiler_2``; ``ratio_1`` and
         ``ratio_2``, T_a / T_b in either column; ``probability``, the share of replicates that reproduce both measured
-        orders: NaN with fewer than two rounds; and ``checked``, whether the outputs of all four trials were compared.
-        Reversals of checked trials come first, the most probable before the others.
+        orders: NaN with fewer than two rounds; ``conclusive``, whether it is real beyond what chance shows in as many
+        pairs, by their false discovery rate; and ``checked``, whether the outputs of all four trials were compared.
+        Reversals of checked trials come first, the most probable before the others. ``attrs["compared"]`` is the number
+        of pairs that were looked at, ``attrs["notes"]`` says how many reversals are conclusive.
 
     Raises
     ------
@@ -70,12 +75,22 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
         for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned)):
             cells.setdefault(key, []).append(cell)
     rows: list[dict[str, Any]] = []
+    compared = 0
     for (values, batch_size), parts in cells.items():
         rates = xr.concat([_compute_log_rates(part, generator) for part in parts], "workload", join="outer")
-        rows += [{**dict(values), "batch_size": batch_size, **row} for row in _find_reversals(rates)]
+        count, reversed_pairs = _find_reversals(rates)
+        rows += [{**dict(values), "batch_size": batch_size, **row} for row in reversed_pairs]
+        compared += count
     names = ["workload_a", "workload_b", *list_factors(data), "batch_size"]
-    names += ["device_1", "compiler_1", "device_2", "compiler_2", "ratio_1", "ratio_2", "probability", "checked"]
-    frame = pd.DataFrame(rows, columns=names)
+    names += ["device_1", "compiler_1", "device_2", "compiler_2", "ratio_1", "ratio_2", "probability", "conclusive"]
+    frame = pd.DataFrame(rows, columns=[*names, "checked", "p_value"])
+    others = np.ones(compared - len(frame))  # pairs of one order
+    chances = adjust_by_false_discovery([*frame.pop("p_value"), *others])[: len(frame)]
+    frame["conclusive"] = frame["checked"].astype(bool) & (chances <= 1 - LEVEL)
+    frame.attrs["compared"] = compared
+    sure, is_sampled = int(frame["conclusive"].sum()), bool(frame["probability"].notna().any())
+    note = f"{sure:,} of {compared:,} pairs surely change places (false discovery rate {100 * (1 - LEVEL):.0f} %)"
+    frame.attrs["notes"] = [note] if is_sampled else []
     probable = frame[~(frame["probability"].astype(float) < probability)]
     return probable.sort_values(["checked", "probability"], ascending=False, kind="stable").reset_index(drop=True)
 
@@ -120,8 +135,8 @@ def _log(values: xr.DataArray) -> xr.DataArray:
     return logarithms
 
 
-def _find_reversals(data: xr.Dataset) -> Iterator[dict[str, Any]]:
-    """The pairs of networks whose order differs between two columns."""
+def _find_reversals(data: xr.Dataset) -> tuple[int, list[dict[str, Any]]]:
+    """The number of pairs of networks in two columns, and those whose order differs between the two."""
     dims = ("device", "compiler", "workload")
     columns = list(product(data["device"].values.tolist(), data["compiler"].values.tolist()))
     names = data["workload"].values.tolist()
@@ -130,11 +145,14 @@ def _find_reversals(data: xr.Dataset) -> Iterator[dict[str, Any]]:
     # A network of another node has no trial in some columns.
     unchecked = data["unchecked"].fillna(False).transpose(*dims).values.reshape(len(columns), len(names)).astype(bool)
     leads = rates[:, :, None] - rates[:, None, :]
+    compared, rows = 0, []
     for first, second in combinations(range(len(columns)), 2):
+        compared += int(np.count_nonzero(np.triu(np.isfinite(leads[first] * leads[second]), 1)))
         for a, b in np.argwhere(np.triu(leads[first] * leads[second] < 0)).tolist():
             same = [(draws[i, a] - draws[i, b]) * np.sign(leads[i, a, b]) for i in (first, second)]
             unknown = np.isnan(same).any()
-            yield {
+            scores = [each.mean() / each.std() for each in same]
+            row = {
                 "workload_a": names[a],
                 "workload_b": names[b],
                 **dict(zip(("device_1", "compiler_1"), columns[first], strict=True)),
@@ -142,5 +160,8 @@ def _find_reversals(data: xr.Dataset) -> Iterator[dict[str, Any]]:
                 "ratio_1": float(np.exp(leads[first, a, b])),
                 "ratio_2": float(np.exp(leads[second, a, b])),
                 "probability": float("nan") if unknown else float(np.mean((same[0] > 0) & (same[1] > 0))),
+                "p_value": 1 - float(np.prod(ndtr(scores))),
                 "checked": not unchecked[np.ix_((first, second), (a, b))].any(),
             }
+            rows.append(row)
+    return compared, rows

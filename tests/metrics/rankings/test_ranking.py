@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from ngbkit import metrics
+from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.sweep.records import NOT_CHECKED, Contract
 
@@ -58,6 +59,20 @@ def test_the_most_probable_comes_first():
     assert winners["compiler"].tolist() == [contest.first.compiler] == [ranking.index[0]]
     assert winners["probability"].tolist() == [contest.probability] == [ranking["probability"].iloc[0]]
     assert winners["conclusive"].tolist() == [contest.conclusive]
+
+
+def test_some_of_many_win_by_chance():
+    """A lead that is sure in a group alone is not sure among many groups of equal columns."""
+    equal = {f"equal{index}": (1.0, 1.0, 1.0) for index in range(60)}
+    clear, slight = {"clear": (1.0, 0.5, 1.0)}, {"slight": (1.0, 0.96, 1.0)}
+    alone = metrics.winners(measured(slight)).set_index("workload")
+    many = metrics.winners(measured({**slight, **equal, **clear})).set_index("workload")
+
+    assert alone["conclusive"].all()
+    assert many.index[many["conclusive"]].tolist() == ["clear"]
+    assert many["probability"]["slight"] == pytest.approx(alone["probability"]["slight"], abs=0.02)
+    verdict, doubt, *_ = conclude(measured({**slight, **equal, **clear})).verdict
+    assert "1 of 61" in f"{verdict} {doubt}" or "clear" in verdict
 
 
 @pytest.mark.parametrize("reasons", [{}, {"error": ""}])

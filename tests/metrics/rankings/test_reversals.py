@@ -40,12 +40,15 @@ def test_pairs_whose_order_differs():
     """p is faster than q with identity and slower with `a`, at each batch size; r is always the slowest."""
     pairs = metrics.reversals(measured())
 
-    assert [*COLUMNS, "ratio_1", "ratio_2", "probability", "checked"] == list(pairs.columns)
+    assert [*COLUMNS, "ratio_1", "ratio_2", "probability", "conclusive", "checked"] == list(pairs.columns)
     expected = {("p", "q", size, "cpu", "identity", "cpu", "a") for size in (1, 4)}
     assert expected == set(pairs[COLUMNS].itertuples(index=False, name=None))
     np.testing.assert_allclose(2, pairs["ratio_1"], rtol=0.05)
     np.testing.assert_allclose(0.5, pairs["ratio_2"], rtol=0.05)
     assert [1.0, 1.0] == pairs["probability"].tolist()
+    assert pairs["conclusive"].all()
+    assert 3 * 2 == pairs.attrs["compared"]  # pairs of networks in the only pair of columns, at two batch sizes
+    assert ["2 of 6 pairs surely change places (false discovery rate 5 %)"] == pairs.attrs["notes"]
 
 
 def test_devices_are_columns_too():
@@ -69,6 +72,16 @@ def test_a_reversal_within_the_noise_is_improbable():
     assert (pairs.loc[~real, "probability"] < 0.99).all()
     assert pairs["probability"].is_monotonic_decreasing
     assert 6 == real.sum()
+
+
+def test_some_of_many_are_probable_by_chance():
+    """Pairs of networks that are equally fast may seem to change places, some at 70 % and more, and none surely."""
+    equal = measured({f"net{index}": (1.0, 1.0) for index in range(60)}, noise=0.05)
+    pairs = metrics.reversals(equal)
+
+    assert (pairs["probability"] > 0.7).any()
+    assert not pairs["conclusive"].any()
+    assert pairs.attrs["notes"] == [f"0 of {2 * 60 * 59 // 2:,} pairs surely change places (false discovery rate 5 %)"]
 
 
 def test_improbable_ones_can_be_left_out():
