@@ -119,7 +119,7 @@ def run_seed(seed: int) -> dict[str, Any]:
         evaluate={"image": shifted_x[rows], "labels": shifted_y[rows]},
     )
     dataset = runs.start(sweep).result()
-    verdict = "\n".join(conclude(dataset).verdict)
+    verdict = "\n".join(conclude(dataset).lines)
     losses = verdict.partition("Loses accuracy: ")[2].splitlines()[:1]
     result: dict[str, Any] = {"seed": seed, "accuracy": float(right["digits"].mean()), "changed_weights": changed}
     for name, label, file in (("honest", HONEST, "int8"), ("planted", PLANTED, "planted")):

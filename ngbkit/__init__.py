@@ -8,7 +8,7 @@ In a notebook: ``%load_ext ngbkit``, then ``%ngbench?``. In a shell: ``ngbkit --
 
 The rooms, in the order in which data flows; a room imports only from rooms above it::
 
-    errors, user_text, tabular, validation, options, registry, requirements, limits, files   what all need
+    errors, user_text, tabular, validation, options, registry, report, requirements, limits, files   what all need
     workloads    networks to run
     sweep        the grid of trials, and the record that each trial leaves
     hardware     what a machine is, and what it tells while it runs

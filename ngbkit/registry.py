@@ -1,7 +1,7 @@
 """The plugins of ngbkit, loaded by entry point, and the versions of packages.
 
-They are compilers, quantisers, metrics, workload sources, launchers of engines, commands, rules that rewrite graphs,
-and simplifiers of ONNX files.
+They are compilers, quantisers, metrics, figures of results, workload sources, launchers of engines, commands, rules
+that rewrite graphs, and simplifiers of ONNX files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -22,6 +22,7 @@ from ngbkit.errors import NgbkitWarning, UnknownNameError
 COMPILERS = "ngbkit.compilers"
 QUANTISERS = "ngbkit.quantisers"
 METRICS = "ngbkit.metrics"
+FIGURES = "ngbkit.figures"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
 COMMANDS = "ngbkit.commands"
@@ -32,6 +33,7 @@ _KINDS = {
     COMPILERS: "compiler",
     QUANTISERS: "quantiser",
     METRICS: "metric",
+    FIGURES: "figure of a result",
     WORKLOADS: "workload source",
     LAUNCHERS: "launcher",
     COMMANDS: "command",

@@ -1,20 +1,19 @@
-"""Rows rendered as text for a terminal, as Markdown and as HTML: as a table, or as sheets with a heading each."""
+"""The texts of a table, laid out for a terminal, as Markdown and as HTML: in columns, or as sheets."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
-
-from ngbkit.user_text import fit_output
+from typing import Any, Literal
 
 Row = dict[str, Any]
 # Of an output that is no terminal.
-_WIDTH = 120
+_WIDTH, _UNLIMITED = 120, 100_000
 _GAP = "  "
 _INDENT = "  "
 # A column shrinks down to its longest word, if that is at most this long: the first limit under which all fit.
@@ -59,25 +58,62 @@ class Texts:
     title: str = ""
     # Sentences below the table.
     notes: Sequence[str] = ()
+    # The sentence that replaces a table without rows.
+    empty: str = ""
+    # Columns; or sheets, for rows of long texts: the first cell is a heading, every other one a line below it.
+    form: Literal["table", "sheets"] = "table"
+    # Whether an output that is no terminal has lines of a limited length too.
+    is_limited: bool = True
 
     @classmethod
-    def of_rows(cls, rows: Iterable[Row]) -> Texts:
+    def of_rows(cls, rows: Iterable[Row], empty: str = "", form: Literal["table", "sheets"] = "table") -> Texts:
         """Format rows, without columns that are empty in all of them."""
         texts = [{name: format_cell(value) for name, value in row.items()} for row in rows]
         header = list(dict.fromkeys(name for row in texts for name, text in row.items() if text))
-        return cls(header=header, cells=[[row.get(name, "") for name in header] for row in texts])
+        return cls(
+            header=header, cells=[[row.get(name, "") for name in header] for row in texts], empty=empty, form=form
+        )
+
+    def map(self, change: Callable[[str], str]) -> Texts:
+        """Change each cell and each sentence."""
+        return replace(
+            self,
+            cells=[[change(cell) if "`" in cell else cell for cell in row] for row in self.cells],
+            notes=list(map(change, self.notes)),
+            empty=change(self.empty),
+        )
 
     def to_text(self, width: int | None = None) -> str:
-        """Render aligned columns, in lines of at most `width` characters: see `to_text`."""
-        room = _find_width(width)
+        """Lay out aligned columns, or sheets, in lines of at most `width` characters; longer texts are folded.
+
+        The default is the width of the terminal; of an output that is none, 120, or no limit.
+        """
+        room = find_width(width, self.is_limited)
+        if not self.cells and self.empty:
+            return "\n".join([self.empty, *self.notes])
+        if self.form == "sheets":
+            return "\n\n".join(self._render_sheet(row, room) for row in self.cells)
         columns = list(zip(self.header, *self.cells, strict=True))
         widths = _fit(columns, room - len(_GAP) * (len(self.header) - 1))
         lines = [line for row in (self.header, *self.cells) for line in _fold_row(row, widths, self.numeric)]
-        sentences = [line for note in self.notes for line in _fold(note, room)]
-        return fit_output("\n".join([*filter(None, [self.title]), *lines, *sentences]))
+        sentences = [line for note in self.notes for line in fold(note, room)]
+        return "\n".join([*filter(None, [self.title]), *lines, *sentences])
+
+    def to_markdown(self) -> str:
+        """Render a table of Markdown."""
+        if not self.cells:
+            return self.empty
+        table = (self.header, *self.cells)
+        lines = ([_MARKUP.sub(r"\\\g<0>", cell.replace("\n", " ")) for cell in row] for row in table)
+        first, *others = (f"| {' | '.join(line)} |" for line in lines)
+        return "\n".join([first, f"|{' --- |' * len(self.header)}", *others])
 
     def to_html(self) -> str:
         """Render a table and its notes without script or request, readable on light and dark pages."""
+        if not self.cells and self.empty:
+            return f"<p>{'<br>'.join(map(quote_code, [self.empty, *self.notes]))}</p>"
+        if self.form == "sheets":
+            return f'<table style="{_TABLE}"><tbody>{"".join(map(self._render_html_sheet, self.cells))}</tbody></table>'
         caption = f'<caption style="text-align: left; font-weight: bold;">{escape(self.title)}</caption>'
         head = "".join(
             f'<th style="{self._style(index)}">{escape(name)}</th>' for index, name in enumerate(self.header)
@@ -89,8 +125,28 @@ class Texts:
             f"<tbody>{body}</tbody></table>"
         )
         # A long note in a row of the table would stretch its columns.
-        notes = "<br>".join(map(escape, self.notes))
+        notes = "<br>".join(map(quote_code, self.notes))
         return f'{table}<p style="{_NOTES}">{notes}</p>' if notes else table
+
+    def _render_sheet(self, row: Sequence[str], width: int) -> str:
+        rest = {name: text for name, text in zip(self.header[1:], row[1:], strict=True) if text}
+        margin = len(_INDENT) + max(map(len, rest), default=0) + len(_GAP)
+        lines = fold(row[0], width)
+        for name, text in rest.items():
+            # Several lines are a program's own, whose columns mean something.
+            pieces = text.split("\n") if "\n" in text else fold(text, max(width - margin, _LEAST[-1]))
+            names = [f"{_INDENT}{name}", *[""] * (len(pieces) - 1)]
+            lines += [f"{name.ljust(margin)}{piece}".rstrip() for name, piece in zip(names, pieces, strict=True)]
+        return "\n".join(lines)
+
+    def _render_html_sheet(self, row: Sequence[str]) -> str:
+        body = f'<tr><th colspan="2" style="{_LINE}">{escape(row[0])}</th></tr>'
+        for name, text in zip(self.header[1:], row[1:], strict=True):
+            content = f'<pre style="{_PRINTED}">{escape(text)}</pre>' if "\n" in text else escape(text)
+            if text:
+                body += f'<tr><td style="{_LINE} {_ONE_LINE}">{escape(name)}</td>'
+                body += f'<td style="{_LINE}">{content}</td></tr>'
+        return body
 
     def _find_width(self) -> int:
         """Find the width of the table with one line a row, in letters."""
@@ -110,47 +166,6 @@ class Texts:
         return f'<td style="{style}{in_one_line}"{hint}>{escape(cell)}</td>'
 
 
-def to_text(rows: Iterable[Row], empty: str, width: int | None = None) -> str:
-    """Render rows as aligned columns, without empty columns; the sentence `empty` if there is no row.
-
-    A line has at most `width` characters, by default those of the terminal, or 120; longer texts are folded.
-    """
-    texts = Texts.of_rows(rows)
-    return texts.to_text(width) if texts.cells else empty
-
-
-def to_html(rows: Iterable[Row], empty: str) -> str:
-    """Render rows as one table without script or request; the sentence `empty` if there is no row."""
-    texts = Texts.of_rows(rows)
-    return texts.to_html() if texts.cells else f"<p>{escape(empty)}</p>"
-
-
-def to_markdown(rows: Iterable[Row], empty: str) -> str:
-    """Render rows as a table of Markdown; the sentence `empty` if there is no row."""
-    texts = Texts.of_rows(rows)
-    if not texts.cells:
-        return empty
-    table = (texts.header, *texts.cells)
-    lines = ([_MARKUP.sub(r"\\\g<0>", cell.replace("\n", " ")) for cell in row] for row in table)
-    first, *others = (f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join([first, f"|{' --- |' * len(texts.header)}", *others])
-
-
-def to_sheets(rows: Iterable[Row], empty: str, width: int | None = None) -> str:
-    """Render rows one below the other: the first value of each is its heading, every other one a line.
-
-    As `to_text`, but a value of several lines is left as it is.
-    """
-    sheets = [_to_sheet(row, _find_width(width)) for row in rows]
-    return "\n\n".join(sheets) or empty
-
-
-def to_html_sheets(rows: Iterable[Row], empty: str) -> str:
-    """Render the same as one table of two columns, without script or request."""
-    body = "".join(_to_html_sheet(row) for row in rows)
-    return f'<table style="{_TABLE}"><tbody>{body}</tbody></table>' if body else f"<p>{escape(empty)}</p>"
-
-
 def format_cell(value: Any) -> str:
     """Format a value as people read it, without control sequences of a terminal."""
     if value is None:
@@ -165,7 +180,10 @@ def format_cell(value: Any) -> str:
     return Hinted(clean, value.hint) if isinstance(value, Hinted) else clean
 
 
-def _find_width(width: int | None) -> int:
+def find_width(width: int | None, is_limited: bool = True) -> int:
+    """Find the width of the terminal, or of an output that is none, unless a width is given."""
+    if width is None and not is_limited and not sys.stdout.isatty():
+        return _UNLIMITED
     return shutil.get_terminal_size((_WIDTH, 0)).columns if width is None else width
 
 
@@ -190,7 +208,7 @@ def _cap(needed: Sequence[int], least: Sequence[int], most: int) -> list[int]:
 
 def _fold_row(row: Sequence[str], widths: Sequence[int], numeric: Container[int]) -> Iterator[str]:
     """Fold the texts of one row into lines."""
-    folded = [_fold(text, width) for text, width in zip(row, widths, strict=True)]
+    folded = [fold(text, width) for text, width in zip(row, widths, strict=True)]
     for number in range(max(map(len, folded))):
         cells = (lines[number] if number < len(lines) else "" for lines in folded)
         aligned = (
@@ -200,40 +218,13 @@ def _fold_row(row: Sequence[str], widths: Sequence[int], numeric: Container[int]
         yield _GAP.join(aligned).rstrip()
 
 
-def _fold(text: str, width: int) -> list[str]:
+def fold(text: str, width: int) -> list[str]:
+    """Fold a text into lines of at most that width."""
     return [
         piece
         for line in text.split("\n")
         for piece in textwrap.wrap(line, max(width, 1), break_on_hyphens=False) or [""]
     ]
-
-
-def _split(row: Row) -> tuple[str, dict[str, str]]:
-    """Split a row into the heading of a sheet and the texts below it."""
-    heading, *rest = ((name, format_cell(value)) for name, value in row.items())
-    return heading[1], {name: text for name, text in rest if text}
-
-
-def _to_sheet(row: Row, width: int) -> str:
-    heading, rest = _split(row)
-    margin = len(_INDENT) + max(map(len, rest), default=0) + len(_GAP)
-    lines = _fold(heading, width)
-    for name, text in rest.items():
-        # Several lines are a program's own, whose columns mean something.
-        pieces = text.split("\n") if "\n" in text else _fold(text, max(width - margin, _LEAST[-1]))
-        names = [f"{_INDENT}{name}", *[""] * (len(pieces) - 1)]
-        lines += [f"{name.ljust(margin)}{piece}".rstrip() for name, piece in zip(names, pieces, strict=True)]
-    return "\n".join(lines)
-
-
-def _to_html_sheet(row: Row) -> str:
-    heading, rest = _split(row)
-    body = f'<tr><th colspan="2" style="{_LINE}">{escape(heading)}</th></tr>'
-    for name, text in rest.items():
-        content = f'<pre style="{_PRINTED}">{escape(text)}</pre>' if "\n" in text else escape(text)
-        body += f'<tr><td style="{_LINE} white-space: nowrap;">{escape(name)}</td>'
-        body += f'<td style="{_LINE}">{content}</td></tr>'
-    return body
 
 
 def quote_code(text: str) -> str:

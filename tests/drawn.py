@@ -23,7 +23,7 @@ from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.figures import theme
-from ngbkit.figures.comparison import compare
+from ngbkit.metrics.pairing import compare
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
 from ngbkit.sweep.low_precision import COSTS

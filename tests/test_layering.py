@@ -19,6 +19,7 @@ DEVICE_SIDE = (
         "validation",
         "options",
         "registry",
+        "report",
         "requirements",
         "limits",
         "files",

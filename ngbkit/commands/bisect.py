@@ -43,13 +43,8 @@ def bisect_releases(call: Call) -> Answer:
         engines=arguments.to_engines(args.cluster, sweep.get("devices", ())),
         **{name: value for name, value in sweep.items() if name != "workloads"},
     )
-    return Answer(
-        json=bisection.to_json(),
-        text=str(bisection),
-        rows=bisection.rows,
-        notes=bisection.list_notes(),
-        code=FAILED if bisection.is_slower else OK,
-    )
+    code = FAILED if bisection.is_slower else OK
+    return Answer(json=bisection.to_json(), report=bisection.to_report(), code=code)
 
 
 def _report(line: str) -> None:

@@ -114,7 +114,7 @@ def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
 
     items = _select(contents.list_items(caches, list_artifacts()), args.names)
     empty = f"Device {caches.device} keeps nothing in {caches.state_dir}."
-    return Answer(rows=_to_rows(items), empty=empty, json=_to_json(caches, items))
+    return Answer.of_rows(_to_rows(items), empty, json=_to_json(caches, items))
 
 
 def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
@@ -127,9 +127,9 @@ def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
             evicted = cleaning.remove(caches, _choose_evictions(caches, args))
     done = "would be removed" if args.dry_run else "removed"
     empty = "Nothing would be removed." if args.dry_run else "Nothing was removed: no entry is over the limit."
-    return Answer(
-        rows=[{**row, "done": done} for row in _to_rows(evicted)],
-        empty=empty,
+    return Answer.of_rows(
+        [{**row, "done": done} for row in _to_rows(evicted)],
+        empty,
         json={**_to_json(caches, evicted), "removed": not args.dry_run},
     )
 

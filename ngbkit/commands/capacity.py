@@ -48,7 +48,7 @@ def measure_capacities(call: Call) -> Answer:
         report=call.report or str,
         **select,
     )
-    return Answer(json=capacities.to_json(), text=str(capacities), value=capacities)
+    return Answer(json=capacities.to_json(), report=capacities.to_report(), value=capacities)
 
 
 DETAILS = """

@@ -10,7 +10,6 @@ from ngbkit.sweep.argument import argument
 
 def choose(call: Call) -> Answer:
     """Choose from the dataset of a call."""
-    from ngbkit.metrics.rendering import to_text
     from ngbkit.metrics.serving import deadlines
 
     args = call.args
@@ -21,7 +20,7 @@ def choose(call: Call) -> Answer:
         from ngbkit import figures
 
         figures.save(figures.frontier(data, deadline=args.deadline, quantile=args.quantile), args.figure)
-    return Answer(json=choices.to_json(), text=to_text(choices.to_frame()))
+    return Answer(json=choices.to_json(), report=choices.to_report())
 
 
 COMMAND = Command(

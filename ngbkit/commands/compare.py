@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ngbkit.commands import gate_report
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import UNLIKE, to_label
@@ -11,7 +13,7 @@ from ngbkit.sweep.argument import argument
 
 def compare(call: Call) -> Answer:
     """Compare the two runs of a call, and judge them where --fail-on says so."""
-    from ngbkit.figures import comparison as comparisons
+    from ngbkit.metrics import pairing
     from ngbkit.metrics.beside import has_side
     from ngbkit.metrics.contracts import allow_unlike
 
@@ -25,9 +27,9 @@ def compare(call: Call) -> Answer:
     metric = args.metric or (None if fail_on is None else "speedup")
     names = [to_label(source) for source in (args.first, args.second)]
     if has_side(second, names[0]):
-        comparison = comparisons.compare_sides(second, names[0], names[1], metric)
+        comparison = pairing.compare_sides(second, names[0], names[1], metric)
     else:
-        comparison = comparisons.compare(first, second, metric, names=names, beside=args.first)
+        comparison = pairing.compare(first, second, metric, names=names, beside=args.first)
     chart = comparison.plot() if args.figure is not None else None
     if chart is not None and args.figure:
         from ngbkit import figures
@@ -36,16 +38,13 @@ def compare(call: Call) -> Answer:
     if fail_on is not None:
         gate = comparison.gate(*filter(None, [args.margin]), across_devices=args.across_devices)
         return gate_report.answer_gate(gate, args, comparison.unlike)
-    answer = Answer(
-        json=comparison.to_json(),
-        text=str(comparison),
-        rows=comparison.to_rows(changed=not args.all),
-        empty="Nothing changed beyond uncertainty.",
-        form="markdown" if vars(args).get("markdown") else "table",
-        notes=comparison.list_notes(),
-        value=comparison,
-    )
-    return answer if chart is None or args.figure else Answer(value=chart, previous=answer)
+    report = comparison.to_report(changed=not args.all, most=None)
+    # The difference of the cells and the notes of the table, which Markdown lists.
+    report = replace(report, notes=comparison.list_notes(), more=report.more if args.all else None)
+    is_markdown = bool(vars(args).get("markdown"))
+    if chart is not None and not args.figure:
+        return Answer(value=chart, previous=comparison)
+    return Answer(json=comparison.to_json(), report=report, is_markdown=is_markdown, value=comparison)
 
 
 DETAILS = """
@@ -71,7 +70,7 @@ COMMAND = Command(
             completes="metric",
         ),
         UNLIKE,
-        argument("--all", "every trial, and not only those that changed"),
+        argument("--all", "every trial, and not only those that changed, and how the cells differ"),
         argument(
             "--figure FILE",
             "write the two runs as a figure: .html, .svg, .png, .pdf or .tex; without a file, a notebook displays it",

@@ -29,7 +29,7 @@ def answer_compilers(call: Call) -> Answer:
     names = call.args.names
     rows = list_compilers(names)
     described = describe_compilers(rows) if names else summarize_compilers(rows)
-    return Answer(json=rows, rows=described, empty="There is no compiler.", form="sheets" if names else "table")
+    return Answer.of_rows(described, "There is no compiler.", json=rows, form="sheets" if names else "table")
 
 
 DETAILS = """

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 SWEEP = "mobilenetv3_small_100 deit_tiny_patch16_224 -b 1,2 -c identity,onnxruntime,openvino"
 """A convolutional network and a transformer, small enough that two cores measure them in a minute."""
-_FIGURES = ("speedup", "throughput", "ase", "bsr")
 
 
 def show_demo(call: Call) -> Answer:
@@ -44,7 +43,7 @@ def show_demo(call: Call) -> Answer:
         picture = figures.save(figures.overview(data), folder / "demo.html")
     files = f"{file} holds the dataset, {picture} the figure."
     lines = [describe_time(data, time.monotonic() - began), files]
-    return answer_data(data, args, _FIGURES, *lines, code=find_exit_code(run))
+    return answer_data(data, args, *lines, source=file, code=find_exit_code(run))
 
 
 COMMAND = Command(

@@ -10,6 +10,7 @@ from ngbkit.cluster.deployment import DEVICE_EXTRAS
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command
 from ngbkit.commands.shell import print_progress
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
@@ -25,7 +26,7 @@ def deploy(call: Call) -> Answer:
 
     report = print_progress if sys.stderr.isatty() else discard_line
     deployed = deployment.deploy(devices.get(call.args.device), **to_call(call.args), report=report)
-    return Answer(json=deployed.to_json(), text=deployed.to_text())
+    return Answer(json=deployed.to_json(), report=Report(sentences=[deployed.to_text()]))
 
 
 COMMAND = Command(

@@ -29,7 +29,7 @@ def answer_devices(call: Call) -> Answer:
     else:
         rows = list_devices() if action == "list" else [init_devices()]
     is_fit = all(row.get("fit", True) for row in rows)
-    return Answer(json=rows, rows=rows, empty="There is no device.", code=OK if is_fit else FAILED)
+    return Answer.of_rows(rows, "There is no device.", json=rows, code=OK if is_fit else FAILED)
 
 
 DETAILS = """

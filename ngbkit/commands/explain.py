@@ -14,24 +14,21 @@ from ngbkit.sweep.parsing import parse_factors, restore_quotes
 _ROWS = 12
 
 
-def explain(call: Call) -> Answer:
+def explain_gap(call: Call) -> Answer:
     """Explain the gap between the two columns of a call."""
-    from ngbkit.figures import explanation as explaining
-    from ngbkit.metrics.rendering import to_text
+    from ngbkit.metrics.explanation.explain import explain
+    from ngbkit.metrics.explanation.growth import ExplainedGrowth
 
     args = call.args
     columns = restore_quotes(args.first), restore_quotes(args.second)
-    result = explaining.explain(call.read(args.source), *columns, over=args.over, **_parse_labels(args))
+    result = explain(call.read(args.source), *columns, over=args.over, **_parse_labels(args))
     depth = [] if args.depth is None else [args.depth]
     if args.figure:
         from ngbkit import figures
 
         figures.save(result.plot(*depth), args.figure)
-    if isinstance(result, explaining.ChartedGrowth):
-        table, notes = result.to_table(*depth), []
-    else:
-        table, notes = result.to_table(_ROWS, *depth), result.list_notes()
-    return Answer(json=result.to_json(), text=f"{result!s}\n\n{to_text(table)}", notes=notes, value=result)
+    report = result.to_report(*depth) if isinstance(result, ExplainedGrowth) else result.to_report(_ROWS, *depth)
+    return Answer(json=result.to_json(), report=report, value=result)
 
 
 def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
@@ -72,7 +69,7 @@ COMMAND = Command(
         ),
         argument("--figure FILE", "write the figure: .html, .svg, .png, .pdf or .tex", completes="path"),
     ),
-    run=explain,
+    run=explain_gap,
     magic=Magic(name="ngexplain", details=DETAILS),
     needs=CLIENT_SIDE,
 )

@@ -7,6 +7,7 @@ import json
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import SOURCE
 from ngbkit.commands.command import CLIENT_SIDE, OVERWRITE, Call, Command
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 
 
@@ -19,7 +20,7 @@ def export(call: Call) -> Answer:
     build = frames.BUILDERS.get(args.format)
     if args.out is None:
         text = build(data).to_csv(index=False).rstrip() if build else json.dumps(profiles.to_json(data), indent=1)
-        return Answer(text=text)
+        return Answer(report=Report(sentences=[text]))
     if build:
         frames.write(build(data), args.out, overwrite=args.overwrite)
     else:

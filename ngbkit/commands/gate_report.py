@@ -65,9 +65,9 @@ def answer_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ())
             "fails on them."
         )
     facts = {"notes": list(notes), "passes": passes, "unjudged": gate.list_unjudged_compilers()}
-    answer = Answer(json={**gate.to_json(), **facts}, text=str(gate), rows=gate.rows, code=OK if passes else FAILED)
-    if not args.markdown:
-        return replace(answer, notes=[*notes, outcome])
-    sign = "❌" if not passes else "✅" if outcome == "passed" else "⚠️"
-    items = [f"- {line}" for line in (*gate.warnings, *notes)]
-    return replace(answer, text=f"### {sign} {outcome}: {gate}", form="markdown", notes=items)
+    report = replace(gate.to_report(), notes=[*notes, outcome])
+    if args.markdown:
+        sign = "❌" if not passes else "✅" if outcome == "passed" else "⚠️"
+        report = replace(report, sentences=[f"### {sign} {outcome}: {gate}"], notes=[*gate.warnings, *notes])
+    code = OK if passes else FAILED
+    return Answer(json={**gate.to_json(), **facts}, report=report, is_markdown=bool(args.markdown), code=code)

@@ -20,10 +20,10 @@ def answer_inputs(call: Call) -> Answer:
     texts = {name: getattr(args, option.argument.dest) for name, option in _OPTIONS.items()}
     chosen = {name: _OPTIONS[name].parse(value) for name, value in texts.items() if value}
     described = describe_networks(networks, **chosen)
-    return Answer(
+    return Answer.of_rows(
+        [row for network in described for row in network.list_rows()],
+        "A network without an input.",
         json=[network.to_json() for network in described],
-        rows=[row for network in described for row in network.list_rows()],
-        empty="A network without an input.",
         notes=[note for network in described for note in network.list_notes()],
     )
 

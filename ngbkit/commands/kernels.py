@@ -42,7 +42,7 @@ def answer_kernels(call: Call) -> Answer:
             if not args.names or label in args.names:
                 _spec_manager().remove_kernel_spec(kernel)
     rows = list_kernels()
-    return Answer(json=rows, rows=rows, empty="No kernel: `pip install 'ngbkit[notebook]'` installs one.")
+    return Answer.of_rows(rows, "No kernel: `pip install 'ngbkit[notebook]'` installs one.", json=rows)
 
 
 COMMAND = Command(

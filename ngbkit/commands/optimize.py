@@ -187,7 +187,7 @@ def build_answer(optimised: Optimised) -> Answer:
         for tool in optimised.simplified
     ]
     empty = f"The cost model prefers none of {optimised.looked_at} rewritten networks: the original stays."
-    return Answer(json=report, rows=rows, empty=empty)
+    return Answer.of_rows(rows, empty, json=report)
 
 
 def _format_outcome(outcome: Outcome, error: float) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +12,7 @@ from ngbkit import options
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
 from ngbkit.sweep.grid import Grid
@@ -23,8 +23,6 @@ from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
     from ngbkit.predictor import Examples, Predictor
-
-Report = Callable[[str], None]
 
 
 def answer_predict(call: Call) -> Answer:
@@ -84,11 +82,12 @@ def _check(args: argparse.Namespace) -> None:
 
 def _join(answers: Mapping[str, Answer]) -> Answer:
     """Join several answers to one: their objects by name, one below the other."""
-    joined: Answer | None = None
-    for answer in answers.values():
-        joined = replace(answer, previous=joined)
-    json = {name: answer.json for name, answer in answers.items()}
-    return replace(joined or Answer(), json=json)
+    report = Report(
+        sentences=[sentence for answer in answers.values() for sentence in answer.report.sentences],
+        frames=[frame for answer in answers.values() for frame in answer.report.frames],
+        notes=[note for answer in answers.values() for note in answer.report.notes],
+    )
+    return Answer(json={name: answer.json for name, answer in answers.items()}, report=report)
 
 
 DETAILS = """
@@ -169,7 +168,7 @@ COMMAND = Command(
 )
 
 
-def fit_labels(args: argparse.Namespace, report: Report | None = None) -> tuple[Answer, Predictor]:
+def fit_labels(args: argparse.Namespace, report: Callable[[str], None] | None = None) -> tuple[Answer, Predictor]:
     """Fit a predictor to the labels that the arguments name, evaluate its kind on them, and save it."""
     from ngbkit import predictor
     from ngbkit.predictor.kinds.base import to_progress
@@ -195,7 +194,7 @@ def _find_runtime(args: argparse.Namespace) -> tuple[str, str] | None:
 
 
 def adapt_labels(
-    predictor: Predictor, args: argparse.Namespace, report: Report | None = None
+    predictor: Predictor, args: argparse.Namespace, report: Callable[[str], None] | None = None
 ) -> tuple[Answer, Predictor]:
     """Adapt a predictor to the labels that the arguments name: a row per runtime, with the errors of leaving out."""
     from ngbkit.predictor.kinds.base import to_progress
@@ -220,7 +219,7 @@ def adapt_labels(
             errors = (f"{name} {_format_share(error)}" for name, error in choices[column].errors.items())
             row |= {"approach": choices[column].approach, "errors": ", ".join(errors)}
         rows.append({**row, "networks": str(count), "95 % interval": _format_share(width, "too few", "±")})
-    return Answer(json=to_json_value(report_rows), rows=rows), adapted
+    return Answer.of_rows(rows, json=to_json_value(report_rows)), adapted
 
 
 def suggest_networks(predictor: Predictor, sweep: Grid, args: argparse.Namespace) -> Answer:
@@ -238,7 +237,7 @@ def suggest_networks(predictor: Predictor, sweep: Grid, args: argparse.Namespace
     source = args.predictor or args.out or "predictor.safetensors"
     adapt = f"`ngbkit predict --predictor {source} --adapt measured.nc -d DEVICE -o DEVICE.safetensors`"
     notes = [f"Measure them there, `ngbkit run {networks} -c COMPILER -d DEVICE -o measured.nc`, and adapt: {adapt}."]
-    return Answer(json=to_json_value(selected), rows=rows, notes=notes)
+    return Answer.of_rows(rows, json=to_json_value(selected), notes=notes)
 
 
 def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> Answer:
@@ -261,7 +260,7 @@ def build_evaluation(examples: Examples, predictor: Predictor, scores: Any) -> A
         }
         for row in report
     ]
-    return Answer(json=to_json_value(report), rows=rows, empty="No network was held out.")
+    return Answer.of_rows(rows, "No network was held out.", json=to_json_value(report))
 
 
 def _build_choice(predictor: Predictor) -> dict[str, Answer]:
@@ -269,7 +268,9 @@ def _build_choice(predictor: Predictor) -> dict[str, Answer]:
     from ngbkit.predictor.scoring.kind_choice import KindChoice
 
     choice = predictor.choice
-    return {"choice": Answer(json=choice.to_json(), text=f"{choice}.")} if isinstance(choice, KindChoice) else {}
+    if not isinstance(choice, KindChoice):
+        return {}
+    return {"choice": Answer(json=choice.to_json(), report=Report(sentences=[f"{choice}."]))}
 
 
 def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runtime: str | None) -> Answer:
@@ -291,7 +292,7 @@ def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runt
         }
         for record in selected
     ]
-    return Answer(json=to_json_value(selected), rows=rows, empty="The predictor has no such runtime.")
+    return Answer.of_rows(rows, "The predictor has no such runtime.", json=to_json_value(selected))
 
 
 _RESULTS = ("latency", "ci_low", "ci_high", "throughput", "beyond")

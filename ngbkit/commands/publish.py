@@ -8,8 +8,9 @@ from typing import Any
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, QUIET, Call, Command
 from ngbkit.errors import UsageError
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import parse_json
+from ngbkit.user_text import format_size, parse_json
 
 
 def publish(call: Call) -> Answer:
@@ -18,7 +19,8 @@ def publish(call: Call) -> Answer:
 
     site = publishing.publish(**to_call(call.args), report=call.report)
     executed = ", ".join(site.executed) or "no notebook: none changed"
-    return Answer(text=f"{site.site}: {site.figures} figures, {site.bytes / 1e6:.1f} MB; executed {executed}")
+    summary = f"{site.site}: {site.figures} figures, {format_size(site.bytes)}; executed {executed}"
+    return Answer(report=Report(sentences=[summary]))
 
 
 COMMAND = Command(

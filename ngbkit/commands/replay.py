@@ -17,9 +17,11 @@ from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command
 from ngbkit.commands.shell import print_progress
 from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.report import Report
 from ngbkit.runs.recordings import FOLDER, MEASURE
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.tabular import Texts
 
 if TYPE_CHECKING:
     from ngbkit.metrics.reproduction import ReproducedFinding
@@ -46,18 +48,14 @@ def replay(call: Call) -> Answer:
     if args.lab:
         print_progress(f"ngbkit: {replaying.summarize(figures)}")  # the answer is printed at the end
         _open_lab(folder, folder.select(args.only or ()))
-    return Answer(
-        json={"folder": str(folder.root), "figures": rows},
-        text=f"{folder.root / replaying.EXECUTED}: the executed notebooks",
-        rows=differing,
-        empty=replaying.summarize(figures),
-        notes=[
-            *([replaying.summarize(figures)] if differing else []),
-            f"`{_format_line(args.source, args.out)}` measures the same sweeps on this machine, and says which "
-            "findings hold here.",
-        ],
-        code=FAILED if differing else OK,
+    step = f"`{_format_line(args.source, args.out)}` measures the same sweeps on this machine, and says which "
+    report = Report(
+        sentences=[f"{folder.root / replaying.EXECUTED}: the executed notebooks", replaying.summarize(figures)],
+        frames=[Texts.of_rows(differing)] if differing else [],
+        notes=[f"{step}findings hold here."],
     )
+    code = FAILED if differing else OK
+    return Answer(json={"folder": str(folder.root), "figures": rows}, report=report, code=code)
 
 
 COMMAND = Command(
@@ -89,7 +87,7 @@ def _show(call: Call) -> Answer:
 
     folder = ReplayFolder.open(call.args.source, call.args.out)
     code = list(folder.list_code(folder.select(call.args.only or ())))
-    return Answer(json={"folder": str(folder.root), "code": code}, text="\n\n".join(code))
+    return Answer(json={"folder": str(folder.root), "code": code}, report=Report(sentences=["\n\n".join(code)]))
 
 
 def _measure(call: Call) -> Answer:
@@ -125,10 +123,10 @@ def _measure(call: Call) -> Answer:
     rows = [finding for part in findings.values() for finding in part]
     tables = {name: [each.to_row(remeasurement.NAMES) for each in part] for name, part in findings.items()}
     fails = any(finding.verdict == FAILS for finding in rows)
-    return Answer(
+    return Answer.of_rows(
+        [row for table in tables.values() for row in table],
+        "Nothing was compared.",
         json={"folder": str(folder.root), "findings": to_json_value(tables), "notes": notes},
-        rows=[row for table in tables.values() for row in table],
-        empty="Nothing was compared.",
         notes=[*notes, summarize(rows), f"{page} is this table as a page; `ngbkit runs` lists the runs."],
         code=FAILED if fails or not findings else OK,
     )

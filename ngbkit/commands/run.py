@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic
+from ngbkit.report import Report
 from ngbkit.sweep.column import BASELINE, Column
 from ngbkit.sweep.description import NO_BATCH, has_batch
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.low_precision import list_absent
+from ngbkit.tabular import Row, Texts
 
 if TYPE_CHECKING:
     from ngbkit.predictor.forecast import SweepEstimate
     from ngbkit.sweep.grid import Grid
-    from ngbkit.tabular import Row
 
 DETAILS = """
 In a cell, `model` (a torch module, or a function of the factors that returns one) and `input_shape` (of one
@@ -87,11 +88,10 @@ COMMAND = Command(
 def answer_estimate(estimate: SweepEstimate) -> Answer:
     """Answer with the duration of a sweep, and the likely fastest compiler of each of its groups."""
     best = estimate.list_best()
+    table = Texts.of_rows(map(_describe, best), "No earlier run, nor a predictor, predicts the results.")
     return Answer(
         json=to_json_value({"seconds": estimate.seconds, "best": best}),
-        text=str(estimate),
-        rows=[_describe(row) for row in best],
-        empty="No earlier run, nor a predictor, predicts the results.",
+        report=Report(sentences=[str(estimate)], frames=[table]),
         value=estimate,
     )
 

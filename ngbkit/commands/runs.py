@@ -15,6 +15,7 @@ from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
+from ngbkit.report import Report
 from ngbkit.runs.time_left import format_age
 from ngbkit.sweep.argument import argument
 from ngbkit.tabular import Hinted, Row
@@ -54,7 +55,7 @@ def answer_runs(call: Call) -> Answer | None:
     if args["failures"] is not None:
         rows = list_failures(args["failures"])
         described = describe_failures(rows, args["lines"])
-        return Answer(json=rows, rows=described, empty="No trial of this run failed.", form="sheets")
+        return Answer.of_rows(described, "No trial of this run failed.", json=rows, form="sheets")
     return _list(args)
 
 
@@ -66,11 +67,11 @@ def _list(args: dict[str, Any]) -> Answer:
     rows = list_runs(count or (None if args["all"] or args.get("json") else _LISTED))
     others = len(list_ids()) - len(rows)
     more = [f"{others} earlier runs are not listed: `ngbkit runs --all` lists all."] if others > 0 and rows else []
-    return Answer(
+    return Answer.of_rows(
+        map(_describe, rows),
+        "There is no run yet: `ngbkit run` starts one.",
         json=rows,
-        rows=[_describe(row) for row in rows],
         notes=[*_note_interrupted(rows), *more, *([_STEPS] if rows else [])],
-        empty="There is no run yet: `ngbkit run` starts one.",
     )
 
 
@@ -102,7 +103,7 @@ def _note(run_id: str, *words: str) -> Answer:
     folder, note = runs.find(run_id), check_note(" ".join(words))
     replace(RunContext.load(folder), note=note).save(folder)
     text = f"run {folder.name}: {note}" if note else f"run {folder.name} has no note now."
-    return Answer(json={"run": folder.name, "note": note}, text=text)
+    return Answer(json={"run": folder.name, "note": note}, report=Report(sentences=[text]))
 
 
 def _delete(run_ids: Sequence[str]) -> Answer:
@@ -115,9 +116,9 @@ def _delete(run_ids: Sequence[str]) -> Answer:
         files = "1 file" if len(deletion.artifacts) == 1 else f"{len(deletion.artifacts)} files"
         size = format_size(sum(deletion.artifacts.values()))
         rows.append({"deleted": f"{files} of networks that no other run has", "size": size})
-    return Answer(
+    return Answer.of_rows(
+        rows,
         json={"runs": deletion.runs, "artifacts": deletion.artifacts, "bytes": deletion.bytes},
-        rows=rows,
         notes=[f"{format_size(deletion.bytes)} are free again."],
     )
 
@@ -130,7 +131,7 @@ def _resume(call: Call, run_id: str) -> Answer | None:
         raise UsageError("--resume measures and --failures only reports. Give one of them.")
     settling = arguments.to_settling(args, run_id)
     if settling is not None and not settling.trial_ids:
-        return Answer(text=settling.description)
+        return Answer(report=Report(sentences=[settling.description]))
     notices = [] if settling is None else [settling.description]
     return call.measure(lambda: arguments.to_resumed_run(run_id, args, settling), notices)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
+from ngbkit.report import Report
 from ngbkit.runs.selfcheck.check import GROUPS, PARTNERS, ROUNDS
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.json_values import to_json_value
@@ -25,7 +26,7 @@ _MEASURED = ("groups", "compilers", "hog", "repeats", "precision")
 
 def check_machine(call: Call) -> Answer:
     """Check this machine, measure the disturbances, or compare the stored runs, as a call says."""
-    from ngbkit.metrics.rendering import to_text
+    from ngbkit.metrics.rendering import to_texts
     from ngbkit.runs import selfcheck
     from ngbkit.runs.selfcheck import disturbances
 
@@ -33,13 +34,15 @@ def check_machine(call: Call) -> Answer:
     if args.disturbances:
         effects = disturbances.measure(**to_disturbances(args), report=call.report)
         table = disturbances.tabulate(effects)
-        return Answer(json=to_json_value(effects.to_dict("records")), text=to_text(table), value=table)
+        return Answer(
+            json=to_json_value(effects.to_dict("records")), report=Report(frames=[to_texts(table)]), value=table
+        )
     if args.history:
         check_history(args)
         result: History | SelfCheck = selfcheck.compare_runs()
     else:
         result = selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT))
-    return Answer(json=result.to_json(), text=result.to_text(), value=result)
+    return Answer(json=result.to_json(), report=result.to_report(), value=result)
 
 
 DETAILS = """

@@ -8,20 +8,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.signals import ignore_interrupts
 from ngbkit.errors import NgbkitError, UsageError, strip_controls
+from ngbkit.report import Report
 from ngbkit.runs.progress_display import describe_interrupt, describe_seconds, explain_failure, open_display, watch
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import restore_quotes
 from ngbkit.sweep.records import MEASURED
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import format_count, parse_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ngbkit.dataset.storage import Data
     from ngbkit.runs import Run
     from ngbkit.workloads.base import Workload
@@ -78,8 +81,7 @@ class ShellCall:
         if self.report and (seconds := describe_seconds(run)):
             print_progress(f"ngbkit: the run took {seconds}.")
         line = f"run {run.id}" + (f", in {self.args.out}" if self.args.out else "")
-        lines = [*describe_beside(data, self.args), line]
-        return answer_data(data, self.args, choose_figures(data), *lines, code=find_exit_code(run))
+        return answer_data(data, self.args, line, source=self.args.out, code=find_exit_code(run))
 
     def warn(self, run: Run) -> None:
         """Name the command that says why trials of a run failed."""
@@ -161,30 +163,52 @@ def choose_figures(data: Data) -> list[str]:
     return rest
 
 
-def answer_data(data: Data, args: argparse.Namespace, figures: Sequence[str], *lines: str, code: int = OK) -> Answer:
-    """Answer with a table for each of the figures, the conclusions and lines, or with every trial as JSON."""
+def answer_data(
+    data: Data, args: argparse.Namespace, *lines: str, source: str | Path | None = None, code: int = OK
+) -> Answer:
+    """Answer with the verdict, the first table and lines, and with --all all tables; or with every trial as JSON."""
     from ngbkit.metrics import tables
-    from ngbkit.metrics.conclusions import conclude
 
     if args.json:
         rows = tables.build_trial_table(data).to_dict(orient="records")
         return Answer(json=to_json_value(rows), code=code)
-    frames = tables.compact_all(data, figures, None if getattr(args, "all", False) else MOST_ROWS)
-    if any(frame.attrs["left_out"] for frame in frames):
-        source = getattr(args, "source", None) or data.attrs.get("run_id") or "FILE"
-        lines = (*lines, f"All rows: `ngbkit show {shlex.quote(str(source))} --all`.")
-    parts = [*map(tables.to_text, frames), conclude(data).to_text(), "\n".join(lines)]
-    return Answer(text="\n\n".join(filter(None, parts)), code=code)
+    figure = getattr(args, "figure", None)
+    figures = [figure] if figure else [*choose_figures(data), *_list_scaling(data)]
+    beside = _compare_beside(data, args)
+    if getattr(args, "all", False):
+        report = tables.build_report(data, figures)
+    else:
+        report = tables.build_report(data, figures[:1], MOST_ROWS)
+        details = len(report.more.notes) if report.more else 0
+        rest = [*figures[1:], *([format_count(details, "more line", "more lines")] if details else [])]
+        rest += ["all rows"] if any(note.startswith("…") for note in report.frames[0].notes) else []
+        command = shlex.join(["ngbkit", "show", str(source or data.attrs.get("run_id") or "FILE"), "--all"])
+        report = replace(report, hint=f"More: `{command}` prints {', '.join(rest)}." if rest else "")
+    frames = [*report.frames, *beside.frames]
+    notes = [*beside.sentences, *beside.notes, *lines]
+    return Answer(report=replace(report, frames=frames, notes=notes), code=code)
 
 
-def describe_beside(data: Data, args: argparse.Namespace) -> Iterator[str]:
-    """Yield the table of what changed from the networks of --beside to the new ones, if there are any."""
-    if source := vars(args).get("beside"):
-        from ngbkit.commands.arguments import to_label
-        from ngbkit.figures.comparison import compare_sides
+def _list_scaling(data: Data) -> list[str]:
+    """List the metrics of larger batches, if there are any over batch size 1."""
+    from ngbkit.dataset.assembly import nodes
+    from ngbkit.dataset.long_form import list_labels
 
-        name = to_label(args.out) if args.out else "this run"
-        yield f"{compare_sides(data, to_label(source), name)!r}\n"
+    sizes = [list_labels(node, "batch_size") for node in nodes(data).values()]
+    if not any(1 in each and len(each) > 1 for each in sizes):
+        return []
+    return ["ase", *(["bsr"] if "speedup" in choose_figures(data) else [])]
+
+
+def _compare_beside(data: Data, args: argparse.Namespace) -> Report:
+    """Compare the networks of --beside with the new ones, if there are any."""
+    source = vars(args).get("beside")
+    if not source:
+        return Report()
+    from ngbkit.commands.arguments import to_label
+    from ngbkit.metrics.pairing import compare_sides
+
+    return compare_sides(data, to_label(source), to_label(args.out) if args.out else "this run").to_report()
 
 
 def print_progress(line: str) -> None:

@@ -6,7 +6,7 @@ from ngbkit import registry
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import SOURCE, UNLIKE
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
-from ngbkit.commands.shell import answer_data, choose_figures
+from ngbkit.commands.shell import answer_data
 from ngbkit.sweep.argument import argument
 
 
@@ -17,7 +17,7 @@ def show(call: Call) -> Answer:
         from ngbkit.metrics.contracts import allow_unlike
 
         data = allow_unlike(data)
-    return answer_data(data, call.args, [call.args.figure] if call.args.figure else choose_figures(data))
+    return answer_data(data, call.args, source=call.args.source)
 
 
 _METRICS = ", ".join(registry.list_names(registry.METRICS))
@@ -32,7 +32,7 @@ COMMAND = Command(
             completes="figure",
         ),
         UNLIKE,
-        argument("--all", "print all rows of a long table"),
+        argument("--all", "print all tables with all rows, each group of the verdict, and all notes"),
     ),
     run=show,
     needs=CLIENT_SIDE,

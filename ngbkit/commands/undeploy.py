@@ -5,6 +5,7 @@ from __future__ import annotations
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command
 from ngbkit.commands.deploy import DEVICE
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 
 
@@ -13,7 +14,8 @@ def undeploy(call: Call) -> Answer:
     from ngbkit.cluster import devices
     from ngbkit.cluster.deployment import undeploy as deployment
 
-    return Answer(text=deployment.undeploy(devices.get(call.args.device), discard=call.args.discard).to_text())
+    removal = deployment.undeploy(devices.get(call.args.device), discard=call.args.discard)
+    return Answer(report=Report(sentences=[removal.to_text()]))
 
 
 COMMAND = Command(

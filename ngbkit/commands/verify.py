@@ -6,7 +6,9 @@ from dataclasses import asdict
 
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
+from ngbkit.tabular import Texts
 
 
 def verify(call: Call) -> Answer:
@@ -37,12 +39,10 @@ def verify(call: Call) -> Answer:
         for check in result.checks
     ]
     count = sum(check.checked for check in result.checks)
+    frames = [Texts.of_rows(summary), Texts.of_rows(findings, f"All {count} items agree.")]
     return Answer(
         json={"checks": checks, "findings": findings, "signature": result.signature, "is_signed": result.is_signed},
-        previous=Answer(rows=summary),
-        rows=findings,
-        empty=f"All {count} items agree.",
-        notes=[*obstacles, result.signature],
+        report=Report(frames=frames, notes=[*obstacles, result.signature]),
         code=FAILED if findings else OK,
     )
 

@@ -17,13 +17,14 @@ from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures import statements
-from ngbkit.figures.comparison import ChartedComparison, compare, compare_sides
-from ngbkit.figures.explanation import explain
 from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
+from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.contracts import UnlikeContractsError, allow_unlike
+from ngbkit.metrics.explanation.explain import explain
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.metric import load_metrics
+from ngbkit.metrics.pairing import compare, compare_sides
 from ngbkit.metrics.precisions import precisions
 from ngbkit.metrics.published import beside_paper
 from ngbkit.metrics.rankings.front import front
@@ -157,8 +158,8 @@ class Metrics:
         """See `ngbkit.metrics.precisions.precisions`: each column's gain over f32, its memory, file and accuracy."""
         return Table(precisions(self._pooled))
 
-    def compare(self, other: Data | str, metric: str | None = None, *, names: Sequence[str] = ()) -> ChartedComparison:
-        """See `ngbkit.metrics.comparison.compare`: what changed from this run to the `other`.
+    def compare(self, other: Data | str, metric: str | None = None, *, names: Sequence[str] = ()) -> Comparison:
+        """See `ngbkit.metrics.pairing.compare`: what changed from this run to the `other`.
 
         A text is the label of the earlier networks in this run, which `ngbkit.Sweep.beside` measured in turns with the
         new ones: ``ds.ngb.compare("it2")``.

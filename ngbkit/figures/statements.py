@@ -11,27 +11,17 @@ from typing import Any
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError
 from ngbkit.figures import captions, provenance
-from ngbkit.metrics import tables, verdict
-from ngbkit.metrics.conclusions import conclude
+from ngbkit.metrics import tables
 from ngbkit.sweep.json_values import to_json_value
 
 ATTRIBUTE = "data-ngbkit"
 """The attribute of an element with the provenance of its content, as JSON: see `ngbkit.figures.provenance`."""
 
 
-def _render_tables(data: Data, *, figures: list[str], most: int) -> str:
-    return "".join(map(tables.to_html, tables.compact_all(data, figures, most)))
-
-
-def _render_verdict(data: Data, *, remarks: list[str]) -> str:
-    return verdict.to_html(conclude(data), remarks)
-
-
 _STATEMENTS: Mapping[str, Callable[..., str]] = {
     "origin": lambda data: f"<p><small>{escape(captions.describe_provenance(data))}</small></p>",
     "table": lambda data, **arguments: tables.to_html(tables.compact(data, **arguments)),
-    "tables": _render_tables,
-    "verdict": _render_verdict,
+    "report": lambda data, **arguments: tables.build_report(data, **arguments)._repr_html_(),
 }
 
 

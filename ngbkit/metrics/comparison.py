@@ -1,56 +1,41 @@
-"""Compares two runs of one sweep, on two machines or two days."""
+"""Two runs of one sweep, side by side: the verdict on each trial, their table and their gate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ngbkit import validation
-from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_labels
-from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.hardware import environment
-from ngbkit.metrics.beside import identify_trial, list_turns
-from ngbkit.metrics.compared_runs import ComparedRuns, compare_environments, list_altered, list_differences, pair_runs
-from ngbkit.metrics.compared_trials import (
-    VALUES,
-    compute_changes,
-    compute_values,
-    describe_left_out,
-    find_winners,
-    list_unchecked,
-    list_unjudged,
-    list_unlike,
-    list_unmatched,
-)
-from ngbkit.metrics.drift import estimate_apart_sd
+from ngbkit.metrics.compared_runs import ComparedRuns
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.gates.gate import Gate, build_gate
 from ngbkit.metrics.gates.regressions import MARGIN, judge
-from ngbkit.metrics.metric import find_metric, load_frame_metrics
+from ngbkit.metrics.metric import load_frame_metrics
+from ngbkit.metrics.rendering import to_texts
+from ngbkit.report import Charted, Report
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.tabular import Texts
+from ngbkit.user_text import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-_KEYS = ("device", "compiler", "batch_size")
 # The packages that run the baseline.
 _BASELINE_PACKAGES = tuple(f"{package} was " for package in ("torch", "onnxruntime", "onnxruntime-gpu"))
 # The words for a metric that rises and for one that falls.
 _WORDS = {"throughput": ("faster", "slower")}
+_MOST_ROWS, _MOST_NOTES, _MOST_LINES, _LONG = 40, 6, 200, 8
 NOT_CONCLUSIVE, NOT_CHECKED, SAME = "not conclusive", "not checked", "same measurement"
 """The verdicts on a trial that differs neither way for sure, on an unchecked one, and on one that both runs have."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Charted):
     """Two runs of one sweep, side by side.
 
     Parameters
@@ -93,6 +78,7 @@ class Comparison:
         What no trial of the other run matches, in sentences.
     """
 
+    figure = "changes"
     metric: str
     runs: ComparedRuns
     trials: pd.DataFrame
@@ -276,104 +262,96 @@ class Comparison:
         remarks = "; ".join(filter(None, parts))
         return f"{self.share}. {remarks[0].upper()}{remarks[1:]}." if remarks else f"{self.share}."
 
-    __repr__ = __str__
-
-
-def compare(
-    first: Data, second: Data, metric: str | None = None, *, names: Sequence[str] = (), beside: str = ""
-) -> Comparison:
-    """Compare two runs of the same sweep, and find the changes beyond uncertainty.
-
-    Parameters
-    ----------
-    first, second
-        The datasets of two runs. Networks are matched by their names, and those without a namesake by their place if
-        there are as many in each run. Devices are matched by their labels; if each run has one device, these are
-        matched whatever their labels.
-    metric
-        A metric of each trial. Default: the speed-up, since machines differ in throughput and a result reproduces if
-        its speed-ups do; the throughput where a network changed, and its baseline with it, or without a baseline.
-    names
-        The names of the two runs, for titles.
-    beside
-        The word by which ``--beside`` names the first run. Default: its id.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no such metric.
-    UsageError
-        The two have no trial in common.
-    MetricError
-        A dataset lacks the reference of the metric.
-
-    Notes
-    -----
-    A change is a ratio of two independent estimates; on a logarithmic scale the half widths of their intervals add in
-    quadrature. One in twenty trials changes by chance alone. That of a throughput allows for the drift of the machine
-    between both runs (`ngbkit.metrics.drift`), unless the trials took turns in one run: then the ratio is taken round
-    by round.
-    """
-    runs = pair_runs(first, second, names, beside)
-    record = find_metric(metric or _choose_metric(first, second, runs), load_frame_metrics())
-    origins, outcomes = (compute_values(data, record, LEVEL) for data in (first, second))
-    outcomes = outcomes.assign(workload=outcomes["workload"].replace({b: a for a, b in runs.renamed.items()}))
-    labels = [frame["device"].unique().tolist() for frame in (origins, outcomes)]
-    if all(len(devices) == 1 for devices in labels):
-        outcomes = outcomes.assign(device=labels[0][0])
-    earlier, later = (frame[np.isfinite(frame["value"])] for frame in (origins, outcomes))
-    factors, others = (
-        [name for name in map(str, frame) if name not in ("workload", *_KEYS, *VALUES)] for frame in (earlier, later)
-    )
-    # A factor that one run lacks has no value there: each trial of the other one is matched.
-    keys = ["workload", *(name for name in factors if name in others), *_KEYS]
-    joined = earlier.merge(later, on=keys, suffixes=("_first", "_second"))
-    if joined.empty:
-        raise UsageError(
-            f"no trial in common: the first dataset has {_name_few(earlier['workload'])} on "
-            f"{_name_few(earlier['device'])}, the second {_name_few(later['workload'])} on "
-            f"{_name_few(later['device'])}. Compare two runs of one sweep."
+    def to_report(self, *, changed: bool = False, most: int | None = _MOST_ROWS) -> Report:
+        """Build the sentence, the table of the trials that changed most, and the difference of the cells."""
+        table = self.to_table(changed=changed)
+        hidden = 0 if most is None else max(len(table) - most, 0)
+        if hidden:
+            changes = table["ratio"].map(_find_size).where(table["verdict"].isin(self.words), -1)
+            shortened = table.iloc[sorted(changes.argsort(kind="stable")[::-1][:most])]
+            shortened.attrs = {
+                **table.attrs,
+                "notes": [f"… and {hidden} more trials, in .to_table()", *self.list_notes()],
+            }
+            table = shortened
+        frame = replace(to_texts(table), empty="Nothing changed beyond uncertainty.")
+        lines = self.runs.difference.splitlines()
+        if not lines:
+            return Report(sentences=[str(self)], frames=[frame])
+        counts = [sum(line[:1] == sign and line[:3] != 3 * sign for line in lines) for sign in "+-"]
+        heading = f"the cells differ: {format_count(counts[0], 'line', 'lines')} added, {counts[1]} removed"
+        difference = {"cells": heading, "difference": "\n".join([*lines[:_MOST_LINES], ""])}
+        return Report(
+            sentences=[str(self)], frames=[frame], more=Report(frames=[Texts.of_rows([difference], form="sheets")])
         )
-    columns = ["workload", *dict.fromkeys([*factors, *others]), *_KEYS]
-    drift_sd = 0.0 if record.relative_to else math.hypot(*map(estimate_apart_sd, (first, second)))
-    turns = {} if record.relative_to else list_turns(first, second, runs.renamed)
-    labels_of_trials = joined[columns].to_dict("records") if turns else []
-    paired = [turns.get(identify_trial(each), (math.nan, math.nan)) for each in labels_of_trials]
-    if paired and not any(math.isnan(ratio) for ratio, _ in paired):
-        drift_sd = 0.0
-    trials, unchecked = compute_changes(joined, columns, drift_sd, paired), list_unchecked(joined)
-    incomparable = [*list_differences(first, second, environment.find_hardware_differences), *list_unlike(joined)]
-    unlike = [*list_differences(first, second, environment.find_differences), *list_altered(first, second)]
-    lost, excess = (list_unmatched(frame, joined, keys) for frame in (earlier, later))
-    reasons = outcomes[[*keys, "reason"]].drop_duplicates(keys)
-    absent = lost[[name for name in columns if name in lost]].merge(reasons, on=keys, how="left")
-    has_failed = (absent["reason"].fillna("") != "").to_numpy()
-    return Comparison(
-        metric=record.name,
-        runs=runs,
-        trials=trials,
-        winners=find_winners(trials[~trials.index.isin(unchecked)], [name for name in columns if name != "compiler"]),
-        environments=compare_environments(first, second),
-        unlike=tuple(dict.fromkeys([*incomparable, *unlike])),
-        incomparable=tuple(incomparable),
-        missing=len(lost) + len(excess),
-        keys=columns,
-        failed=absent[has_failed],
-        absent=absent[~has_failed].drop(columns="reason"),
-        unjudged=list_unjudged(origins, outcomes, keys),
-        unchecked=unchecked,
-        drift_sd=drift_sd,
-        left_out=tuple(describe_left_out(earlier, later, keys, runs.names)),
-    )
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether its table is longer than a glance."""
+        return len(self.trials) > _LONG
+
+    def to_table(self, *, changed: bool = False) -> pd.DataFrame:
+        """Build the table of the trials.
+
+        Parameters
+        ----------
+        changed
+            Leave out the trials that differ neither way for sure.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row per trial: its labels, its metric in both runs and their ratio, each an `Estimate` with its 95 %
+            interval, and the verdict. What a metric compares with itself is left out. ``attrs`` has its title and
+            notes.
+        """
+        import pandas as pd
+
+        trials = self.trials.assign(verdict=self.verdicts)
+        trials = trials[~((trials["first_low"] == trials["first_high"]) & (trials["change"] == 1))]
+        if changed:
+            trials = trials[trials["verdict"].isin(self.words)]
+        columns = {"first": self.runs.names[0], "second": self.runs.names[1], "change": "ratio"}
+        estimates = {title: _list_estimates(trials, name) for name, title in columns.items()}
+        labels = {name: trials[name] for name in self.list_labels()}
+        table = pd.DataFrame({**labels, **estimates, "verdict": trials["verdict"]})
+        table.attrs["title"] = self.title
+        table.attrs["notes"] = self.list_notes()
+        return table
+
+    def list_labels(self) -> list[str]:
+        """List the labels that tell its trials from each other: the network, the batch size, the compiler, factors."""
+        usual = ("workload", "compiler", "batch_size")
+        return [name for name in self.keys if name in usual or self.trials[name].nunique(dropna=False) > 1]
+
+    @property
+    def title(self) -> str:
+        """Both runs with their times, and the metric: ``it3 (18:35) against it2 (18:31): throughput (samples/s)``."""
+        return f"{self.runs.title}: {self.metric}{load_frame_metrics()[self.metric].unit_suffix}"
+
+    def list_notes(self) -> list[str]:
+        """List what differs between both runs, and what intervals allow for, in sentences."""
+        allowance = f"intervals allow for {100 * self.drift_sd:.0f} % (standard deviation) of drift between both times"
+        if self.runs.beside and (self.verdicts == NOT_CONCLUSIVE).any():
+            allowance += f"; --beside {self.runs.beside} measures both in turns, without it"
+        notes = [
+            *self.runs.changes,
+            *self.left_out,
+            *self.unlike,
+            *([allowance] if self.drift_sd and len(self._bounded) else []),
+        ]
+        hidden = len(notes) - _MOST_NOTES
+        return [*notes[:_MOST_NOTES], f"… and {hidden} more, in .unlike"] if hidden > 1 else notes
 
 
-def _choose_metric(first: Data, second: Data, runs: ComparedRuns) -> str:
-    """Choose the throughput where speed-ups are over other networks, or over none."""
-    has_baseline = all(
-        any(BASELINE in list_labels(node, "compiler") for node in nodes(data).values()) for data in (first, second)
-    )
-    return "speedup" if has_baseline and not runs.is_changed else "throughput"
+def _find_size(change: float) -> float:
+    """Find the size of a change, whichever its direction."""
+    return abs(math.log(change)) if change > 0 else 0.0
 
 
-def _name_few(labels: pd.Series[str]) -> str:
-    return ", ".join(labels.unique()[:4])
+def _list_estimates(trials: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """List a column with its intervals as estimates, which pandas would turn into numbers."""
+    import pandas as pd
+
+    rows = zip(*(trials[f"{name}{end}"] for end in ("", "_low", "_high")), trials["conclusive"], strict=True)
+    return pd.Series([Estimate(*row) for row in rows], index=trials.index, dtype=object)

@@ -27,6 +27,7 @@ from ngbkit.metrics.rankings.networks import NetworkComparison
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
+from ngbkit.report import Report
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
@@ -74,30 +75,7 @@ def _describe_contended_samples(data: Data) -> str:
     return f"{100 * share:.0f} % of the samples were contended{reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conclusions:
-    """The conclusions that the intervals of a run allow.
-
-    Parameters
-    ----------
-    verdict
-        At most four sentences: the fastest with its lead, what is not conclusive, which columns lose accuracy, and the
-        next step.
-    details
-        The sentences behind them: the groups that they only count, constants that f16 changed, and what intervals allow
-        for.
-    """
-
-    verdict: Sequence[str]
-    details: Sequence[str]
-
-    def to_text(self) -> str:
-        """Render the conclusions for a terminal, the details below the verdict."""
-        more = "\n".join(["more:", *(f"  {line}" for line in self.details)]) if self.details else ""
-        return "\n\n".join(filter(None, ["\n".join(self.verdict), more]))
-
-
-def conclude(data: Data) -> Conclusions:
+def conclude(data: Data) -> Report:
     """Draw the conclusions that the intervals of a run allow.
 
     Where several compilers were measured, one of a group is the fastest if it is surely faster than each other one that
@@ -110,26 +88,30 @@ def conclude(data: Data) -> Conclusions:
 
     Returns
     -------
-    Conclusions
-        Empty for a run without rounds or without rivals.
+    Report
+        The fastest with its lead, what is not conclusive, which columns lose accuracy, and the next step; more are the
+        groups that these only count, constants that f16 changed, and what intervals allow for. Empty for a run without
+        rounds or without rivals.
     """
     unchecked, contended, contests = list_unchecked(data), _list_inconclusive(data), list_contests(data)
     with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
     writer = _Writer(run=_name_run(data), with_device=with_device, total=count_measured(data))
-    verdict = [
+    sentences = [
         writer.describe_winners(contests),
         writer.describe_doubts(contests, unchecked, contended),
         describe_losses(data),
-        writer.advise(contests, unchecked, contended),
     ]
     details = [
         *writer.describe_groups(contests),
-        *writer.describe_unchecked(unchecked),
         *describe_clamped(data),
         *_describe_batches(data),
         *_describe_allowance(data),
     ]
-    return Conclusions(verdict=list(filter(None, verdict)), details=details)
+    return Report(
+        sentences=list(filter(None, sentences)),
+        next=writer.advise(contests, unchecked, contended),
+        more=Report(notes=details),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,13 +200,6 @@ class _Writer:
 
     def _name_cell(self, contest: Contest) -> str:
         return f"at batch {contest.batch_size}" + (f" on {contest.device}" if self.with_device else "")
-
-    def describe_unchecked(self, unchecked: dict[str, list[str]]) -> list[str]:
-        """Describe which trials were not checked, and why."""
-        return [
-            f"Not checked: {'all trials' if len(names) == self.total else join_names(names)}: {reason}"
-            for reason, names in unchecked.items()
-        ]
 
 
 def _group_wins(contests: Sequence[Contest], subject: str) -> list[tuple[str, list[Contest]]]:

@@ -1,13 +1,13 @@
-"""Renders frames as text for a terminal, and as HTML for a page."""
+"""Formats the cells of frames for reports."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate, Uncertain
+from ngbkit.report import Report
 from ngbkit.sweep.records import MEASURED, OPEN, STATUSES
 from ngbkit.tabular import Texts
 
@@ -15,25 +15,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FAILED = frozenset(STATUSES).difference(MEASURED, OPEN)
-_UNLIMITED = 100_000
 
 
 def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
-    """Render a frame for a terminal, with the signs that its encoding has.
-
-    Parameters
-    ----------
-    frame
-        The result of `compact` or `build_trial_table`, or any other frame.
-    width
-        Characters per line. Default: the width of the terminal; without one, the width of the table.
-    """
-    return _format_texts(frame).to_text(_UNLIMITED if width is None and not sys.stdout.isatty() else width)
+    """Render a frame for a terminal, by default in lines of its width."""
+    return Report(frames=[to_texts(frame)]).to_text(width)
 
 
 def to_html(frame: pd.DataFrame) -> str:
     """Render a frame as HTML without scripts or requests, readable on light and dark pages."""
-    return _format_texts(frame).to_html()
+    return to_texts(frame).to_html()
 
 
 def format_number(value: float) -> str:
@@ -48,7 +39,7 @@ def format_number(value: float) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
-def _format_texts(frame: pd.DataFrame) -> Texts:
+def to_texts(frame: pd.DataFrame) -> Texts:
     """Format a frame, with its title and notes; a label that repeats is omitted."""
     labels = [name for name in frame.index.names if name is not None]
     flat = frame.reset_index() if labels else frame
@@ -60,6 +51,7 @@ def _format_texts(frame: pd.DataFrame) -> Texts:
         marked=_FAILED,
         title=frame.attrs.get("title", ""),
         notes=frame.attrs.get("notes", ()),
+        is_limited=False,
     )
 
 

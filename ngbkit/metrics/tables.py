@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,15 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, means
-from ngbkit.metrics.conclusions import describe_contention
+from ngbkit.metrics.conclusions import conclude, describe_contention
 from ngbkit.metrics.draws import split
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
-from ngbkit.metrics.rendering import format_number, to_html, to_text
+from ngbkit.metrics.rendering import format_number, to_html, to_text, to_texts
 from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
+from ngbkit.report import Report, Reported
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.variables import VARIABLES
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Table",
+    "build_report",
     "build_trial_table",
     "compact",
-    "compact_all",
     "estimate",
     "format_number",
     "list_figures",
@@ -152,17 +153,23 @@ def compact(
     return table
 
 
-def compact_all(data: Data, figures: Sequence[str], most: int | None = None) -> list[pd.DataFrame]:
-    """Build the tables of several figures, displayed one below the other: the last has the notes that they share."""
-    frames = [compact(data, figure, most=most) for figure in figures]
-    for number, frame in enumerate(frames, start=1):
-        below = {note for later in frames[number:] for note in later.attrs["notes"]}
-        frame.attrs["notes"] = [note for note in frame.attrs["notes"] if note not in below]
-    return frames
+def build_report(
+    data: Data,
+    figures: Sequence[str],
+    most: int | None = None,
+    *,
+    remarks: Sequence[str] = (),
+    with_verdict: bool = True,
+) -> Report:
+    """Build the report of a run: its verdict, the table of the first figure, and the rest behind `more`."""
+    verdict = conclude(data) if with_verdict else Report()
+    frames = [to_texts(compact(data, figure, most=most)) for figure in figures]
+    notes = verdict.more.notes if verdict.more else ()
+    return replace(verdict, frames=frames[:1], more=Report(frames=frames[1:], notes=[*notes, *remarks]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Table(Reported):
     """A table that a notebook displays: ``ds.ngb.table("speedup")``.
 
     Parameters
@@ -176,11 +183,12 @@ class Table:
     frame: pd.DataFrame
     mark: Callable[[str], str] = str
 
+    def to_report(self) -> Report:
+        """Build the report of the table alone."""
+        return Report(frames=[to_texts(self.frame)])
+
     def _repr_html_(self) -> str:
         return self.mark(to_html(self.frame))
-
-    def __repr__(self) -> str:
-        return to_text(self.frame)
 
 
 def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
-    from ngbkit.figures.comparison import ChartedComparison
+    from ngbkit.metrics.comparison import Comparison
 
 # Comparing more trials takes longer than a display may.
 _MOST_TRIALS = 300
@@ -26,12 +26,13 @@ _bound: WeakKeyDictionary[InteractiveShell, dict[str, Data]] = WeakKeyDictionary
 class Changes:
     """A comparison below a result, folded if it is long."""
 
-    comparison: ChartedComparison
+    comparison: Comparison
 
     def _repr_html_(self) -> str:
         state = "" if self.comparison.is_long else " open"
         heading = escape(f"{self.comparison.runs.title}. {self.comparison}")
-        return f"<details{state}><summary>{heading}</summary>{self.comparison.render()}</details>"
+        report = replace(self.comparison.to_report(), sentences=())
+        return f"<details{state}><summary>{heading}</summary>{report._repr_html_()}</details>"
 
     def __repr__(self) -> str:
         return f"{self.comparison.title}\n{self.comparison}" if self.comparison.is_long else repr(self.comparison)
@@ -67,7 +68,7 @@ def bind(shell: InteractiveShell, name: str, data: Data, beside: str = "") -> Ch
 def _compare(first: Data, second: Data, before: str, after: str) -> Changes | None:
     """Compare two datasets, if they have a network and a trial in common that was measured twice."""
     from ngbkit.dataset.assembly import nodes
-    from ngbkit.figures.comparison import compare
+    from ngbkit.metrics.pairing import compare
 
     try:
         names = [
@@ -85,7 +86,7 @@ def _compare(first: Data, second: Data, before: str, after: str) -> Changes | No
 
 def _compare_sides(data: Data, beside: str, name: str) -> Changes | None:
     """Compare what took turns, unless nothing of it was measured."""
-    from ngbkit.figures.comparison import compare_sides
+    from ngbkit.metrics.pairing import compare_sides
 
     with suppress(NgbkitError):
         return Changes(compare_sides(data, beside, *filter(None, [name])))

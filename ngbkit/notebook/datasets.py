@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from ngbkit.commands.shell import choose_figures
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ngbkit.dataset.storage import Data
+    from ngbkit.report import Report
 
 # Every dataset that ngbkit assembles or merges has this attribute, and so have selections from it.
 _ATTRIBUTE = "ngbkit_version"
@@ -20,14 +19,13 @@ _MOST_ROWS = 40
 def to_html(data: Data) -> str:
     """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
     from ngbkit.figures import statements
-    from ngbkit.metrics import tables
 
     inner = _to_xarray_html(data)
-    if (frames := build_tables(data)) is None:
+    if (report := build_report(data, with_verdict=False)) is None:
         return inner
-    body = "".join(map(tables.to_html, frames))
+    arguments = {"figures": choose_figures(data), "most": _MOST_ROWS, "with_verdict": False}
     return (
-        statements.mark(body, "tables", data, figures=choose_figures(data), most=_MOST_ROWS)
+        statements.mark(report._repr_html_(), "report", data, **arguments)
         + statements.mark(statements.render("origin", data, {}), "origin", data)
         + f"<details><summary>{escape(_summarize(data))}</summary>{inner}</details>"
     )
@@ -36,13 +34,10 @@ def to_html(data: Data) -> str:
 def to_text(data: Data) -> str:
     """Render a dataset as text: see `to_html`."""
     from ngbkit.figures.captions import describe_provenance
-    from ngbkit.metrics import tables
 
-    if (frames := build_tables(data)) is None:
+    if (report := build_report(data, with_verdict=False)) is None:
         return repr(data)
-    return "\n".join(
-        [*map(tables.to_text, frames), describe_provenance(data), f"{_summarize(data)}; print() shows all of it"]
-    )
+    return "\n".join([repr(report), describe_provenance(data), f"{_summarize(data)}; print() shows all of it"])
 
 
 def _to_xarray_html(data: Data) -> str:
@@ -55,14 +50,14 @@ def _to_xarray_html(data: Data) -> str:
         return data._repr_html_()
 
 
-def build_tables(data: Data) -> list[pd.DataFrame] | None:
-    """Build the tables of a dataset; None if it is not ngbkit's, or lacks what they need."""
+def build_report(data: Data, *, with_verdict: bool = True) -> Report | None:
+    """Build the report of a dataset; None if it is not ngbkit's, or lacks what the tables need."""
     if _ATTRIBUTE not in data.attrs or not _count_trials(data):
         return None
     from ngbkit.metrics import tables
 
     try:
-        return tables.compact_all(data, choose_figures(data), _MOST_ROWS)
+        return tables.build_report(data, choose_figures(data), _MOST_ROWS, with_verdict=with_verdict)
     except Exception:  # noqa: BLE001  users select and compute as they like: a display never raises
         return None
 

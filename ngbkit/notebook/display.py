@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import streams
 from ngbkit.commands.shell import MOST_ROWS, choose_figures, point_to_failures
-from ngbkit.errors import translate_commands
 from ngbkit.notebook.live_table import LiveTable
+from ngbkit.report import Report
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_known, list_warnings
 from ngbkit.runs.time_left import format_duration
 
 if TYPE_CHECKING:
-    import pandas as pd
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.dataset.storage import Data
-    from ngbkit.metrics.conclusions import Conclusions
     from ngbkit.runs import Run
 
 _RUN = "ngbkit.runs.run.Run"
@@ -57,50 +55,37 @@ class Snapshot:
     table: str = ""  # its table so far, as HTML
 
     def _repr_html_(self) -> str:
-        from ngbkit.metrics import verdict  # NumPy is not imported with the extension
-
         line = escape(self._describe())
         if self.data is None:
             bar = f'<progress value="{self.run.progress.share:.4f}" style="vertical-align: middle"></progress>'
             # A notebook keeps this bar if its kernel ends.
             stale = f"{time.strftime('%H:%M:%S')}. If this bar does not move, its kernel has ended: {_REMEDY}."
-            notes = verdict.join_lines([*self.notices, *list_known(self.run), *list_warnings(self.run), stale])
-            return f"{bar} {line}<br><small>{notes}</small>{self.table}"
+            notes = Report(notes=[*self.notices, *list_known(self.run), *list_warnings(self.run), stale])
+            return f"{bar} {line}{notes._repr_html_()}{self.table}"
         from ngbkit.figures import statements
-        from ngbkit.metrics.tables import to_html
 
-        data, warnings = self.data, list_warnings(self.run)
-        tables = "".join(map(to_html, self._tables))
-        tables = statements.mark(tables, "tables", data, figures=choose_figures(data), most=MOST_ROWS)
-        conclusions = verdict.to_html(self._conclusions, warnings)
-        conclusions = statements.mark(conclusions, "verdict", data, remarks=list(warnings))
-        remarks = verdict.join_lines([*list_known(self.run), *point_to_failures(self.run)])
-        origin = "<br>".join(filter(None, [line, remarks]))
-        return f"{tables}{conclusions}<p><small>{origin}</small></p>"
+        remarks = Report(notes=[self._describe(), *list_known(self.run), *point_to_failures(self.run)])
+        html = statements.mark(self._report._repr_html_(), "report", self.data, **self._arguments)
+        return f"{html}{remarks._repr_html_()}"
 
     def __repr__(self) -> str:
         if self.data is None:
             return "\n".join([self._describe(), *self.notices, *list_known(self.run), *list_warnings(self.run)])
-        from ngbkit.metrics.tables import to_text
+        remarks = Report(notes=[self._describe(), *list_known(self.run), *point_to_failures(self.run)])
+        return "\n\n".join(filter(None, [repr(self._report), repr(remarks)]))
 
-        conclusions = translate_commands(self._conclusions.to_text(), "magic")
-        remarks = [translate_commands(line, "magic") for line in (*list_known(self.run), *point_to_failures(self.run))]
-        return "\n".join([*map(to_text, self._tables), *filter(None, [conclusions]), "", self._describe(), *remarks])
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of the report, from which a page can render it again."""
+        figures = choose_figures(self.data) if self.data is not None and self.with_tables else []
+        return {"figures": figures, "most": MOST_ROWS, "remarks": list(list_warnings(self.run))}
 
     # A front end gets the result as text and as HTML.
     @cached_property
-    def _conclusions(self) -> Conclusions:
-        from ngbkit.metrics.conclusions import Conclusions, conclude
+    def _report(self) -> Report:
+        from ngbkit.metrics.tables import build_report  # NumPy is not imported with the extension
 
-        return Conclusions(verdict=(), details=()) if self.data is None else conclude(self.data)
-
-    @cached_property
-    def _tables(self) -> list[pd.DataFrame]:
-        from ngbkit.metrics.tables import compact_all
-
-        if self.data is None or not self.with_tables:
-            return []
-        return compact_all(self.data, choose_figures(self.data), MOST_ROWS)
+        return Report() if self.data is None else build_report(self.data, **self._arguments)
 
     def _describe(self) -> str:
         line = describe(self.run)

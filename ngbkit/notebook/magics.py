@@ -77,8 +77,7 @@ def _build_function(shell: InteractiveShell, command: Command, magic: Magic) -> 
         finally:
             notebook.display.clear()
         if answer is not None and answer.previous is not None:
-            value = answer.previous.value
-            display(answer.previous if value is None else value)  # type: ignore[no-untyped-call]  # IPython's own
+            display(answer.previous)  # type: ignore[no-untyped-call]  # IPython's own
             answer = replace(answer, previous=None)
         value = answer if answer is None or answer.value is None else answer.value
         if answer is not None and answer.binds and notebook.args.out:

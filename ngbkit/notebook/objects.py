@@ -29,7 +29,7 @@ def register(shell: InteractiveShell) -> None:
         formatters["text/plain"].for_type_by_name(*name, lambda value, printer, _: printer.text(to_text(value)))
 
     def display_answer(name: tuple[str, str], to_answer: Callable[[Any], Answer]) -> None:
-        display(name, lambda value: repr(to_answer(value)), lambda value: to_answer(value).to_html())
+        display(name, lambda value: repr(to_answer(value)), lambda value: to_answer(value)._repr_html_())
 
     for name, to_answer in _ANSWERS.items():
         display_answer(name, to_answer)
@@ -84,8 +84,8 @@ def _list_public_names(value: object) -> str:
 
 # By name: registering the displays imports none of the classes.
 _ANSWERS: dict[tuple[str, str], Callable[[Any], Answer]] = {
-    ("ngbkit.api", "Sweep"): lambda sweep: Answer(rows=[describe_sweep(sweep)], form="sheets"),
-    ("ngbkit.figures.accessor", "Metrics"): lambda metrics: Answer(rows=[describe_metrics(metrics)], form="sheets"),
+    ("ngbkit.api", "Sweep"): lambda sweep: Answer.of_rows([describe_sweep(sweep)], form="sheets"),
+    ("ngbkit.figures.accessor", "Metrics"): lambda metrics: Answer.of_rows([describe_metrics(metrics)], form="sheets"),
     ("ngbkit.predictor.forecast.estimate", "SweepEstimate"): answer_estimate,
 }
 _DATASETS = (("xarray.core.dataset", "Dataset"), ("xarray.core.datatree", "DataTree"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,9 +112,8 @@ def write_report(
     total = summarize([row for rows in findings.values() for row in rows])
     parts = [f"<h1>{title}</h1><p>{escape(total)}</p>"]
     for name, rows in findings.items():
-        texts = Texts.of_rows([row.to_row(NAMES) for row in rows])
-        table = Texts(header=texts.header, cells=texts.cells, marked={FAILS}).to_html()
-        parts.append(f"<h2>{escape(name)}</h2>{table if rows else '<p>It has no speed-up.</p>'}")
+        table = Texts.of_rows([row.to_row(NAMES) for row in rows], "It has no speed-up.")
+        parts.append(f"<h2>{escape(name)}</h2>{replace(table, marked={FAILS}).to_html()}")
     parts.append("".join(f"<p><small>{escape(note)}</small></p>" for note in notes))
     # The scheme of the root is that of the page's ground.
     style = ":root { color-scheme: light dark; } body { font-family: sans-serif; margin: 2rem; }"

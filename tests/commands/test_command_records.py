@@ -29,7 +29,7 @@ def greet(call):
     if call.args.device == "nobody":
         raise UsageError("invalid device: got nobody. `ngbkit greet cpu` works.")
     row = {"device": call.args.device, "greeting": call.args.word}
-    return Answer(json=[row], rows=[row], notes=["`ngbkit greet cpu` greets again."])
+    return Answer.of_rows([row], json=[row], notes=["`ngbkit greet cpu` greets again."])
 
 
 COMMAND = Command(

@@ -25,7 +25,7 @@ from ngbkit.registry import find_version
 from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
-from ngbkit.tabular import to_html, to_html_sheets, to_sheets, to_text
+from ngbkit.tabular import Texts
 
 
 def test_devices_say_what_they_are() -> None:
@@ -142,7 +142,7 @@ def test_a_probe_that_raises_is_told_and_hides_no_other_compiler(monkeypatch: py
 def test_all_about_a_compiler_is_a_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sheet of a compiler has its options, what it compiles, and what it caches."""
     offer(monkeypatch, absent(caches=True, tunes=lambda options: False), absent("other"))
-    sheet = to_sheets(describe_compilers(list_compilers(["absent"])), "", 100)
+    sheet = Texts.of_rows(describe_compilers(list_compilers(["absent"])), form="sheets").to_text(100)
 
     assert sheet.startswith("absent\n")
     assert "no-such-package is missing" in sheet
@@ -241,25 +241,25 @@ ROWS = [{"name": "a", "here": True, "options": {"level": 3}}, {"name": "<b>", "h
 
 def test_rows_are_written_as_aligned_text() -> None:
     """A value that a row lacks is blank; without rows there is a sentence."""
-    text = to_text(ROWS, "nothing")
+    text = Texts.of_rows(ROWS, "nothing").to_text()
 
     assert ["name  here  options  others", "a     yes   level 3", "<b>   no             x, y"] == text.splitlines()
-    assert "nothing" == to_text([], "nothing")
+    assert "nothing" == Texts.of_rows([], "nothing").to_text()
 
 
 def test_rows_are_written_as_a_table_of_a_page() -> None:
     """The HTML of rows is one table, and their texts are escaped."""
-    html = to_html(ROWS, "nothing")
+    html = Texts.of_rows(ROWS, "nothing").to_html()
 
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
     assert (3, 4) == (html.count("<tr>"), html.count("<th "))
-    assert "<p>nothing</p>" == to_html([], "nothing")
+    assert "<p>nothing</p>" == Texts.of_rows([], "nothing").to_html()
 
 
 def test_a_long_list_is_folded_in_a_page_and_a_name_is_not() -> None:
     """A page folds a long list after commas and never folds a name."""
-    html = to_html([{"run": "20300101-000000-abcd", "options": "-c identity,openvino"}], "nothing")
+    html = Texts.of_rows([{"run": "20300101-000000-abcd", "options": "-c identity,openvino"}], "nothing").to_html()
 
     assert re.search(r'<td style="[^"]*nowrap;">20300101-000000-abcd</td>', html)
     assert "-c identity,<wbr>openvino" in html
@@ -274,7 +274,7 @@ WIDE = [
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
     """A table folds long cells at blanks within their column, to its width."""
-    lines = to_text(WIDE, "", width).splitlines()
+    lines = Texts.of_rows(WIDE).to_text(width).splitlines()
 
     assert max(map(len, lines)) <= width
     assert "a/path/that/nobody/could/copy" in lines[1]
@@ -284,7 +284,7 @@ def test_a_table_is_as_wide_as_it_may_be(width: int) -> None:
 
 def test_a_narrow_table_keeps_its_names_whole() -> None:
     """A table that is too narrow keeps its names whole and splits long words."""
-    text = to_text(WIDE, "", 10)
+    text = Texts.of_rows(WIDE).to_text(10)
 
     assert all(line[:5] in ("name ", "short", "other", "     ") for line in text.splitlines())
     assert "a/path/that/nobody/c" in text
@@ -292,7 +292,7 @@ def test_a_narrow_table_keeps_its_names_whole() -> None:
 
 def test_a_column_that_holds_nothing_is_left_out() -> None:
     """A table omits an empty column."""
-    assert "name\na" == to_text([{"name": "a", "missing": ""}], "")
+    assert "name\na" == Texts.of_rows([{"name": "a", "missing": ""}], "").to_text()
 
 
 SHEETS = [
@@ -303,28 +303,32 @@ SHEETS = [
 
 def test_sheets_stand_one_below_the_other() -> None:
     """A value of several lines stands as it is, one of a single line is folded, and an empty one is left out."""
-    text = to_sheets(SHEETS, "nothing", 30)
+    text = Texts.of_rows(SHEETS, "nothing", "sheets").to_text(30)
     first, second = text.split("\n\n")
 
     assert ["first", "  said    one", "            two"] == first.splitlines()
     assert ["<b>", "  words  a b c d e f g h i j k", "         l m"] == second.splitlines()
-    assert "nothing" == to_sheets([], "nothing")
+    assert "nothing" == Texts.of_rows([], "nothing", "sheets").to_text()
 
 
 def test_sheets_are_one_table_of_a_page() -> None:
     """The HTML of sheets is one table; their texts are escaped, and their lines remain."""
-    html = to_html_sheets(SHEETS, "nothing")
+    html = Texts.of_rows(SHEETS, "nothing", "sheets").to_html()
 
     assert "&lt;b&gt;" in html
     assert ">  one\n    two</pre>" in html
     assert (1, 2) == (html.count("<table"), html.count("<th "))
-    assert "<p>nothing</p>" == to_html_sheets([], "nothing")
+    assert "<p>nothing</p>" == Texts.of_rows([], "nothing", "sheets").to_html()
 
 
 def test_nothing_that_a_terminal_would_obey_is_written() -> None:
     """A compiler prints colours, and a file that came from elsewhere may hold worse."""
     rows = [{"name": "\x1b[31mred\x1b[0m\x07 and\tplain"}]
-    renderings = to_text(rows, ""), to_sheets(rows, ""), to_html(rows, "")
+    renderings = (
+        Texts.of_rows(rows).to_text(),
+        Texts.of_rows(rows, form="sheets").to_text(),
+        Texts.of_rows(rows).to_html(),
+    )
 
     assert all("\x1b" not in text and "\x07" not in text for text in renderings)
     assert renderings[0].splitlines()[1].startswith("red")

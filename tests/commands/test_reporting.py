@@ -51,13 +51,23 @@ def test_unlike_columns_are_printed_on_request(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_show_answers_as_a_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Speed-ups with their intervals, then throughput, then what is conclusive; or the one figure that is named."""
-    file = storage.save(measured(), tmp_path / "out.nc")
-    codes = [cli.main(["show", str(file)]), cli.main(["show", str(file), "--figure", "throughput"])]
-    printed = capsys.readouterr().out
-    speedups, *rest = printed.split(THROUGHPUT)
+    """The verdict, then speed-ups with their intervals, then throughput with --all; or the one figure that is named."""
+    file = str(storage.save(measured(), tmp_path / "out.nc"))
+    outputs = []
+    for options in ([], ["--all"], ["--figure", "throughput"]):
+        assert cli.OK == cli.main(["show", file, *options])
+        outputs.append(capsys.readouterr().out)
 
-    assert [cli.OK, cli.OK] == codes
-    assert re.search(rf"{SPEEDUP}\n.* \d\.\d+ (± \d|\(\d)", speedups, re.DOTALL)
-    assert 2 == len(rest)
-    assert SPEEDUP not in "".join(rest)
+    assert re.search(rf"^(Fastest|Not conclusive).*{SPEEDUP}\n.* \d\.\d+ (± \d|\(\d)", outputs[0], re.DOTALL)
+    assert [(1, 0), (1, 1), (0, 1)] == [(output.count(SPEEDUP), output.count(THROUGHPUT)) for output in outputs]
+
+
+def test_no_sentence_is_printed_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Marks are explained once, however many tables have them."""
+    data = measured()
+    contended = data.assign(contended=data["latency"].notnull().astype(int))
+    cli.main(["show", str(storage.save(contended, tmp_path / "out.nc")), "--all"])
+    sentences = [line for line in capsys.readouterr().out.splitlines() if line.count(" ") > 4 and "  " not in line]
+
+    assert any(line.startswith("? not conclusive") for line in sentences)
+    assert len({*sentences}) == len(sentences)

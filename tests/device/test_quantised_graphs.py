@@ -224,4 +224,4 @@ def test_constants_that_f16_clamps_have_names(scaled: Workload) -> None:
     assert "has no f16 kernels for this CPU and computes in f32 between casts" in record.contract.notes
     assert row["notes"] == record.contract.notes
     assert row["notes"].endswith(clause)
-    assert f"Changed by {label} on scaled: {clause}." in conclude(data).details
+    assert f"Changed by {label} on scaled: {clause}." in conclude(data).to_text()

@@ -9,8 +9,7 @@ from drawn import network
 from ngbkit import metrics
 from ngbkit.dataset.environments import environments
 from ngbkit.errors import MetricError, UsageError
-from ngbkit.figures import comparison
-from ngbkit.metrics import tables
+from ngbkit.metrics import pairing, tables
 
 NAMES = ("throughput", "speedup", "rtr", "ase", "bsr")
 
@@ -41,7 +40,7 @@ def test_tables_and_selections_are_methods():
     xr.testing.assert_identical(metrics.mean(data, "ase", ci=0.9), data.ngb.mean("ase", ci=0.9))
     xr.testing.assert_identical(metrics.mean(data).to_dataset(), tree.ngb.mean()["a"].to_dataset())
     xr.testing.assert_identical(data.sel(workload=["resnet50"]), tree.ngb.sel(workload=["resnet50"]))
-    assert comparison.compare(data, data).trials.equals(data.ngb.compare(data).trials)
+    assert pairing.compare(data, data).trials.equals(data.ngb.compare(data).trials)
     assert environments(data).equals(data.ngb.environments())
 
 

@@ -14,11 +14,11 @@ from profiled import FUSED, SPLIT, make_explained
 
 import ngbkit  # noqa: F401  the accessor
 from ngbkit import figures
-from ngbkit.figures.explanation import ChartedExplanation
+from ngbkit.metrics.explanation.explanation import Explanation
 
 
 @pytest.fixture(scope="module")
-def explanation() -> ChartedExplanation:
+def explanation() -> Explanation:
     return make_explained(copies=1e-4).ngb.explain(FUSED, SPLIT)
 
 
@@ -28,7 +28,7 @@ def list_rows(chart: Any) -> list[dict[str, Any]]:
     return [row for text in datasets if isinstance(text, str) for row in read(text)]
 
 
-def test_blocks_are_bars_from_input_to_output(explanation: ChartedExplanation) -> None:
+def test_blocks_are_bars_from_input_to_output(explanation: Explanation) -> None:
     """Each block has a bar with its interval, in the colour of the faster column, and a click opens its pieces."""
     chart = explanation.plot()
     blocks = [row for row in list_rows(chart) if row["part"] == row.get("block")]
@@ -41,7 +41,7 @@ def test_blocks_are_bars_from_input_to_output(explanation: ChartedExplanation) -
     assert "opened" in str(chart.to_dict()["params"])
 
 
-def test_a_click_between_bars_changes_nothing(explanation: ChartedExplanation) -> None:
+def test_a_click_between_bars_changes_nothing(explanation: Explanation) -> None:
     """It would open all blocks at once; and the figure grows with the pieces that a click opens."""
     fields = explanation.plot().to_dict()
     (click,) = [param["select"]["on"] for param in fields["params"] if param["name"] == "opened"]
@@ -50,7 +50,7 @@ def test_a_click_between_bars_changes_nothing(explanation: ChartedExplanation) -
     assert fields["autosize"]["resize"]
 
 
-def test_the_largest_block_is_open(explanation: ChartedExplanation) -> None:
+def test_the_largest_block_is_open(explanation: Explanation) -> None:
     """A picture shows the pieces of the block with the largest gap, and no other's."""
     texts = Spec(explanation.plot()).texts()
     opened = [block for block in range(4) if f"blocks.{block}.conv_dw" in texts]
@@ -58,7 +58,7 @@ def test_the_largest_block_is_open(explanation: ChartedExplanation) -> None:
     assert 1 == len(opened)
 
 
-def test_without_blocks_all_pieces_are_bars(explanation: ChartedExplanation) -> None:
+def test_without_blocks_all_pieces_are_bars(explanation: Explanation) -> None:
     """The depth None folds nothing, and has nothing to open."""
     chart = explanation.plot(depth=None)
 
@@ -67,14 +67,14 @@ def test_without_blocks_all_pieces_are_bars(explanation: ChartedExplanation) -> 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_its_texts_are_readable(explanation: ChartedExplanation, page: str) -> None:
+def test_its_texts_are_readable(explanation: Explanation, page: str) -> None:
     """Each has the contrast of WCAG 2 on light and dark pages."""
     texts = measure_contrasts(explanation.plot().to_dict(), page)
 
     assert [] == [text for text in texts if text.contrast < LEAST]
 
 
-def test_each_side_of_the_line_is_a_column(explanation: ChartedExplanation) -> None:
+def test_each_side_of_the_line_is_a_column(explanation: Explanation) -> None:
     """Below the axis both columns are named, and no number has a sign, whichever is faster."""
     backward = make_explained(copies=1e-4).ngb.explain(SPLIT, FUSED)
     texts = [Spec(chart.plot()).texts() for chart in (explanation, backward)]
@@ -100,12 +100,12 @@ def test_growth_leaves_out_ratios_of_noise() -> None:
     assert {"Estimate", "str"} == {type(cell).__name__ for cell in cells["BSR"]}
 
 
-def test_it_fits_a_column(explanation: ChartedExplanation, tmp_path) -> None:
+def test_it_fits_a_column(explanation: Explanation, tmp_path) -> None:
     """A figure of 88 mm is a picture."""
     assert figures.save(explanation.plot(), tmp_path / "why.png", width=88).stat().st_size > 1000
 
 
-def test_it_prints_as_sentence_and_table(explanation: ChartedExplanation) -> None:
+def test_it_prints_as_sentence_and_table(explanation: Explanation) -> None:
     """A terminal has the sentence, the largest parts and the notes; a notebook has the figure before these."""
     text, html = repr(explanation), explanation._repr_html_()
 

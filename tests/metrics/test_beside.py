@@ -7,8 +7,8 @@ import xarray as xr
 from drawn import measured
 
 from ngbkit.errors import UsageError
-from ngbkit.figures.comparison import compare, compare_sides
 from ngbkit.metrics.beside import split_sides
+from ngbkit.metrics.pairing import compare, compare_sides
 from ngbkit.workloads.cell import from_source
 
 CELL = "\nimport torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n"

@@ -13,7 +13,7 @@ from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.compared_trials import find_winners
-from ngbkit.metrics.comparison import compare
+from ngbkit.metrics.pairing import compare
 from ngbkit.workloads.cell import from_source
 
 

@@ -15,8 +15,9 @@ from drawn import measured, network, sweep
 from ngbkit import cli
 from ngbkit.dataset import assembly, storage, synthetic
 from ngbkit.errors import UsageError
-from ngbkit.metrics.comparison import compare
+from ngbkit.metrics.pairing import compare
 from ngbkit.sweep.records import Failure
+from ngbkit.tabular import Texts
 
 
 def slower(factor: float, compiler: str = "openvino") -> xr.Dataset:
@@ -83,7 +84,7 @@ def test_what_no_longer_runs_fails_the_gate() -> None:
     assert ("failed", "crashed: signal 11") == verdicts["a", 4]
     assert ("not conclusive", "") == verdicts["b", 4]
     assert not gate.passes()
-    assert {"failed: crashed: signal 11"} == {row["verdict"] for row in gate.rows[:1]}
+    assert {"failed: crashed: signal 11"} == {row[-1] for row in gate.to_report().frames[0].cells[:1]}
 
 
 def test_what_failed_in_both_runs_is_named() -> None:
@@ -277,10 +278,7 @@ def test_the_report_is_text_markdown_or_json(tmp_path: Path, capsys: pytest.Capt
 
 def test_markdown_escapes_names() -> None:
     """A label with its options is a cell, whatever it has in it."""
-    from ngbkit.commands.answer import Answer
-
     rows = [{"compiler": 'a|b{"x":"*"}', "text": "<b>\nnext"}]
     assert (
-        "| compiler | text |\n| --- | --- |\n" + r'| a\|b{"x":"\*"} | \<b\> next |'
-        == Answer(rows=rows, form="markdown").to_text()
+        "| compiler | text |\n| --- | --- |\n" + r'| a\|b{"x":"\*"} | \<b\> next |' == Texts.of_rows(rows).to_markdown()
     )

@@ -18,6 +18,7 @@ from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import tables
 from ngbkit.metrics.conclusions import conclude, describe_contention
+from ngbkit.report import Report
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
@@ -48,6 +49,12 @@ def measure(
     return assemble(sweep, records)
 
 
+def list_details(report: Report) -> list[str]:
+    """The sentences behind a verdict."""
+    assert report.more is not None
+    return list(report.more.notes)
+
+
 def test_a_run_without_results_explains_no_interval(mlp: Workload) -> None:
     """A run of which each trial failed has no conclusion, on a virtual machine too."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
@@ -60,10 +67,10 @@ def test_a_run_without_results_explains_no_interval(mlp: Workload) -> None:
 def test_a_sure_winner_is_named_with_its_lead(mlp: Workload) -> None:
     """The verdict of a quiet machine is the fastest compiler and its lead over the next."""
     conclusions = conclude(measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": 3.0}))
-    (line,) = conclusions.verdict
+    (line,) = conclusions.lines
 
     assert re.fullmatch(r"Fastest: openvino for mlp batch 1, 1\.\d+ ± 0\.\d+ times onnxruntime\.", line)
-    assert [] == conclusions.details
+    assert [] == list_details(conclusions)
 
 
 def test_a_virtual_machine_explains_the_width_of_its_intervals(mlp: Workload) -> None:
@@ -71,14 +78,14 @@ def test_a_virtual_machine_explains_the_width_of_its_intervals(mlp: Workload) ->
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
     hosted = {"conditions": {"virtual_machine": True}}
     data.attrs["environments"] = json.dumps({"cpu": hosted})
-    (line,) = conclude(data).details
+    (line,) = list_details(conclude(data))
     data.attrs["environments"] = json.dumps({"cpu": {**hosted, "history": {"deviations": {"openvino": 0.01}}}})
 
     assert line.startswith(
         "Intervals of speed-ups allow for 5 % (standard deviation) by which the host of cpu, a virtual"
     )
     assert "`ngbkit selfcheck --history`" in line
-    assert [] == conclude(data).details
+    assert [] == list_details(conclude(data))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_a_virtual_machine_explains_the_width_of_its_intervals(mlp: Workload) ->
 def test_a_tie_is_not_conclusive(mlp: Workload, speed: float, advice: str) -> None:
     """The verdict of a tie has both rivals, their ratio and one next step."""
     data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.0, "openvino": speed})
-    tie, step = conclude(data).verdict
+    tie, step = conclude(data).lines
 
     assert tie.startswith("Not conclusive: the fastest in 1 of 1 groups (mlp batch 1: ")
     assert re.search(r"(onnxruntime or openvino|openvino or onnxruntime), [\d.]+ ± [\d.]+ times as fast\)", tie)
@@ -103,7 +110,7 @@ def test_a_contended_winner_is_not_sure(mlp: Workload) -> None:
     """A lead of any size is not conclusive if its rounds were contended, and the next step needs a quiet machine."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"identity": range(15)}, foreign_percent=30.0)
     conclusions = conclude(data)
-    doubt, step = conclusions.verdict
+    doubt, step = conclusions.lines
 
     assert "38 % of the samples were contended: of the cores, other processes took 30 % of their time" in (
         describe_contention(data)
@@ -111,7 +118,7 @@ def test_a_contended_winner_is_not_sure(mlp: Workload) -> None:
     assert doubt.startswith("Not conclusive: the fastest in 1 of 1 groups (mlp batch 1: openvino or identity, ")
     assert doubt.endswith(" times as fast in too few uncontended rounds).")
     assert "Next: when the machine is quiet, `ngbkit resume RUN --retry inconclusive`." == step
-    assert [] == conclusions.details
+    assert [] == list_details(conclusions)
 
 
 def test_a_verdict_of_many_groups_has_three_lines(mlp: Workload) -> None:
@@ -120,13 +127,12 @@ def test_a_verdict_of_many_groups_has_three_lines(mlp: Workload) -> None:
     data = measure(mlp, {"identity": 1.0, "onnxruntime": 2.9, "openvino": 3.0}, batch_sizes=sizes, unequal=True)
     conclusions = conclude(data)
 
-    assert 3 == len(conclusions.verdict)
-    assert max(map(len, conclusions.verdict)) < 200
-    assert re.match(r"Fastest: openvino in \d+ of 30 groups, ", conclusions.verdict[0])
-    count = sum(line.startswith(("mlp batch", "networks")) for line in conclusions.details)
-    assert 12 == count
-    assert re.fullmatch(r"1\d more groups", conclusions.details[-1])
-    assert len(conclusions.details) == conclusions.to_text().count("\n  ")
+    assert 3 == len(conclusions.lines)
+    assert max(map(len, conclusions.lines)) < 200
+    assert re.match(r"Fastest: openvino in \d+ of 30 groups, ", conclusions.lines[0])
+    assert 12 == sum(line.startswith(("mlp batch", "networks")) for line in list_details(conclusions))
+    assert re.fullmatch(r"1\d more groups", list_details(conclusions)[-1])
+    assert len(list_details(conclusions)) == conclusions.to_text().partition("\n\n")[2].count("\n") + 1
 
 
 @pytest.mark.parametrize(("samples", "mentioned"), [(range(2), False), (range(8), True)])
@@ -171,9 +177,9 @@ def test_a_single_compiler_has_no_rival(mlp: Workload) -> None:
 def test_several_devices_are_named(mlp: Workload) -> None:
     """Each group has a winner of its own, whose place the details name."""
     conclusions = conclude(measure(mlp, {"identity": 1.0, "openvino": 3.0}, devices=["cpu", "orin"]))
-    (line,) = conclusions.verdict
+    (line,) = conclusions.lines
 
     assert line.startswith("Fastest: openvino in both groups, ")
     assert ["mlp on cpu batch 1: openvino", "mlp on orin batch 1: openvino"] == [
-        line.partition(" is the fastest")[0] for line in conclusions.details
+        line.partition(" is the fastest")[0] for line in list_details(conclusions)
     ]

@@ -109,7 +109,7 @@ def test_a_loss_is_a_metric(mlp: Workload) -> None:
 @pytest.mark.parametrize(("lost", "is_flagged"), [(0, False), (2, False), (8, True)])
 def test_a_significant_loss_is_concluded(mlp: Workload, lost: int, is_flagged: bool) -> None:
     """The verdict names the column, its loss and the test, if chance hardly explains it."""
-    verdict = "\n".join(conclude(build_labelled(mlp, lost=lost)).verdict)
+    verdict = "\n".join(conclude(build_labelled(mlp, lost=lost)).lines)
 
     assert is_flagged == ("Loses accuracy: " in verdict)
     assert is_flagged == (f"{LOW} on mlp, 4.0 points" in verdict)
@@ -153,7 +153,7 @@ def test_a_reference_stands_in_for_f32(mlp: Workload) -> None:
     assert [0.0, -20 / COUNT] == change.sel(compiler=columns).values.tolist()
     assert ["ok", "not-equivalent"] == statuses.sel(compiler=columns).values.tolist()
     assert ["ok", "ok"] == accept(ds, "accuracy>=0.95")["status"].values.ravel().tolist()
-    assert "openvino on mlp, 10.0 points" in "\n".join(conclude(referred).verdict)
+    assert "openvino on mlp, 10.0 points" in "\n".join(conclude(referred).lines)
 
 
 def test_the_gain_of_a_precision_is_over_its_own_runtime(mlp: Workload) -> None:

@@ -96,7 +96,7 @@ def test_means_of_groups_are_marked_where_a_member_was_not_checked() -> None:
 
 
 def test_an_unchecked_trial_is_never_called_the_fastest() -> None:
-    """The verdict names the unchecked rival, and the details the reason."""
+    """The verdict names the unchecked rival; the note of the table, which has the reason, is not repeated."""
     conclusions = conclude(measure())
 
     assert [
@@ -104,13 +104,14 @@ def test_an_unchecked_trial_is_never_called_the_fastest() -> None:
         "Not checked: 1 of 3 trials, which are never called the fastest.",
         "Next: remove the reason why trials were not checked, and run again; `ngbkit resume r1 --retry not-checked` "
         "repeats those of an unchanged network.",
-    ] == conclusions.verdict
-    assert [f"Not checked: inductor on net batch 1: {REASON}"] == conclusions.details
+    ] == conclusions.lines
+    assert conclusions.more is not None
+    assert [] == conclusions.more.notes
 
 
 def test_a_slow_trial_that_was_not_checked_keeps_no_other_from_winning() -> None:
     """The fastest is faster than all that were checked, and than the time of the others."""
-    winner, doubt, _ = conclude(measure(unchecked=("onnxruntime",))).verdict
+    winner, doubt, _ = conclude(measure(unchecked=("onnxruntime",))).lines
 
     assert winner.startswith("Fastest: inductor for net batch 1, 3.9")
     assert winner.endswith(" times identity.")
@@ -121,9 +122,9 @@ def test_a_group_without_any_check_has_no_fastest() -> None:
     """A group without any check has no fastest compiler and no fastest network."""
     conclusions = conclude(measure("a", "b", unchecked=tuple(SPEEDS)))
 
-    assert conclusions.verdict[0].startswith("Not conclusive: the fastest in 3 of 3 groups. Not checked: 6 of 6 ")
-    assert "a batch 1: not conclusive, none of 3 was checked." == conclusions.details[0]
-    assert f"Not checked: all trials: {REASON}" == conclusions.details[-1]
+    assert conclusions.lines[0].startswith("Not conclusive: the fastest in 3 of 3 groups. Not checked: 6 of 6 ")
+    assert conclusions.more is not None
+    assert "a batch 1: not conclusive, none of 3 was checked." == conclusions.more.notes[0]
     assert "Fastest" not in conclusions.to_text()
 
 

@@ -10,6 +10,7 @@ from cells import fail_cell, run_cell
 from field.writing import write_graph
 from IPython.core.interactiveshell import InteractiveShell
 
+from ngbkit.commands.answer import Answer
 from ngbkit.errors import UsageError
 
 SUM = """
@@ -18,6 +19,12 @@ sums (float[batch, "n"] x, float[2, batch] state) => (float[batch, n] y) {
     column = Transpose<perm = [1, 0]>(mean)
     y = Add(x, column)
 }"""
+
+
+def list_column(answer: Answer, name: str) -> list[str]:
+    """The cells of a column of an answer."""
+    (frame,) = answer.report.frames
+    return [row[frame.header.index(name)] for row in frame.cells]
 
 
 @pytest.fixture
@@ -32,7 +39,7 @@ def test_it_shows_rows_and_sentences(shell: InteractiveShell, network: str) -> N
     """The value of the magic is a list, in text and in HTML."""
     listing = shell.run_line_magic("nginputs", network)
 
-    assert ["dimension 0", "dimension 1"] == [row["batch"] for row in listing.rows]
+    assert ["dimension 0", "dimension 1"] == list_column(listing, "batch")
     assert "net: 1 factor without a value: --factor n=…." in repr(listing)
     assert "--factor n=…" in listing._repr_html_()
 
@@ -42,8 +49,8 @@ def test_a_variable_has_the_values_of_a_file(shell: InteractiveShell, network: s
     shell.user_ns["arrays"] = {"x": np.ones((3, 5), np.float32)}
     listing = shell.run_line_magic("nginputs", f"{network} --inputs arrays")
 
-    assert ["given: 3 rows", "noise"] == [row["values"].partition(" of ")[0] for row in listing.rows]
-    assert "net: factors: n=5." in listing.notes
+    assert ["given: 3 rows", "noise"] == [text.partition(" of ")[0] for text in list_column(listing, "values")]
+    assert "net: factors: n=5." in listing.report.notes
 
 
 def test_a_module_of_the_notebook_has_inputs(shell: InteractiveShell) -> None:
@@ -54,8 +61,8 @@ def test_a_module_of_the_notebook_has_inputs(shell: InteractiveShell) -> None:
     first = shell.run_line_magic("nginputs", "net --inputs rows")
     second = shell.run_line_magic("nginputs", "net --inputs rows --batch-axis input=1")
 
-    assert ("(batch, 4)", "its own: 3 rows") == (first.rows[0]["shape"], first.rows[0]["values"])
-    assert ("(3, batch)", "its own: 4 rows") == (second.rows[0]["shape"], second.rows[0]["values"])
+    assert ("(batch, 4)", "its own: 3 rows") == (list_column(first, "shape")[0], list_column(first, "values")[0])
+    assert ("(3, batch)", "its own: 4 rows") == (list_column(second, "shape")[0], list_column(second, "values")[0])
 
 
 def test_a_module_takes_the_arrays_of_a_file(shell: InteractiveShell, network: str) -> None:
@@ -66,7 +73,7 @@ def test_a_module_takes_the_arrays_of_a_file(shell: InteractiveShell, network: s
     np.save("rows.npy", np.ones((2, 7), np.float32))
     listing = shell.run_line_magic("nginputs", "net --inputs rows.npy")
 
-    assert "(batch, 7)" == listing.rows[0]["shape"]
+    assert "(batch, 7)" == list_column(listing, "shape")[0]
 
 
 def test_models_of_a_cell_are_described(shell: InteractiveShell) -> None:
@@ -74,7 +81,7 @@ def test_models_of_a_cell_are_described(shell: InteractiveShell) -> None:
     code = "import torch\nmodels = {'a': torch.nn.Linear(4, 2), 'b': torch.nn.Tanh()}\ninput_shape = (4,)"
     listing = shell.run_cell_magic("nginputs", "", code)
 
-    assert ["a", "b"] == [row["network"] for row in listing.rows]
+    assert ["a", "b"] == list_column(listing, "network")
 
 
 def test_a_missing_file_is_an_error(shell: InteractiveShell) -> None:

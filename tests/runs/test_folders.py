@@ -29,7 +29,7 @@ from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata
 from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
 from ngbkit.sweep.journal import Journal
-from ngbkit.tabular import to_text
+from ngbkit.tabular import Texts
 from ngbkit.workloads.base import Workload, hash_json
 
 SWEEP = Sweep([Workload(name="net", source="timm", spec={"name": "net"})], ["identity", "openvino"], [1, 4], repeats=5)
@@ -199,7 +199,7 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(
     assert 0 == cli.main(["show", "a"])
     assert "other work used 100 % of all cores (stress)" in capsys.readouterr().out
     assert {"cpu": 100} == row["other_work_percent"]
-    assert "cpu 100" in to_text([row], "")
+    assert "cpu 100" in Texts.of_rows([row]).to_text()
 
 
 def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:

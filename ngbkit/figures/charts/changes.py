@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from ngbkit.figures.comparison_table import TabulatedComparison
+    from ngbkit.metrics.comparison import Comparison
 
 _WIDTH, _ROW, _MOST_ROWS, _NAMES = 420, 18, 40, 360
 _LETTERS = 100  # of a line below the title
@@ -30,7 +30,7 @@ _LOOKS = {
 }
 
 
-def changes(comparison: TabulatedComparison) -> alt.LayerChart:
+def changes(comparison: Comparison) -> alt.LayerChart:
     """The metric of every trial in the second run over that in the first, with its interval, the largest gain above.
 
     A trial that is surely higher has a blue triangle to the right, one that is surely lower an orange one to the left,
@@ -80,7 +80,7 @@ def changes(comparison: TabulatedComparison) -> alt.LayerChart:
     return lines.finish(chart, heading)
 
 
-def _select_rows(comparison: TabulatedComparison) -> tuple[pd.DataFrame, int]:
+def _select_rows(comparison: Comparison) -> tuple[pd.DataFrame, int]:
     """Select the trials to draw, the largest gain first, and count the others."""
     import pandas as pd
 
@@ -96,7 +96,7 @@ def _select_rows(comparison: TabulatedComparison) -> tuple[pd.DataFrame, int]:
     return frame[sizes.rank(method="first", ascending=False) <= _MOST_ROWS], len(frame) - _MOST_ROWS
 
 
-def _name_trials(comparison: TabulatedComparison, table: pd.DataFrame) -> list[str]:
+def _name_trials(comparison: Comparison, table: pd.DataFrame) -> list[str]:
     """Name each trial by the labels in which trials differ: ``model, batch 8, openvino``."""
     names = [name for name in comparison.list_labels() if table[name].nunique(dropna=False) > 1] or ["compiler"]
     usual = {"workload": "", "compiler": "", "device": "on ", "batch_size": "batch "}

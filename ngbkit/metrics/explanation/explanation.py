@@ -16,6 +16,8 @@ from ngbkit.metrics.explanation.attribution import ALPHA, Attribution
 from ngbkit.metrics.explanation.blocks import PiecesPart, describe_kernels, fold
 from ngbkit.metrics.explanation.pieces import Piece, list_kinds
 from ngbkit.metrics.explanation.trial_profile import TrialProfile
+from ngbkit.metrics.rendering import to_texts
+from ngbkit.report import Charted, Report
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _ENDS = ("", "_low", "_high")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Explanation:
+class Explanation(Charted):
     """The gap between two columns, by the pieces of their network.
 
     Parameters
@@ -46,6 +48,7 @@ class Explanation:
         The times of the pieces, and their gaps.
     """
 
+    figure = "explanation"
     network: str
     device: str
     batch_size: int
@@ -117,6 +120,17 @@ class Explanation:
             "pieces": [len(part.pieces) for part in parts],
         }
         return pd.DataFrame(columns)
+
+    def to_report(self, most: int = 8, depth: int | None = None) -> Report:
+        """Build the sentence, the parts with the largest gaps, and what weakens it."""
+        return Report(sentences=[str(self)], frames=[to_texts(self.to_table(most, depth))], notes=self.list_notes())
+
+    def _ipython_display_(self) -> None:
+        """Display the figure, whose blocks open by a click, and the table."""
+        from IPython.display import display
+
+        display(self.plot())  # type: ignore[no-untyped-call]  # IPython's own
+        display({"text/html": self._repr_html_(), "text/plain": repr(self)}, raw=True)  # type: ignore[no-untyped-call]
 
     def to_table(self, most: int = 10, depth: int | None = None) -> pd.DataFrame:
         """The parts with the largest gaps, for people: a row per part, with the kernels of each side."""
@@ -195,8 +209,6 @@ class Explanation:
     def __str__(self) -> str:
         place = f"{self.network} (batch {self.batch_size}, {self.device})"
         return sentences.explain_gap(self.names, place, self.speedup, self.pieces, self.profiles, self.attribution)
-
-    __repr__ = __str__
 
     @property
     def regression(self) -> str:

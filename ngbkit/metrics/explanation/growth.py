@@ -17,6 +17,8 @@ from ngbkit.metrics.explanation.attribution import KERNEL_SD, PROCESS_SD, Floats
 from ngbkit.metrics.explanation.blocks import fold, group_families
 from ngbkit.metrics.explanation.pieces import Piece, cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile
+from ngbkit.metrics.rendering import to_texts
+from ngbkit.report import Charted, Report
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import format_value
 
@@ -28,7 +30,7 @@ _LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ExplainedGrowth:
+class ExplainedGrowth(Charted):
     """Two columns over the levels of a condition, by the pieces that all of their programs share.
 
     Parameters
@@ -47,6 +49,7 @@ class ExplainedGrowth:
         Replicates of these, ``(2, levels, draws, pieces)``.
     """
 
+    figure = "growth"
     network: str
     device: str
     names: tuple[str, str]
@@ -104,6 +107,29 @@ class ExplainedGrowth:
                 )
         return pd.DataFrame(rows)
 
+    def to_table(self, depth: int | None = 0) -> pd.DataFrame:
+        """The speed-up of each part at each level, for people; by default a row for each kind of operator."""
+        import pandas as pd
+
+        frame = self.to_frame(depth)
+        frame = frame[frame.groupby("part")["share"].transform("max") >= _LEAST_SHARE]
+        columns: dict[str, Any] = {}
+        for level, rows in frame.groupby(self.over, sort=False):
+            columns[f"{self.over.replace('_', ' ')} {level}"] = _estimate_parts(rows, "speedup")
+        columns["BSR"] = _estimate_parts(frame[frame[self.over] == self.levels[-1]], "bsr")
+        table = pd.DataFrame(columns).rename_axis("part").reset_index()
+        table.attrs = {
+            "title": f"speed-up of {self.names[0]} over {self.names[1]} by part of {self.network}",
+            "notes": [
+                f"BSR: the speed-up at the last level over that at the first; parts of {_LEAST_SHARE:.0%} of a call"
+            ],
+        }
+        return table
+
+    def to_report(self, depth: int | None = 0) -> Report:
+        """Build the sentence, and the table of the parts."""
+        return Report(sentences=[str(self)], frames=[to_texts(self.to_table(depth))])
+
     def to_json(self) -> dict[str, Any]:
         """The pieces at each level, as plain JSON."""
         columns: Mapping[str, Any] = {
@@ -132,8 +158,6 @@ class ExplainedGrowth:
             if rows
         ]
         return f"{heading}: {'; '.join(texts) or 'no kind of operator surely gains or loses'}."
-
-    __repr__ = __str__
 
 
 def build_growth(
@@ -171,6 +195,17 @@ def build_growth(
         draws=np.array(draws).reshape(len(profiles), 2, -1, len(pieces)).transpose(1, 0, 2, 3),
         **labels,
     )
+
+
+def _estimate_parts(rows: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """Build the ratio of each part with its interval; empty where a time is within its noise."""
+    import pandas as pd
+
+    values = [
+        Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"]) if row[f"{name}_low"] > 0 else ""
+        for row in rows.to_dict("records")
+    ]
+    return pd.Series(values, index=rows["part"], dtype=object)
 
 
 def _describe(row: dict[Any, Any]) -> str:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.gates.regressions import ALPHA, VERDICTS, Verdict
+from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import split_labels
+from ngbkit.tabular import Texts
 from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ _SURE: tuple[Verdict, ...] = ("slower", "failed", "not slower")
 _CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"), "inconclusive": ("not conclusive",)}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Gate:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Gate(Reported):
     """The verdicts of all trials that the earlier side measured, or that failed there.
 
     Parameters
@@ -69,12 +71,11 @@ class Gate:
         names = "any compiler" if len(unjudged) == self.trials["compiler"].nunique() else " and ".join(unjudged)
         return f"passed, but no trial of {names} could be judged" if unjudged else "passed"
 
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """The trials for a table, the worst verdicts first."""
+    def to_report(self) -> Report:
+        """Build the counts of the verdicts, and the table of the trials, the worst verdicts first."""
         ordered = self.trials.sort_values("verdict", key=lambda verdicts: verdicts.map(VERDICTS.index), kind="stable")
         labels = [str(name) for name in ordered if name not in _NUMBERS]
-        return [
+        rows = [
             {
                 **{name: format_value(row[name]) for name in labels},
                 "slowdown": str(Estimate(row["slowdown"], row["low"], row["high"])),
@@ -82,6 +83,7 @@ class Gate:
             }
             for row in ordered.to_dict("records")
         ]
+        return Report(sentences=[str(self)], frames=[Texts.of_rows(rows)])
 
     def to_json(self) -> dict[str, Any]:
         """The gate as plain JSON."""

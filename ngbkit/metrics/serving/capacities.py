@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import RESOLUTION, LoadTest, find_bracket
 from ngbkit.metrics.estimate import INCONCLUSIVE
-from ngbkit.metrics.rendering import to_html, to_text
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.serving import searches
 from ngbkit.metrics.serving.searches import CapacitySearch
 from ngbkit.metrics.serving.service import (
@@ -21,6 +21,7 @@ from ngbkit.metrics.serving.service import (
     list_label_names,
 )
 from ngbkit.metrics.unchecked import describe_unchecked
+from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Capacities:
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Capacities(Reported):
     """The capacity of each network with each compiler, as a notebook displays it: ``ds.ngb.capacity("50ms")``.
 
     Parameters
@@ -74,20 +75,17 @@ class Capacities:
         table = pd.DataFrame([{**dict(zip(keys, names, strict=True)), **line} for names, line in lines.items()])
         table = table.set_index(keys)
         table.attrs["title"] = f"capacity (requests/s), {self.service.text}"
-        table.attrs["notes"] = list(self.notes)
         return table
+
+    def to_report(self) -> Report:
+        """Build the table with its notes."""
+        return Report(frames=[to_texts(self.to_frame())], notes=self.notes)
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain JSON."""
         frames = {"capacities": self.frame, "tests": self.tests}
         rows = {name: to_json_value(frame.to_dict("records")) for name, frame in frames.items()}
         return {"service": asdict(self.service), **rows, "notes": list(self.notes)}
-
-    def _repr_html_(self) -> str:
-        return to_html(self.to_frame())
-
-    def __repr__(self) -> str:
-        return to_text(self.to_frame())
 
 
 def find_capacities(data: Data, service: Service, columns: Collection[ServedColumn]) -> Capacities:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.estimate import Estimate, format_time
-from ngbkit.metrics.rendering import to_html
+from ngbkit.metrics.rendering import to_texts
+from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import format_value
 
@@ -21,11 +22,9 @@ _MOST = 6
 _LONGEST = 160
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Choices:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Choices(Reported):
     """The configuration of the highest throughput whose latency keeps a deadline, for each network.
-
-    It prints as sentences: `verdicts`, then `notes`.
 
     Parameters
     ----------
@@ -86,17 +85,11 @@ class Choices:
         rows = [self._format_row(row) for row in _list_rows(self.table)]
         frame = pd.DataFrame(rows)
         frame.attrs["title"] = f"Highest throughput within {self._describe_deadline()} for {self._describe_share()}"
-        frame.attrs["notes"] = [*self.verdicts, *self.notes]
         return frame
 
-    def __str__(self) -> str:
-        return "\n".join([*self.verdicts, *self.notes])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return to_html(self.to_frame())
+    def to_report(self) -> Report:
+        """Build the choice of each network in a sentence, the table, and its limits."""
+        return Report(sentences=self.verdicts, frames=[to_texts(self.to_frame())], notes=self.notes)
 
     def _describe_deadline(self) -> str:
         number, unit = format_time(self.deadline_s, self.deadline_s, self.deadline_s).split(" ")

@@ -12,7 +12,8 @@ from htpy import Element, button, div, label, optgroup, option, select, span
 from ngbkit import runs
 from ngbkit.commands.shell import read_stored
 from ngbkit.dataset.storage import Data
-from ngbkit.figures.comparison import ChartedComparison, compare
+from ngbkit.metrics.comparison import Comparison
+from ngbkit.metrics.pairing import compare
 from ngbkit.notebook import variables
 
 _LATEST = 20
@@ -42,7 +43,7 @@ def render_choice(names: Mapping[str, Any], data: Data, run_id: str, chosen: str
     ]
 
 
-def compare_with(names: Mapping[str, Any], source: str, data: Data, name: str) -> ChartedComparison:
+def compare_with(names: Mapping[str, Any], source: str, data: Data, name: str) -> Comparison:
     """Compare a dataset with an earlier one: that of a variable, or of a run."""
     other = names[source] if source in variables.list_datasets(names) else read_stored(source)
     return compare(other, data, names=(source, name))

@@ -8,8 +8,8 @@ from typing import Any
 from htpy import Element, Node, button, div, label, option, p, select, span
 
 from ngbkit.dataset.storage import Data
-from ngbkit.figures.explanation import ChartedExplanation, explain
-from ngbkit.metrics.explanation.explain import PROFILE, list_profiles
+from ngbkit.metrics.explanation.explain import PROFILE, explain, list_profiles
+from ngbkit.metrics.explanation.explanation import Explanation
 
 _DIMS = ("compiler", "workload", "batch_size", "device")
 EXPLAINED = ("first", "second", "workload", "batch_size", "device", "width", "depth")
@@ -48,14 +48,14 @@ class ExplanationChoice:
             button(type="button", data_click="explain")["Explain"],
         ]
 
-    def explain(self) -> ChartedExplanation:
+    def explain(self) -> Explanation:
         """Explain the gap between the chosen columns."""
         texts: Mapping[str, str] = {name: self.chosen[name] for name in self.labels if name in self.chosen}
         labels = {
             name: next(label for label in self.labels[name] if str(label) == text) for name, text in texts.items()
         }
         result = explain(self._data, self.chosen["first"], self.chosen["second"], **labels)
-        assert isinstance(result, ChartedExplanation)
+        assert isinstance(result, Explanation)
         return result
 
     def write_code(self, expression: str) -> str:

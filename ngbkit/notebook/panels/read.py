@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from htpy import Element, Node, button, code, details, div, fragment, label, option, p, section, select, span, summary
+from htpy import Element, Node, button, code, div, fragment, label, option, p, section, select, span
 from IPython.core.getipython import get_ipython
 from markupsafe import Markup
 
@@ -14,6 +14,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.metrics import contracts
 from ngbkit.metrics.metric import load_frame_metrics
+from ngbkit.notebook.bound_datasets import Changes
 from ngbkit.notebook.panels import comparison_choice, exports, trial_sheet
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.notebook.panels.explanation_choice import EXPLAINED, ExplanationChoice
@@ -258,8 +259,7 @@ class ReadSection:
         if not self._source:
             raise UsageError("no run to compare with. Choose a dataset or a run.")
         comparison = comparison_choice.compare_with(_get_names(), self._source, self._measured, self._name)
-        heading = summary[f"{comparison.runs.title}. {comparison}"]
-        self._page.show("comparison", details(open=True)[heading, Markup(comparison.render())])
+        self._page.show("comparison", Markup(Changes(comparison)._repr_html_()))
 
     def _build_chooser(self, name: str) -> Callable[[str], None]:
         def choose(text: str) -> None:
@@ -278,7 +278,7 @@ class ReadSection:
             self._page.show("explanation", Markup(render_error(error)))
             return
         copy = button(type="button", data_copy=text)["Copy as cell"]
-        self._page.show("explanation", fragment[Markup(result.render()), div(class_="row")[code[text], copy]])
+        self._page.show("explanation", fragment[Markup(result._repr_html_()), div(class_="row")[code[text], copy]])
         self._page.flush()
         self._page.draw("explanation", result.plot().to_dict())
 

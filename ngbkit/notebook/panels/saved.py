@@ -7,7 +7,6 @@ from markupsafe import Markup
 
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError
-from ngbkit.metrics import verdict
 from ngbkit.notebook import datasets
 
 _MOST_PICTURE_BYTES = 150_000
@@ -42,16 +41,12 @@ def render_fallback(data: Data | None) -> str:
 
 
 def _render_results(data: Data) -> Node:
-    """Render the tables, the verdict and the picture; a large run has none of them, since they take minutes."""
-    from ngbkit.metrics import tables
-    from ngbkit.metrics.conclusions import conclude
-
-    frames = datasets.build_tables(data)
-    if frames is None:
+    """Render the report and the picture; a large run has none of them, since they take minutes."""
+    report = datasets.build_report(data)
+    if report is None:
         return p["It has too many trials, or too few labels, for a table."]
-    parts = [Markup("".join(map(tables.to_html, frames))), Markup(verdict.to_html(conclude(data)))]
     picture = _draw(data)
-    return [*parts, div(style=_PAPER)[Markup(picture)] if picture else None]
+    return [Markup(report._repr_html_()), div(style=_PAPER)[Markup(picture)] if picture else None]
 
 
 def _draw(data: Data) -> str:

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from ngbkit.metrics.estimate import Estimate
+from ngbkit.report import Report, Reported
 from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.tabular import Texts
 from ngbkit.user_text import format_count, format_size
 
 BisectionVerdict = Literal["slower", "several changes", "not slower", "not conclusive"]
@@ -52,8 +54,8 @@ class GateStep:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Bisection:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Bisection(Reported):
     """The release of a compiler since which a network is slower.
 
     Parameters
@@ -107,10 +109,9 @@ class Bisection:
         """Return whether the last release is slower than the first by more than the margin, beyond chance."""
         return self.verdict in ("slower", "several changes") or bool(self.suspects)
 
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """The gates for a table."""
-        return [
+    def to_report(self) -> Report:
+        """Build the verdict, the table of the gates, and the notes."""
+        rows = [
             {
                 "gate": str(number),
                 "release": step.release or self.releases[-1],
@@ -120,6 +121,7 @@ class Bisection:
             }
             for number, step in enumerate(self.gates, 1)
         ]
+        return Report(sentences=[str(self)], frames=[Texts.of_rows(rows)], notes=self.list_notes())
 
     def list_notes(self) -> list[str]:
         """List the gates and environments that it took, the skipped releases, the operators, and the other notes."""

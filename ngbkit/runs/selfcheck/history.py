@@ -12,19 +12,20 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
 from ngbkit.dataset.assembly import list_origins
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.errors import NgbkitError, translate_commands
+from ngbkit.errors import NgbkitError
 from ngbkit.hardware import environment
-from ngbkit.metrics import tables
-from ngbkit.metrics.comparison import Comparison, compare
+from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
+from ngbkit.metrics.pairing import compare
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.statistics import estimate_share
+from ngbkit.report import Report, Reported
 from ngbkit.runs import Summary, folders, summaries
 from ngbkit.runs.selfcheck import store
 from ngbkit.runs.selfcheck.spread import LEAST_HOURS, LEAST_RUNS, estimate_deviations, merge_deviations
@@ -73,7 +74,7 @@ class Repetition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class History:
+class History(Reported):
     """The agreement of the stored runs of a device; displayed as a table.
 
     Parameters
@@ -170,10 +171,9 @@ class History:
             f"runs over {self.hours:.1f} h, beyond what their rounds explain). Intervals of later runs allow for it."
         )
 
-    def to_text(self) -> str:
-        """Return a table and its conclusions for a terminal."""
-        table = [tables.to_text(self.to_table())] if self.repetitions else []
-        return "\n\n".join([*table, "\n".join(self.conclude())])
+    def to_report(self) -> Report:
+        """Build the conclusions and the table of the pairs of runs."""
+        return Report(sentences=self.conclude(), frames=[to_texts(self.to_table())] if self.repetitions else [])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON: every pair, and the share with its interval."""
@@ -182,14 +182,6 @@ class History:
             {**asdict(self), "share": rate, "share_low": low, "share_high": high}
         )
         return json_value
-
-    def __repr__(self) -> str:
-        return self.to_text()
-
-    def _repr_html_(self) -> str:
-        table = tables.to_html(self.to_table()) if self.repetitions else ""
-        lines = (translate_commands(line, "magic") for line in self.conclude())
-        return table + "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def compare_runs(device: str | None = None) -> History:

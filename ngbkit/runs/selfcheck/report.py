@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.conclusions import QUIET
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rendering import to_html, to_text
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.statistics import estimate_share
+from ngbkit.report import Report, Reported
 from ngbkit.runs.selfcheck.record import Noise, Pair
 from ngbkit.sweep.json_values import to_json_value
 
@@ -25,7 +25,7 @@ _Record = TypeVar("_Record", Noise, Pair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SelfCheck:
+class SelfCheck(Reported):
     """The fitness of a machine for measurements; displayed as a table.
 
     Parameters
@@ -120,24 +120,11 @@ class SelfCheck:
                 )
         return sentences
 
-    @property
-    def _origin(self) -> str:
-        return f"run {self.run}, {self.created}, ngbkit {self.ngbkit_version}"
-
-    def to_text(self) -> str:
-        """Render the conditions, the tables and the conclusions for a terminal."""
-        tables = map(to_text, self.list_tables())
-        parts = ["\n".join(self.conditions), *tables, "\n".join([*self.conclude(), self._origin])]
-        return "\n\n".join(filter(None, parts))
-
-    def __repr__(self) -> str:
-        return self.to_text()
-
-    def _repr_html_(self) -> str:
-        before, after = (
-            "".join(f"<p>{escape(line)}</p>" for line in lines) for lines in (self.conditions, self.conclude())
-        )
-        return f"{before}{''.join(map(to_html, self.list_tables()))}{after}<p><small>{escape(self._origin)}</small></p>"
+    def to_report(self) -> Report:
+        """Build the conclusions, the conditions and the tables."""
+        origin = f"run {self.run}, {self.created}, ngbkit {self.ngbkit_version}"
+        frames = [to_texts(table) for table in self.list_tables()]
+        return Report(sentences=[*self.conclude(), *self.conditions], frames=frames, notes=[origin])
 
 
 def _parse(record: type[_Record], data: Mapping[str, Any]) -> _Record:

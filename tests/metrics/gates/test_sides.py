@@ -177,7 +177,9 @@ def test_what_fails_on_both_sides_is_named_and_no_plain_pass() -> None:
 
     assert ("net", "not judged") == (row["workload"], row["verdict"])
     assert "unsupported: operator GridSample on both sides" == row["reason"]
-    assert "not judged: unsupported: operator GridSample on both sides" in {row["verdict"] for row in gate.rows}
+    assert "not judged: unsupported: operator GridSample on both sides" in {
+        row[-1] for row in gate.to_report().frames[0].cells
+    }
     assert "; 1 not judged; 1 not slower." in str(gate)
     assert gate.passes(("slower", "inconclusive"))
     assert "passed, but no trial of tvm could be judged" == gate.describe_outcome()
@@ -196,9 +198,9 @@ def test_a_gate_without_any_result_before_is_an_error_with_the_reason() -> None:
 def test_what_was_not_checked_is_not_conclusive_however_slow() -> None:
     """An unchecked trial is not conclusive, and its row has the side and the reason."""
     gate = judge_sides(measure(1.5, unchecked="it draws random numbers"))
-    (row,) = gate.rows
+    (row,) = gate.to_report().frames[0].cells
 
-    assert "not conclusive: not checked before and after: it draws random numbers" == row["verdict"]
+    assert "not conclusive: not checked before and after: it draws random numbers" == row[-1]
     assert not gate.passes(("slower", "inconclusive"))
     assert "passed, but no trial of any compiler could be judged" == gate.describe_outcome()
 

@@ -290,7 +290,7 @@ def test_no_number_of_rounds_settles_what_processes_leave_open() -> None:
 
     assert math.isinf(row["more_rounds"])
     assert not row["conclusive"]
-    assert conclude(data).verdict[-1].startswith("Choose any of these: ")
+    assert conclude(data).lines[-1].startswith("Choose any of these: ")
 
 
 def test_drift_is_estimated_from_anchors() -> None:
@@ -315,17 +315,17 @@ def test_drift_is_estimated_from_anchors() -> None:
 
 def test_a_verdict_names_the_fastest_network() -> None:
     """A verdict names the fastest of several networks with its lead over the next."""
-    (line,) = conclude(measure({"a": 1.0, "b": 1.3})).verdict
+    (line,) = conclude(measure({"a": 1.0, "b": 1.3})).lines
 
     assert line.startswith("Fastest network: a at batch 1, 1.29")
     assert line.endswith(" times b.")
-    assert [] == conclude(measure({"a": 1.0})).verdict
+    assert [] == conclude(measure({"a": 1.0})).lines
 
 
 def test_a_verdict_says_what_is_not_conclusive() -> None:
     """A verdict reports an inconclusive comparison and the rounds that would settle it."""
-    close = "\n".join(conclude(measure({"a": 1.0, "b": 1.0005})).verdict)
-    separate = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).verdict)
+    close = "\n".join(conclude(measure({"a": 1.0, "b": 1.0005})).lines)
+    separate = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).lines)
 
     assert close.startswith("Not conclusive: the fastest in 1 of 1 groups (networks at batch 1: ")
     assert re.search(r"`ngbkit resume 1 --settle` measures about \d+ more rounds", close)
@@ -338,7 +338,7 @@ def test_a_contended_lead_is_not_conclusive() -> None:
     data = measure({"a": 1.0, "b": 1.3})
     assert isinstance(data, xr.Dataset)
     contended = data.assign(contended=xr.ones_like(data["contended"]))
-    doubt, step = conclude(contended).verdict
+    doubt, step = conclude(contended).lines
 
     assert not compare(contended)["conclusive"]
     assert "networks at batch 1: a or b, 1.29" in doubt

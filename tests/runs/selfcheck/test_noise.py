@@ -106,7 +106,7 @@ def test_too_few_rounds_have_no_intervals() -> None:
     assert (4, 3) == (quiet.groups, quiet.rounds)
     assert quiet.round_sd > 0
     assert [True] * 3 == [math.isnan(value) for value in (quiet.noise_floor, quiet.smallest_speedup, quiet.coverage)]
-    assert "too few rounds for intervals; measure more repeats (-r)" in check.to_text()
+    assert "too few rounds for intervals; measure more repeats (-r)" in check.to_report().to_text()
     assert check.to_json()["noise_floor"] is None
 
 

@@ -65,7 +65,7 @@ def test_a_busy_process_that_bends_one_program_is_seen() -> None:
     """Copies cannot show it; the intervals of its groups miss what the quiet ones measured."""
     data = draw(20, round_sd=0.01, group_sd=0.0, hog=True, bend=1.4)
     quiet, busy = pairs.estimate(data)
-    text = make(pairs=(quiet, busy)).to_text()
+    text = make(pairs=(quiet, busy)).to_report().to_text()
 
     assert (False, True) == (quiet.beside_busy, busy.beside_busy)
     assert pytest.approx(1.4, rel=0.02) == busy.speedup / quiet.speedup
@@ -91,7 +91,7 @@ def test_groups_that_are_not_conclusive_are_counted_and_left_out() -> None:
     assert pytest.approx(SPEEDUP, rel=0.02) == pair.speedup
     assert (4, 4) == (all_bent.groups, all_bent.inconclusive)
     assert pytest.approx(3 * SPEEDUP, rel=0.02) == all_bent.speedup
-    assert "4 of 12 groups of onnxruntime are marked as not conclusive" in make(pairs=(pair,)).to_text()
+    assert "4 of 12 groups of onnxruntime are marked as not conclusive" in make(pairs=(pair,)).to_report().to_text()
 
 
 def test_a_compiler_that_is_missing_is_told() -> None:
@@ -119,7 +119,7 @@ def test_the_report_says_how_well_each_pair_is_known() -> None:
 
     assert "known to ± 8 % for openvino here" in text
     assert "that of two copies of identity by 0 %, that of identity to openvino by 4 % (standard deviations" in text
-    assert "2.00 ± 0.10" in unsteady.to_text()
+    assert "2.00 ± 0.10" in unsteady.to_report().to_text()
 
 
 @pytest.mark.parametrize("groups", [[], [np.zeros(5)]])

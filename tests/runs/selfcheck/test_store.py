@@ -49,12 +49,12 @@ def test_a_replayed_check_is_not_stored(state_dir: Path, monkeypatch: pytest.Mon
 
 
 def test_the_report_has_conclusions() -> None:
-    """The conditions come first, then the figures, then a sentence on each deviation."""
+    """A sentence on each deviation comes first, then the conditions, then the figures."""
     noisy = replace(NOISE, coverage=0.8, coverage_low=0.7, coverage_high=0.87)
     check = make(contended=noisy)
-    text, page = check.to_text(), check._repr_html_()
+    text, page = check.to_report().to_text(), check._repr_html_()
 
-    assert text.startswith("The load is high.")
+    assert text.index("A speed-up of") < text.index("The load is high.") < text.index("coverage")
     assert "95.0 % (91.0 to 97.3 %)" in text
     assert "A speed-up of 1.0090 or more, or of 0.9911 or less, is distinguishable from none between two copies" in text
     assert "in 80.0 % of the groups beside a busy process: they are too narrow" in text
