@@ -49,6 +49,7 @@ def compile(task: Task) -> Program:
             "streams": compiled.get_property("NUM_STREAMS"),
             "requests": len(requests),
             "cpu_pinning": compiled.get_property("ENABLE_CPU_PINNING"),
+            "default_precision": _find_default_precision(),
             "cache": "hit" if compiled.get_property("LOADED_FROM_CACHE") else "miss",
         },
         explain=lambda: _explain(task, compiled),
@@ -58,6 +59,13 @@ def compile(task: Task) -> Program:
         else [[request.get_tensor(spec.name).data for request in requests] for spec in task.inputs],
         profile=lambda: _open_profiler(task),
     )
+
+
+def _find_default_precision() -> str:
+    """Find the precision that OpenVINO computes in on this chip, if none is asked for."""
+    from ngbkit.compilers.openvino_runtime import get_core
+
+    return str(get_core().get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name())
 
 
 def _note_precision(requested: str, actual: str) -> str:

@@ -17,7 +17,6 @@ from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware.conditions import describe_other_work
-from ngbkit.metrics.clamping import describe_clamped
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.losses import describe_losses
@@ -25,6 +24,7 @@ from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
 from ngbkit.metrics.ratios import is_hosted
+from ngbkit.metrics.recorded_facts import describe_clamped, describe_unasked_precision
 from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
 from ngbkit.report import Report
@@ -100,6 +100,7 @@ def conclude(data: Data) -> Report:
         writer.describe_winners(contests),
         writer.describe_doubts(contests, unchecked, contended),
         describe_losses(data),
+        *describe_unasked_precision(data),
     ]
     details = [
         *writer.describe_groups(contests),

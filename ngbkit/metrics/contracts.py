@@ -39,17 +39,24 @@ class UnlikeContractsError(MetricError):
 
 
 def mask_unlike(
-    dataset: xr.Dataset, metric: str, unlike: Unlike, *, against: str = "compiler", baseline: str = BASELINE
+    dataset: xr.Dataset,
+    metric: str,
+    unlike: Unlike,
+    *,
+    against: str = "compiler",
+    baseline: str = BASELINE,
+    is_ranked: bool = False,
 ) -> xr.DataArray | None:
     """A mask of the trials that a metric must not compare; None if there are none.
 
     Each trial is compared with the `baseline` of its group (`against` ``"compiler"``), or with its own column at batch
-    size 1 (``"batch_size"``). Differing contracts raise `UnlikeContractsError` if `unlike` is ``"error"``.
+    size 1 (``"batch_size"``). Differing contracts raise `UnlikeContractsError` if `unlike` is ``"error"``. A precision
+    that a label names was asked for, so it is compared; it is ranked only where the sweep accepts its cost.
     """
     validation.check("unlike", Unlike, unlike)
     if unlike == "allow":
         return None
-    unequal, reasons = _compare_contracts(dataset, against, baseline)
+    unequal, reasons = _compare_contracts(_ignore_named(dataset, is_ranked), against, baseline)
     if Column.read(baseline).is_marked:
         return None
     reasons = {name: reason for name, reason in reasons.items() if not Column.read(name).is_marked}
@@ -115,7 +122,7 @@ def _mark_labels(node: xr.Dataset, unlike: Collection[str]) -> xr.Dataset:
 
 def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
     """A mask of the trials that get no rank: the trials of `mask_unlike`, and untuned ones unless `untuned` is set."""
-    mask = mask_unlike(dataset, metric, unlike)
+    mask = mask_unlike(dataset, metric, unlike, is_ranked=True)
     if untuned or "contract" not in dataset:
         return mask
     raw = mask_untuned(dataset)
@@ -136,9 +143,10 @@ def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, bas
         has_marks = any(Column.read(str(name)).is_marked for name in list_labels(node, "compiler"))
         for dim in ("compiler", "batch_size") if has_marks else against:
             scope = "" if dim == "compiler" else " over batch sizes"
+            excluded = _compare_contracts(_ignore_named(node), dim, baseline)[1]
             for name, reason in _compare_contracts(node, dim, baseline)[1].items():
                 is_allowed = Column.read(name).is_marked or Column.read(baseline).is_marked
-                if is_allowed:
+                if is_allowed or name not in excluded:
                     lines[f"{name}: compared although unlike{scope}, {reason}"] = None
                 elif dim in against:
                     lines[f"{name}: not compared{scope}, {reason}"] = None
@@ -147,7 +155,7 @@ def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, bas
 
 def list_differences(dataset: xr.Dataset, *, baseline: str = BASELINE) -> dict[str, str]:
     """By column that was timed under another contract than the baseline: the differences."""
-    return _compare_contracts(dataset, "compiler", baseline)[1]
+    return _compare_contracts(_ignore_named(dataset, is_ranked=True), "compiler", baseline)[1]
 
 
 def extract_field(dataset: xr.Dataset, name: str, missing: Any) -> xr.DataArray:
@@ -161,7 +169,7 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
     """A mask of the trials that differ from their reference, and the differences by column."""
     if "contract" not in dataset:
         return xr.DataArray(False), {}
-    codes, contracts = _encode_contracts(_ignore_accepted(dataset))
+    codes, contracts = _encode_contracts(dataset["contract"])
     coded = dataset["contract"].copy(data=codes)
     label: str | int = baseline if against == "compiler" else 1
     if against not in coded.dims or label not in coded[against]:
@@ -181,17 +189,22 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
     return unequal, {name: ", ".join(lines) for name, lines in reasons.items()}
 
 
-def _ignore_accepted(dataset: xr.Dataset) -> xr.DataArray:
-    """The contracts, without the precision of columns whose label names one, where the sweep accepts its cost."""
+def _ignore_named(dataset: xr.Dataset, is_ranked: bool = False) -> xr.Dataset:
+    """A dataset whose contracts lack the precision that the label of their column names.
+
+    With `is_ranked` only where the sweep accepts its cost.
+    """
+    if "contract" not in dataset or "compiler" not in dataset["contract"].coords:
+        return dataset
+    if is_ranked and not json.loads(dataset.attrs.get("sweep") or "{}").get("accept"):
+        return dataset
     contract = dataset["contract"]
-    accepts = json.loads(dataset.attrs.get("sweep") or "{}").get("accept")
-    if not accepts or "compiler" not in contract.coords:
-        return contract
     labels = contract["compiler"]
     requests = [bool(Column.read(str(label)).precision) for label in np.ravel(labels.values)]
     changed = [_drop_precision(str(text)) for text in contract.values.ravel()]
     chosen = labels.copy(data=np.reshape(requests, labels.shape))
-    return contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape)).where(chosen, contract)
+    unnamed = contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape))
+    return dataset.assign(contract=unnamed.where(chosen, contract))
 
 
 def _drop_precision(text: str) -> str:

@@ -25,6 +25,7 @@ from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
+from ngbkit.metrics.originals import PRECISION_GAIN, find_originals
 from ngbkit.metrics.rendering import format_number, to_html, to_text, to_texts
 from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
 from ngbkit.report import Report, Reported
@@ -163,9 +164,13 @@ def build_report(
 ) -> Report:
     """Build the report of a run: its verdict, the table of the first figure, and the rest behind `more`."""
     verdict = conclude(data) if with_verdict else Report()
+    labels = [str(label) for node in nodes(data).values() for label in list_labels(node, "compiler")]
+    if figures[:1] == ["speedup"] and find_originals(labels):
+        figures = ["speedup", PRECISION_GAIN.name, *figures[1:]]
     frames = [to_texts(compact(data, figure, most=most)) for figure in figures]
     notes = verdict.more.notes if verdict.more else ()
-    return replace(verdict, frames=frames[:1], more=Report(frames=frames[1:], notes=[*notes, *remarks]))
+    first = 1 + (PRECISION_GAIN.name in figures[:2])
+    return replace(verdict, frames=frames[:first], more=Report(frames=frames[first:], notes=[*notes, *remarks]))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -164,7 +164,7 @@ def _count_calls(node: xr.Dataset, grid: xr.DataArray) -> xr.DataArray:
 
 
 def _mask_unlike(node: xr.Dataset, unlike: Unlike) -> xr.DataArray:
-    mask = contracts.mask_unlike(node, "choose", unlike)
+    mask = contracts.mask_unlike(node, "choose", unlike, is_ranked=True)
     return xr.DataArray(False) if mask is None else mask
 
 

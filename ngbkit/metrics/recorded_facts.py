@@ -1,0 +1,67 @@
+"""Sentences on facts of trials: constants that a conversion changed, and the precision of a runtime's own."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import xarray as xr
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels, to_frame
+from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.originals import PRECISION_GAIN
+from ngbkit.sweep.column import Column
+
+_CLAMPED, _UNASKED = '"clamped"', '"default_precision"'
+
+
+def describe_clamped(data: Data) -> list[str]:
+    """Describe each column whose quantiser clamped constants of a network in a sentence, whatever its batch size."""
+    sentences: dict[str, None] = {}
+    for row, facts in _iterate_facts(data, _CLAMPED):
+        if clauses := (facts.get("quantised") or {}).get("clamped"):
+            sentences[f"Changed by {row['compiler']} on {row['workload']}: {'; '.join(map(str, clauses))}."] = None
+    return list(sentences)
+
+
+def describe_unasked_precision(data: Data) -> list[str]:
+    """Describe which columns their runtime, left alone, computes in a lower precision, and the column of that."""
+    present = {label for node in nodes(data).values() for label in list_labels(node, "compiler")}
+    sentences: dict[str, None] = {}
+    for row, facts in _iterate_facts(data, _UNASKED):
+        column, precision = Column.read(row["compiler"]), str(facts["default_precision"])
+        if column.precision or precision == json.loads(row.get("contract") or "{}").get("precision"):
+            continue
+        lower = replace(column, precision=precision).label
+        gains = [str(gain) for gain in _list_gains(data, lower)] if lower in present else []
+        shown = f"as {lower}, {gains[0]} times as fast" if len(gains) == 1 else f"as {lower}"
+        shown = f"{shown}, {gains[0]} to {gains[-1]} times as fast" if len(gains) > 1 else shown
+        remedy = shown if lower in present else f"add it by -c '{lower}'"
+        sentences[f"{column.compiler}, left alone, computes in {precision} on this chip: {remedy}."] = None
+    return list(sentences)
+
+
+def _list_gains(data: Data, label: str) -> list[Estimate]:
+    """List the gains of a column over its f32, from the least."""
+    gains: list[Estimate] = []
+    for node in nodes(data).values():
+        if label in list_labels(node, "compiler") and "round" in node:
+            gain = xr.Dataset(PRECISION_GAIN.compute_masked(node, ci=LEVEL)).sel(compiler=[label])
+            columns = [to_frame(gain)[name] for name in ("precision_gain", "ci_low", "ci_high", "conclusive")]
+            gains += [Estimate(*cells) for cells in zip(*columns, strict=True)]
+    return sorted(gain for gain in gains if math.isfinite(gain))
+
+
+def _iterate_facts(data: Data, key: str) -> Iterator[tuple[dict[Any, Any], dict[str, Any]]]:
+    """Iterate over the trials whose facts have a key, with their facts."""
+    for node in nodes(data).values():
+        if "facts" in node and any(key in str(text) for text in node["facts"].values.ravel()):
+            frame = to_frame(xr.Dataset({name: node[name] for name in ("facts", "contract") if name in node}))
+            for row in frame[frame["facts"].str.contains(key)].to_dict("records"):
+                yield row, json.loads(row["facts"])
