@@ -24,10 +24,12 @@ def list_factors(data: Data) -> list[str]:
     return list(dict.fromkeys(name for node in nodes(data).values() for name in factor_dims(node)))
 
 
-def list_labels(values: xr.DataArray | xr.Dataset, dim: str) -> list[Any]:
-    """The labels along a dim, also where one was selected; empty without that coordinate."""
+def list_labels(values: xr.DataArray | Data, dim: str) -> list[Any]:
+    """The labels along a dim, also where one was selected, in all nodes of a tree; empty without that coordinate."""
     import pandas as pd
 
+    if isinstance(values, xr.DataTree):
+        return list(dict.fromkeys(label for node in nodes(values).values() for label in list_labels(node, dim)))
     # An index keeps a moment, which `tolist` of NumPy turns into a number of nanoseconds.
     return pd.Index(np.atleast_1d(values[dim].values), tupleize_cols=False).tolist() if dim in values.coords else []
 

@@ -88,13 +88,10 @@ def match_labels(dim: str, selection: Any, labels: Iterable[Any]) -> Any:
 
 
 def _match_label(dim: str, label: Any, present: Sequence[Any]) -> Any:
-    if label in present:
-        return label
-    if dim == "compiler" and isinstance(label, str):
-        for other in present:
-            if Column.read(str(other)).matches(label):
-                return other
-    raise UnknownNameError(dim.replace("_", " "), str(label), map(str, present))
+    others = [other for other in present if dim == "compiler" and Column.read(other).matches(str(label))]
+    if label not in present and not others:
+        raise UnknownNameError(dim.replace("_", " "), str(label), map(str, present))
+    return label if label in present else others[0]
 
 
 def _select_node(node: xr.Dataset, labels: Select) -> xr.Dataset | None:

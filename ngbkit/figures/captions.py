@@ -87,9 +87,9 @@ def describe_provenance(data: Data, frame: pd.DataFrame | None = None, *, evalua
         counts = [latency.notnull().sum("repeat").values.ravel() for latency in measured]
     samples = np.concatenate(counts) if counts else np.array([], int)
     samples = samples[samples > 0]
-    devices = dict.fromkeys(label for node in parts for label in list_labels(node, "device"))
+    devices = list_labels(data, "device")
     if frame is not None and "device" in frame:
-        devices = dict.fromkeys(label for label in devices if label in set(frame["device"]))
+        devices = [label for label in devices if label in set(frame["device"])]
     items = [f"device {', '.join(devices)}"]
     if len(samples):
         least, most = int(samples.min()), int(samples.max())

@@ -27,7 +27,7 @@ def label_network(name: str, label: str) -> str:
 
 def has_side(data: Data, label: str) -> bool:
     """Return whether a dataset has networks of an earlier run with that label."""
-    return any(_is_earlier(name, label) for node in nodes(data).values() for name in list_labels(node, "workload"))
+    return any(_is_earlier(name, label) for name in list_labels(data, "workload"))
 
 
 def split_sides(data: Data, label: str) -> tuple[Data, Data]:
@@ -36,7 +36,7 @@ def split_sides(data: Data, label: str) -> tuple[Data, Data]:
     UsageError: it has no network with that label.
     """
     if not has_side(data, label):
-        names = [str(name) for node in nodes(data).values() for name in list_labels(node, "workload")]
+        names = map(str, list_labels(data, "workload"))
         raise UsageError(
             f"invalid label of earlier networks: got {label!r}; expected networks such as "
             f"{label_network('resnet18', label)!r} among {', '.join(names)}. Measure both: --beside, or Sweep.beside()."

@@ -8,10 +8,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels
@@ -85,10 +83,7 @@ class ComparedRuns:
 
 def pair_runs(first: Data, second: Data, names: Sequence[str] = (), beside: str = "") -> ComparedRuns:
     """Pair the networks of two runs by name, and the others by their place, and describe what changed in each."""
-    networks = [
-        dict.fromkeys(map(str, chain.from_iterable(list_labels(node, "workload") for node in nodes(data).values())))
-        for data in (first, second)
-    ]
+    networks = [dict.fromkeys(map(str, list_labels(data, "workload"))) for data in (first, second)]
     renamed = match_by_place(*map(list, networks))
     descriptions = [_read_networks(data) for data in (first, second)]
     pairs = [

@@ -64,7 +64,7 @@ def beside_paper(data: Data, number: str, *, device: str = "xeon", on: str | Non
     import pandas as pd
 
     published = _load(number, device)
-    devices = list(dict.fromkeys(label for node in nodes(data).values() for label in list_labels(node, "device")))
+    devices = list_labels(data, "device")
     if on is None and len(devices) > 1:
         raise UsageError(f"beside_paper() shows one device of {', '.join(devices)}. Name it, as in on={devices[0]!r}.")
     parts = nodes(select(data, device=on or devices[0]) if devices else data).values()

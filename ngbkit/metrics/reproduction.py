@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
@@ -119,7 +118,7 @@ def summarize(findings: Sequence[ReproducedFinding]) -> str:
 
 def _split_devices(data: Data) -> dict[str, Data]:
     """Split a dataset or a tree by device."""
-    labels = list(dict.fromkeys(label for node in nodes(data).values() for label in list_labels(node, "device")))
+    labels = list_labels(data, "device")
     if len(labels) < 2:
         return dict.fromkeys(labels or [""], data)
     return {label: _select_device(data, label) for label in labels}
@@ -299,7 +298,7 @@ class _Orders:
         return None
 
     def _list_rows(self, compiler: str) -> list[dict[str, Any]]:
-        labels = {label for node in nodes(self._data).values() for label in list_labels(node, "compiler")}
+        labels = list_labels(self._data, "compiler")
         if compiler not in labels:
             return []
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.user_text import format_network
@@ -19,8 +18,8 @@ _MOST = 6
 
 def name_places(data: Data, frame: pd.DataFrame) -> list[str]:
     """Name the device of each row, if there are several; the names of a row with it in ``where`` have it too."""
-    devices = {label for node in nodes(data).values() for label in list_labels(node, "device")}
-    return [f" on {label}" if len(devices) > 1 else "" for label in frame["device"]]
+    has_devices = len(list_labels(data, "device")) > 1
+    return [f" on {label}" if has_devices else "" for label in frame["device"]]
 
 
 def name_trial(row: dict[Any, Any], factors: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ngbkit import options
-from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device import contents
@@ -44,7 +43,7 @@ def list_earlier(data: Data, label: str, workloads: Sequence[Workload]) -> list[
 
 def _read_networks(data: Data) -> list[Workload]:
     """Read the networks of a dataset, those that it measured again of a still earlier one left out."""
-    names = {str(name) for node in nodes(data).values() for name in list_labels(node, "workload")}
+    names = set(map(str, list_labels(data, "workload")))
     locate = _open_store().locate
     described = [Workload.from_json(each, locate=locate) for each in json.loads(data.attrs["sweep"])["workloads"]]
     networks = [workload for workload in described if workload.name in names]

@@ -30,32 +30,22 @@ class Column:
     """A compiler with its release, if one was chosen, its precision and its options."""
 
     compiler: str
-    # Of the compiler's distribution; empty for the one that is installed on the device.
-    release: str = ""
-    # Empty for the compiler's default.
-    precision: str = ""
-    # All but the precision.
-    options: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
-    # Whether its label has the `MARK`, which makes it no other column.
-    is_marked: bool = field(default=False, compare=False)
+    release: str = ""  # of the compiler's distribution; empty for the one that is installed on the device
+    precision: str = ""  # empty for the compiler's default
+    options: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # without the precision
+    is_marked: bool = field(default=False, compare=False)  # by the `MARK`, which makes it no other column
 
     @classmethod
     def parse(cls, text: str) -> Column:
-        """Parse a label that a user wrote.
-
-        UnknownNameError, UsageError: no such compiler or option, an invalid release, or options that are not a JSON
-        object.
-        """
+        """Parse a label that a user wrote; UnknownNameError or UsageError if no compiler here has such a column."""
         head, braces = labels.separate(text.strip())
         name, sign, release = (part.strip() for part in head.partition(_RELEASE))
         column = cls(compiler=name, release=release)
         compiler = column.load_compiler()
         if sign:
             compiler.check_release(release)
-        if not braces:
-            return column
         try:
-            chosen = parse_json(braces)
+            chosen = parse_json(braces or "{}")
         except UsageError as error:
             raise UsageError(
                 f'the options of {text!r} are not JSON: {error}. Write them as {name}{{"option":"value"}}.'
@@ -80,9 +70,6 @@ class Column:
         options = dict(settings)
         precision = str(options.pop(PRECISION)) if isinstance(options.get(PRECISION), str) else ""
         return replace(self, precision=precision, options=options)
-
-    def __str__(self) -> str:
-        return self.label
 
     @property
     def label(self) -> str:
@@ -116,14 +103,11 @@ class Column:
     def differs_from(self, other: Column) -> dict[str, str]:
         """Describe what differs from another column, by field: ``{"release": "release 1.23.2 instead of 1.19.2"}``."""
         first, second = (
-            {"compiler": each.compiler, "release": each.release, **each.settings} for each in (self, other)
+            {"compiler": each.compiler, **({"release": each.release} if each.release else {}), **each.settings}
+            for each in (self, other)
         )
-        pairs = {name: (first.get(name, ""), second.get(name, "")) for name in {**first, **second}}
-        return {
-            name: " instead of ".join(f"{name} {value}" if value != "" else f"the default {name}" for value in pair)
-            for name, pair in pairs.items()
-            if pair[0] != pair[1]
-        }
+        names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+        return {name: f"{name} {first.get(name, 'default')} instead of {second.get(name, 'default')}" for name in names}
 
     def load_compiler(self) -> Compiler:
         """Load its compiler; UnknownNameError if this machine has none of that name."""

@@ -114,8 +114,7 @@ def expand(compilers: Sequence[str], precisions: Sequence[str]) -> tuple[str, ..
     if not precisions:
         return tuple(compilers)
     labels: dict[str, None] = {}
-    for label in compilers:
-        column = Column.read(label)
+    for column in map(Column.read, compilers):
         offered = list_offered(column.load_compiler())
         names = ["" if name == offered[0] else name for name in precisions if name in offered]
         if not names and not column.precision:
@@ -130,9 +129,8 @@ def expand(compilers: Sequence[str], precisions: Sequence[str]) -> tuple[str, ..
 
 def list_absent(compilers: Sequence[str], precisions: Sequence[str]) -> Iterator[str]:
     """Yield a sentence on each compiler without a column in a precision that was asked for."""
-    loaded = {compiler.name: compiler for compiler in (Column.read(label).load_compiler() for label in compilers)}
-    for name, compiler in loaded.items():
-        offered = list_offered(compiler)
+    for name in dict.fromkeys(Column.read(label).compiler for label in compilers):
+        offered = list_offered(Column(compiler=name).load_compiler())
         absent = [precision for precision in precisions if precision not in offered]
         if absent:
             yield f"no column of {name} in {', '.join(absent)}: it has {', '.join(offered)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngbkit.sweep.column import Column
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_network
 from ngbkit.workloads.base import FactorValue, Workload
 
 ANCHOR = "anchor-"
@@ -56,8 +56,8 @@ class Trial:
         return ANCHOR + hashlib.blake2b(f"{text}\0{place}".encode(), digest_size=12).hexdigest()
 
     def __str__(self) -> str:
-        factors = "".join(f" {name}={format_value(value)}" for name, value in self.factors)
-        return f"{self.workload}{factors} batch {self.batch_size} {self.compiler} on {self.device}"
+        network = format_network(self.workload, dict(self.factors))
+        return f"{network} batch {self.batch_size} {self.compiler} on {self.device}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,15 +19,12 @@ def separate(text: str) -> tuple[str, str]:
 def split(text: str) -> tuple[str, dict[str, Any]]:
     """Split a label into its name and its arguments, a JSON object."""
     name, braces = separate(text.strip())
-    if not braces:
-        return name, {}
     try:
-        arguments: dict[str, Any] = parse_json(braces)
+        return name.strip(), parse_json(braces or "{}")
     except UsageError as error:
         raise WorkloadError(
             f'invalid arguments in {text!r}: expected JSON, such as {name}{{"argument":value}} ({error}).'
         ) from None
-    return name.strip(), arguments
 
 
 def join(name: str, arguments: Mapping[str, Any]) -> str:

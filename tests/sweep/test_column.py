@@ -44,7 +44,7 @@ def test_the_fields_of_a_label() -> None:
     assert ("onnxruntime", "1.19.2", "int8") == (column.compiler, column.release, column.precision)
     assert {"optimization": "basic"} == column.options
     assert {"optimization": "basic", "precision": "int8"} == column.settings
-    assert ("onnxruntime@1.19.2", FIRST) == (column.name, str(column))
+    assert ("onnxruntime@1.19.2", FIRST) == (column.name, column.label)
     assert 'onnxruntime@1.19.2{"optimization":"basic"}' == column.base.label
 
 
@@ -92,8 +92,8 @@ def test_the_differences_of_columns() -> None:
     second = Column.read('onnxruntime@1.20.1{"optimization":"basic"}')
 
     assert {
-        "release": "release 1.19.2 instead of release 1.20.1",
-        "precision": "precision int8 instead of the default precision",
+        "release": "release 1.19.2 instead of 1.20.1",
+        "precision": "precision int8 instead of default",
     } == Column.read(FIRST).differs_from(second)
     assert {"compiler"} == Column.read("openvino").differs_from(Column.read("tvm")).keys()
     assert {} == second.differs_from(second)

@@ -16,7 +16,7 @@ from ngbkit.dataset.merging.merged_grid import Cells, Indices
 from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.sweep.column import BASELINE
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_network
 
 # An error names that many trials, and counts the rest.
 _NAMED = 3
@@ -185,8 +185,7 @@ def _describe_conflicts(labels: Labels, conflicts: Iterable[Indices], total: int
     for cell in cells[:_NAMED]:
         factors = {dim: labels[dim][index] for dim, index in zip(labels, cell, strict=True)}
         device, workload, compiler, batch_size = (factors.pop(dim) for dim in LABELS)
-        values = "".join(f" {name}={format_value(value)}" for name, value in factors.items())
-        trials.append(f"{workload}{values} batch {batch_size} {compiler} on {device}")
+        trials.append(f"{format_network(workload, factors)} batch {batch_size} {compiler} on {device}")
     more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
     return (
         f"{len(cells)} of {total} trials were measured more than once: {', '.join(trials)}{more}. Exclude them from "

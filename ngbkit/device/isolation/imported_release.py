@@ -26,7 +26,7 @@ def check_release(column: Column, compiler: Compiler) -> dict[str, str]:
     versions = list_imported_versions(compiler.distribution) if column.release else []
     for version in versions:
         if not is_version(version, column.release):
-            raise OtherReleaseError(f"the environment of {column} has {compiler.distribution} {version}")
+            raise OtherReleaseError(f"the environment of {column.label} has {compiler.distribution} {version}")
     return {"release": versions[-1]} if versions else {}
 
 

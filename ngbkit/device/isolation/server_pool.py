@@ -56,13 +56,12 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
     servers: list[ForkServer] = []
     pool = get_servers(spec)
     pool.close_outdated()
-    columns = [Column.read(label) for label in spec.sweep.compilers]
-    compilers = [column.load_compiler() for column in columns]
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
-        forms = [compiler.choose_form(workload.kind) for compiler in compilers]
         servers.append(pool.get(list_preparation_modules(source), workload.python))
-        for column, compiler, form in zip(columns, compilers, forms, strict=True):
+        for column in map(Column.read, spec.sweep.compilers):
+            compiler = column.load_compiler()
+            form = compiler.choose_form(workload.kind)
             python = (interpreters or {}).get(column.label, workload.python)
             is_installed = bool(python) if column.release else not compiler.unavailable(spec.accelerator, workload.kind)
             if form is not None and is_installed:

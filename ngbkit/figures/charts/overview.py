@@ -173,7 +173,7 @@ def _build_frame(data: Data, x: str) -> pd.DataFrame:
     """The trials to draw, with the names of their networks."""
     import pandas as pd
 
-    with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
+    with_device = len(list_labels(data, "device")) > 1
     frames = []
     for node in nodes(data).values():
         table = build_trial_table(_select_extremes(node, x))

@@ -122,22 +122,12 @@ def list_profiles(data: Data) -> pd.DataFrame:
 
 def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
     """Match the labels of two columns with those of compilers, or of networks."""
-    parts = list(nodes(data).values())
-    choices = {
-        dim: list(dict.fromkeys(str(label) for node in parts for label in list_labels(node, dim)))
-        for dim in ("compiler", "workload")
-    }
-    for dim, present in choices.items():
-        try:
-            matched = match_labels(dim, [first, second], present)
-        except UnknownNameError:
-            continue
-        if matched[0] == matched[1]:
-            raise UsageError(f"invalid pair: got {first!r} twice; expected two columns. Name another.")
-        return dim, matched[0], matched[1]
-    dim = "workload" if {first, second} & set(choices["workload"]) else "compiler"
-    match_labels(dim, [first, second], choices[dim])
-    raise AssertionError("unreachable: an unknown label has raised")
+    compilers, networks = ({*list_labels(data, dim)} for dim in ("compiler", "workload"))
+    dim = "workload" if {first, second} & networks and not {first, second} <= compilers else "compiler"
+    matched = match_labels(dim, [first, second], list_labels(data, dim))
+    if matched[0] == matched[1]:
+        raise UsageError(f"invalid pair: got {first!r} twice; expected two columns. Name another.")
+    return dim, matched[0], matched[1]
 
 
 def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,6 +197,7 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
     }
     pair = [candidates[name] for name in columns]
     speedup = _estimate_speedup(*pair)
+    differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
     return Explanation(
         network=_name_network(columns, cell),
         device=str(cell["device"]),
@@ -216,7 +207,7 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
         timed_gap=_estimate_gap(pair[0], speedup),
         profiles=profiles,
         pieces=tuple(pieces),
-        attribution=attribute(profiles, pieces, are_versions=dim == "workload" or _are_releases(columns)),
+        attribution=attribute(profiles, pieces, are_versions=dim == "workload" or {*differences} <= {"release"}),
     )
 
 
@@ -225,12 +216,6 @@ def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
     latency = float(np.median(list(first.rounds.values())))
     gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
     return Estimate(gap, low, high, speedup.conclusive)
-
-
-def _are_releases(columns: tuple[str, str]) -> bool:
-    """Return whether two columns are releases of one compiler with the same options."""
-    first, second = map(Column.read, columns)
-    return first.differs_from(second).keys() <= {"release"}
 
 
 def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:

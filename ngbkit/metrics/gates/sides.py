@@ -131,11 +131,10 @@ def _find_reason(data: Data, row: Mapping[Hashable, Any], columns: tuple[str, st
 
 def find_releases(data: Data) -> tuple[str, str] | None:
     """Find the two columns of one compiler that a dataset compares; None if it has other columns, or two networks."""
-    parts = list(nodes(data).values())
-    compilers = dict.fromkeys(label for node in parts for label in list_labels(node, "compiler"))
-    names = [Column.read(label).compiler for label in compilers]
-    workloads = [label for node in parts for label in list_labels(node, "workload")]
-    if len(compilers) != 2 or names[0] != names[1] or any(label.endswith(BEFORE) for label in workloads):
+    compilers = list_labels(data, "compiler")
+    names = {Column.read(label).compiler for label in compilers}
+    has_sides = any(label.endswith(BEFORE) for label in list_labels(data, "workload"))
+    if len(compilers) != 2 or len(names) > 1 or has_sides:
         return None
     before, after = compilers
     return before, after

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import xarray as xr
@@ -84,8 +84,8 @@ def _read_dataset(data: Data, devices: Collection[str]) -> Iterator[EarlierTrial
         raise UsageError(
             "invalid earlier: this dataset describes no network. Use the dataset of a run, or a merged one."
         )
-    measured = dict.fromkeys(chain.from_iterable(list_labels(node, "device") for node in nodes(data).values()))
-    if devices and not measured.keys() & set(devices):
+    measured = list_labels(data, "device")
+    if devices and not {*measured} & {*devices}:
         raise UsageError(
             f"invalid earlier: got measurements of {', '.join(measured)}; expected some of {', '.join(devices)}, as in "
             f"the sweep. For a machine that is alike, rename them: ds.assign_coords(device=['{next(iter(devices))}'])."

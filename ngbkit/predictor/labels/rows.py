@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ngbkit.compilers.base import GRAPH
 from ngbkit.dataset.assembly import factor_dims
 from ngbkit.dataset.contention import select_samples
+from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays
 from ngbkit.sweep.column import Column
@@ -53,12 +53,8 @@ class Row:
 
 
 def list_runtimes(node: xr.Dataset) -> list[Runtime]:
-    compilers = dict.fromkeys(_split_label(label)[0] for label in _list_labels(node, "compiler"))
-    return list(product(_list_labels(node, "device"), compilers))
-
-
-def _list_labels(node: xr.Dataset, dim: str) -> list[Any]:
-    return list(np.atleast_1d(node[dim].values).tolist())
+    compilers = dict.fromkeys(_split_label(label)[0] for label in list_labels(node, "compiler"))
+    return list(product(list_labels(node, "device"), compilers))
 
 
 def _split_label(label: str) -> tuple[str, str]:
@@ -75,7 +71,7 @@ def build_rows(data: Data, node: xr.Dataset, runtimes: Sequence[Runtime]) -> Ite
     dims = ["workload", *factor_dims(node), "batch_size", "device", "compiler"]
     median = xr.apply_ufunc(arrays.median, node["latency"], input_core_dims=[["repeat"]])
     median = median.expand_dims([dim for dim in dims if dim not in median.dims]).transpose(*dims)
-    runtime_labels = product(_list_labels(node, "device"), _list_labels(node, "compiler"))
+    runtime_labels = product(list_labels(node, "device"), list_labels(node, "compiler"))
     columns = [(device, *_split_label(label)) for device, label in runtime_labels]
     labels_by_dim = {dim: median[dim].values.tolist() for dim in dims}
     flat = median.values.reshape(*median.shape[:-2], -1)

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ngbkit import registry
+from ngbkit.compilers.base import Compiler
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
 from ngbkit.predictor import onnx_graphs
 from ngbkit.predictor.graphs import Graph
@@ -84,11 +85,11 @@ Result = TypeVar("Result")
 
 def _probe(path: Path, runtime: str, batch_size: int, threads: int | None, use: Callable[[Probe], Result]) -> Result:
     """Open a network in a runtime, and return what `use` makes of it."""
-    name, options = _parse(runtime)
+    compiler, options = _parse(runtime)
     with TemporaryDirectory(prefix="ngbkit-lowering-") as folder:
         static = specialise(path, batch_size, Path(folder, "static.onnx"), fold=False)
         try:
-            return use(_PROBES[name](static, Path(folder), options, threads or execution.count_threads()))
+            return use(_PROBES[compiler.name](static, Path(folder), options, threads or execution.count_threads()))
         except NgbkitError:
             raise
         except Exception as error:  # runtimes raise anything
@@ -109,22 +110,20 @@ def find_lowering(compilers: Sequence[str]) -> str:
 
 def describe_version(runtime: str) -> str:
     """Return the version of a runtime's package, on which its graph depends."""
-    compiler = Column(compiler=_parse(runtime)[0]).load_compiler()
-    return registry.find_version(compiler.packages[0]) or ""
+    return registry.find_version(_parse(runtime)[0].packages[0]) or ""
 
 
-def _parse(runtime: str) -> tuple[str, Mapping[str, Any]]:
+def _parse(runtime: str) -> tuple[Compiler, Mapping[str, Any]]:
     column = Column.read(runtime)
-    name = column.name
-    if name not in _PROBES:
+    if column.name not in _PROBES:
         raise UsageError(
             f"{runtime or 'a network as exported'} tells no graph; expected one of {', '.join(_PROBES)}. Use the "
             "graph as it was exported, without lowered."
         )
     compiler = column.load_compiler()
     if compiler.find_package_problem():
-        raise MissingDependencyError(compiler.packages[0], name)
-    return name, compiler.settle(column.settings)
+        raise MissingDependencyError(compiler.packages[0], column.name)
+    return compiler, compiler.settle(column.settings)
 
 
 _PROBES: Mapping[str, Callable[[Path, Path, Mapping[str, Any], int], Probe]] = {

@@ -91,8 +91,8 @@ class ReleaseSearch:
         """Measure the ends, with the release at a place between them, and add the evidence."""
         first, last = self.releases[0], self.releases[-1]
         probe = "" if place is None else self.releases[place]
-        names = [first, *filter(None, [probe]), last]
-        columns = [self._name_column(release) for release in names]
+        releases = [first, *filter(None, [probe]), last]
+        columns = [replace(self.column, release=release).label for release in releases]
         data, run_id, seconds = self.measure(columns)
         reading = read_gate(data, columns, place)
         for column, environment in reading.environments.items():
@@ -174,7 +174,7 @@ class ReleaseSearch:
             notes += (*(f"The piece that takes longer: {text}." for text in regressions[-1:]), note)
         return Bisection(
             network=self.network,
-            compiler=self._name_column(""),
+            compiler=self.column.label,
             device=self.device,
             releases=self.releases,
             skipped=dict(self.skipped),
@@ -197,7 +197,7 @@ class ReleaseSearch:
         after = min(place for place in self._readings if place >= max(places))
         sides = [self.releases[place] for place in (before, after)]
         facts = [
-            self._readings[place].facts.get(self._name_column(side), {})
+            self._readings[place].facts.get(replace(self.column, release=side).label, {})
             for place, side in zip((before, after), sides, strict=True)
         ]
         operators = compare_operators(*facts)
@@ -206,9 +206,6 @@ class ReleaseSearch:
         if any(map(has_operators, facts)):
             return (), f"The profiles of {sides[0]} and {sides[1]} show the same operators, in about the same time."
         return (), f"{self.column.compiler} reports no operators, so that no profile tells which became slower."
-
-    def _name_column(self, release: str) -> str:
-        return replace(self.column, release=release).label
 
 
 def _build_step(gate: GateReading, **fields: Any) -> GateStep:
