@@ -52,8 +52,9 @@ def _list_gains(data: Data, label: str) -> list[Estimate]:
     gains: list[Estimate] = []
     for node in nodes(data).values():
         if label in list_labels(node, "compiler") and "round" in node:
-            gain = xr.Dataset(PRECISION_GAIN.compute_masked(node, ci=LEVEL)).sel(compiler=[label])
-            columns = [to_frame(gain)[name] for name in ("precision_gain", "ci_low", "ci_high", "conclusive")]
+            gain = PRECISION_GAIN.compute_masked(node, ci=LEVEL).sel(compiler=[label])
+            frame = to_frame(gain.to_dataset() if isinstance(gain, xr.DataArray) else gain)
+            columns = [frame[name] for name in ("precision_gain", "ci_low", "ci_high", "conclusive")]
             gains += [Estimate(*cells) for cells in zip(*columns, strict=True)]
     return sorted(gain for gain in gains if math.isfinite(gain))
 
