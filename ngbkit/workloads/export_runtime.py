@@ -5,28 +5,15 @@ reads the source of each operator of onnxscript's torch library, as each export 
 its own process.
 """
 
-from __future__ import annotations
-
 import importlib
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
-import onnxscript
-import onnxscript.optimizer
-import torch._dynamo
-import torch._functorch.aot_autograd
-import torch.export._trace
-from torch.onnx import _constants
-from torch.onnx._internal.exporter import _registration
+for name in ("onnxscript.optimizer", "sympy.tensor.tensor", "torch._functorch.aot_autograd", "torch.export._trace"):
+    importlib.import_module(name)
 
-__all__ = ["onnxscript", "torch"]
-
-importlib.import_module("sympy.tensor.tensor")
-
-# This API is private; without it, an export only takes longer. Nothing but a translation table changes a registry.
-with suppress(AttributeError):
-    registry: Any = _registration.ONNXRegistry
-    load_registry = cache(registry.from_torchlib)
-    load_registry(opset_version=_constants.ONNX_DEFAULT_OPSET)
-    registry.from_torchlib = staticmethod(load_registry)
+# These are private; without them, an export only takes longer. Nothing but a translation table changes a registry.
+registry: Any = importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+load_registry = cache(registry.from_torchlib)
+load_registry(opset_version=importlib.import_module("torch.onnx._constants").ONNX_DEFAULT_OPSET)
+registry.from_torchlib = staticmethod(load_registry)

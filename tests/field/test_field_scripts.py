@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from field.test_field_states import NET
+from state import share_state_dir
 
 from ngbkit.api import Sweep
-from ngbkit.cluster import engines
+
+state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 CHECKPOINT = """
 from pathlib import Path
@@ -26,13 +27,6 @@ TEXTS = {
     "79b-checkpoint-beside.py": CHECKPOINT.replace("FILE", 'Path(__file__).parent / "weights.pt"'),
     "79c-checkpoint-relative.py": CHECKPOINT.replace("FILE", '"weights.pt"'),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_engine(state_dir: Path) -> Iterator[None]:
-    """Start an engine in the folder of the scripts, as a user's first command does."""
-    yield
-    engines.close()
 
 
 def test_a_script_finds_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
