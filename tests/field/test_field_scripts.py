@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from field.test_field_states import NET
-from state import share_state_dir
 
 from ngbkit.api import Sweep
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 CHECKPOINT = """
 from pathlib import Path
