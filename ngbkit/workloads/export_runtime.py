@@ -1,20 +1,19 @@
 """The imports of an ONNX export, made at once, for the fork server of preparations to preload.
 
 The first export of a process takes 2.6 s, the second 0.7 s: torch.onnx imports torch._dynamo, triton and sympy, and
-loads the operators of onnxscript's torch library. Each preparation runs in its own process.
+reads the source of each operator of onnxscript's torch library, as each export would again. Each preparation runs in
+its own process.
 """
 
-from __future__ import annotations
+import importlib
+from functools import cache
+from typing import Any
 
-import onnxscript
-import onnxscript.optimizer
-import torch._dynamo
-import torch._functorch.aot_autograd
-import torch.export
-from torch.onnx._internal.exporter import _registration
+for name in ("onnxscript.optimizer", "sympy.tensor.tensor", "torch._functorch.aot_autograd", "torch.export._trace"):
+    importlib.import_module(name)
 
-__all__ = ["onnxscript", "torch"]
-
-# This API is private; without it, an export only takes longer.
-if hasattr(_registration, "ONNXRegistry"):
-    _registration.ONNXRegistry.from_torchlib()
+# These are private; without them, an export only takes longer. Nothing but a translation table changes a registry.
+registry: Any = importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+load_registry = cache(registry.from_torchlib)
+load_registry(opset_version=importlib.import_module("torch.onnx._constants").ONNX_DEFAULT_OPSET)
+registry.from_torchlib = staticmethod(load_registry)

@@ -8,9 +8,6 @@ import pytest
 from field.case import Case, Outcome, expect_failure, expect_unchecked
 from field.measuring import Results, find_faults, measure
 from field.modules import describe_module
-from state import share_state_dir
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 TAGGER = """
 class Tagger(nn.Module):

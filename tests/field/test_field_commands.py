@@ -14,12 +14,10 @@ from field.test_field_outputs import DETECTIONS, LABELS, LOOP, MAPS, TIME_FIRST,
 from field.test_field_values import CATEGORIES
 from field.writing import Build, write_graph
 from onnxgraphs import residual
-from state import share_state_dir
 
 from ngbkit import cli
 from ngbkit.api import Sweep
 
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 pytestmark = pytest.mark.filterwarnings("ignore:too few networks for intervals")
 
 OPTIMIZE = ("--cost", "flops", "--no-guard", "--top", "1", "-r", "3", "--quiet")

@@ -10,11 +10,8 @@ import pytest
 from field.case import Case, expect_failure
 from field.measuring import WITH_OPENVINO, Results, find_faults, measure
 from field.writing import write_graph
-from state import share_state_dir
 
 from ngbkit.workloads import onnx as onnx_source
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 RATE = """
 speech (float[batch, 512] input, float[2, batch, 64] state, int64 sr)

@@ -10,9 +10,6 @@ import pytest
 from field.case import Case, Outcome, expect_failure, expect_unsupported
 from field.measuring import WITH_OPENVINO, Results, find_faults, measure
 from field.writing import Build, build_model, write_graph
-from state import share_state_dir
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 PRODUCT = "product (float[batch, 8] x) => (float[batch, 4] y) <float[8, 4] w> { t = MatMul(x, w) y = Relu(t) }"
 UNSORTED = "unsorted (float[batch, 32] x) => (float[batch, 16] y) <float[32, 16] w> { y = Relu(t) t = Gemm(x, w) }"

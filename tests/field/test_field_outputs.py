@@ -9,9 +9,6 @@ import pytest
 from field.case import Case, Outcome, expect_failure, expect_unchecked, expect_unsupported
 from field.measuring import WITH_OPENVINO, Results, find_faults, measure
 from field.writing import write_graph
-from state import share_state_dir
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 DETECTIONS = """
 detections (float[batch, 20, 4] boxes, float[batch, 2, 20] raw) => (int64[selected, 3] keep)

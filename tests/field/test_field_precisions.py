@@ -10,9 +10,6 @@ from field.case import Case, Outcome
 from field.measuring import WITH_OPENVINO, Results, find_faults, measure
 from field.modules import COMPILERS, describe_module
 from field.writing import write_graph
-from state import share_state_dir
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 RESIDUAL = """
 quantised (float[batch, 3, 32, 32] x) => (float[batch, 16] y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from field.test_field_states import NET
 
 from ngbkit.api import Sweep
-from ngbkit.cluster import engines
 
 CHECKPOINT = """
 from pathlib import Path
@@ -26,13 +24,6 @@ TEXTS = {
     "79b-checkpoint-beside.py": CHECKPOINT.replace("FILE", 'Path(__file__).parent / "weights.pt"'),
     "79c-checkpoint-relative.py": CHECKPOINT.replace("FILE", '"weights.pt"'),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_engine(state_dir: Path) -> Iterator[None]:
-    """Start an engine in the folder of the scripts, as a user's first command does."""
-    yield
-    engines.close()
 
 
 def test_a_script_finds_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,9 @@ from field.case import Case, Outcome
 from field.measuring import Results, find_faults, measure
 from field.modules import COMPILERS, describe_module
 from field.writing import Build
-from state import share_state_dir
 
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.module import from_module
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 WEIGHT_NORM = """
 import warnings

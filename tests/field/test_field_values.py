@@ -9,9 +9,6 @@ import pytest
 from field.case import Case, Outcome, expect_failure
 from field.measuring import WITH_OPENVINO, Results, find_faults, measure
 from field.writing import write_graph
-from state import share_state_dir
-
-state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 
 SHAPE_ARITHMETIC = """
 arithmetic (float[batch, 24] x) => (float[batch, 2, 6] y)

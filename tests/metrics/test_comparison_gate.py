@@ -136,49 +136,33 @@ def test_another_torch_weakens_speedups() -> None:
     assert () == compare(runs[0], describe(slower(1), torch="2.9", numpy="2.1")).gate().warnings
 
 
-OTHERS = {
-    "another chip": (
-        lambda data: data.assign_attrs(environments='{"cpu": {"chip": "B", "threads": 2}}'),
-        "chip was A and is B",
-    ),
-    "more threads": (
-        lambda data: data.assign_attrs(environments='{"cpu": {"chip": "A", "threads": 64}}'),
-        "threads was 2 and is 64",
-    ),
-    "another contract": (lambda data: change_contract(data), "trials were timed with precision bf16 instead of"),
-}
-
-
 def change_contract(data: xr.Dataset) -> xr.Dataset:
     texts = [json.dumps({**json.loads(text), "precision": "bf16"}) for text in data["contract"].values.ravel()]
     return data.assign(contract=data["contract"].copy(data=np.reshape(np.array(texts, object), data["contract"].shape)))
 
 
-@pytest.mark.parametrize(("change", "difference"), OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("metric", ["speedup", "throughput"])
-def test_runs_of_two_machines_are_no_gate(
-    change: Callable[[xr.Dataset], xr.Dataset],
-    difference: str,
-    metric: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The gate says the difference, and judges only if it is told to, in every format."""
-    first = slower(1).assign_attrs(environments='{"cpu": {"chip": "A", "threads": 2}}')
-    runs = {"a": first, "b": change(first)}
+def test_runs_of_two_machines_are_no_gate(metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The gate says the differences, and judges only if it is told to, in every format."""
+    first, second = (
+        slower(1).assign_attrs(environments=json.dumps({"cpu": {"chip": chip, "threads": threads}}))
+        for chip, threads in (("A", 2), ("B", 64))
+    )
+    runs = {"a": first, "b": change_contract(second)}
     files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in runs.items()]
     words = ["compare", *files, "--metric", metric, "--fail-on", "slower"]
 
+    differences = ("chip was A and is B", "threads was 2 and is 64", "timed with precision bf16 instead of")
+
     assert 2 == cli.main(words)
-    assert re.search(f"differ by more than their code: .*{difference}.*--across-devices", capsys.readouterr().err)
-    assert 0 == cli.main([*words, "--across-devices"])
-    printed = capsys.readouterr()
-    assert difference in printed.out
-    assert "warning: the two runs differ by more than their code: " in printed.err
-    assert 0 == cli.main([*words, "--across-devices", "--json"])
-    assert difference in str(json.loads(capsys.readouterr().out)["warnings"])
-    assert 0 == cli.main([*words, "--across-devices", "--markdown"])
-    assert difference in capsys.readouterr().out
+    printed = capsys.readouterr().err
+    assert re.search("differ by more than their code: .*--across-devices", printed)
+    for form in ([], ["--json"], ["--markdown"]):
+        assert [] == [text for text in differences if text not in printed]
+        assert 0 == cli.main([*words, "--across-devices", *form])
+        printed, warned = capsys.readouterr()
+        assert bool(form) or "warning: the two runs differ by more than their code: " in warned
+    assert [] == [text for text in differences if text not in printed]
 
 
 def test_two_runs_of_one_machine_are_a_gate() -> None:
@@ -220,10 +204,8 @@ def test_a_gate_of_nothing_is_an_error() -> None:
     ("later", "options", "code"),
     [
         (lambda: slower(1.3), ["--fail-on", "slower"], 1),
-        (lambda: slower(1.3), ["--fail-on", "slower", "--margin", "50%"], 0),
         (lambda: slower(1.3), ["--fail-on", "slower", "--margin", "30%"], 0),
         (lambda: slower(1.3), ["--fail-on", "slower,inconclusive", "--margin", "30%"], 1),
-        (lambda: slower(0.7), ["--fail-on", "slower,inconclusive"], 0),
         (failing, ["--fail-on", "slower"], 1),
         (lambda: slower(1.3), [], 0),
     ],

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +51,11 @@ def _hang(task: Task) -> Program:
 
 def _hang_later(task: Task) -> Program:
     """Compile and warm up correctly, and hang while timed."""
-    program, start = _sound(task), time.monotonic()
+    program = _sound(task)
 
     def run() -> Any:
-        time.sleep(0.01 if time.monotonic() - start < 0.35 else 3600)
+        if any(frame.name == "_time_turn" for frame in traceback.extract_stack()):
+            time.sleep(3600)
         return program.run()
 
     return replace(program, run=run)

@@ -92,22 +92,6 @@ def test_an_undeploy_restores_the_machine(
     assert (files, set()) == (host.list_files(), list_entries(host))
 
 
-def test_a_broken_link_leaves_no_process(host: Host, wheels: Path) -> None:
-    """The device stops with its client; an undeploy removes the incomplete environment."""
-
-    def cut(line: str) -> None:
-        if line.startswith("Processing"):
-            host.kill_sessions()
-
-    with pytest.raises(DeviceError, match="cannot reach far"):
-        deploy(FAR, extras=(), wheels=wheels, report=cut)
-    # A process that starts another is not seen for a moment.
-    wait_until(lambda: list_entries(host) - {"downloads"} == {".ngbkit", "env"} and not host.find_processes())
-    undeploy(FAR)
-
-    assert set() == list_entries(host)
-
-
 def test_an_unreachable_machine_is_reported() -> None:
     """The error of an unreachable machine has the output of ssh."""
     require_program(PROGRAMS["ssh"])
