@@ -83,7 +83,7 @@ class Choices(Reported):
         import pandas as pd
 
         rows = [self._format_row(row) for row in _list_rows(self.table)]
-        frame = pd.DataFrame(rows)
+        frame = pd.DataFrame(rows, dtype=object)  # floats would lose their intervals
         frame.attrs["title"] = f"Highest throughput within {self._describe_deadline()} for {self._describe_share()}"
         return frame
 
