@@ -22,6 +22,8 @@ from ngbkit.errors import UsageError, strip_controls
 # Of Linux: a name in a folder, and a whole path.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 _UNITS = {"": 1.0, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+# From the largest: the first of which a time is at least one.
+_SHORT_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 # A century: beyond it, a slip of the pen.
 LONGEST_S = 3.2e9
 _LONGEST_DURATION = 80
@@ -96,18 +98,55 @@ def format_value(value: object) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value).removesuffix(" 00:00:00")
 
 
-def format_count(count: int, singular: str, plural: str) -> str:
-    """Format a number of things: ``1 trial is``, ``2 trials are``."""
-    return f"{count} {singular if count == 1 else plural}"
+def format_count(count: int, singular: str, plural: str = "") -> str:
+    """Format a number of things: ``1 trial is``, ``2 trials are``; by default the plural has an s."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
-def format_size(size: int) -> str:
+def format_share(share: float, form: str = ".3g") -> str:
+    """Format a share in percent: ``12.5 %``; one that is not finite as ``–``."""
+    return f"{100 * share:{form}} %" if math.isfinite(share) else "–"
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a short time with three digits: ``50 ms``, ``2 s``."""
+    unit, size = next(((unit, size) for unit, size in _SHORT_UNITS if seconds >= size), _SHORT_UNITS[-1])
+    return f"{seconds / size:.3g} {unit}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time in its two largest units.
+
+    >>> format_duration(80.2)
+    '1 min 20 s'
+    """
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"
+
+
+def format_age(seconds: float) -> str:
+    """Format the time since a moment in its largest unit.
+
+    >>> format_age(200)
+    '3 min ago'
+    """
+    total = max(round(seconds), 0)
+    sizes = ((172_800, 86_400, "d"), (3600, 3600, "h"), (60, 60, "min"))
+    size, unit = next(((size, unit) for least, size, unit in sizes if total >= least), (1, "s"))
+    return f"{total // size} {unit} ago"
+
+
+def format_size(size: float) -> str:
     """Format a number of bytes with three digits.
 
     >>> format_size(906_512_004)
     '907 MB'
     """
-    number, letters = float(size), iter(("B", "kB", "MB", "GB", "TB"))
+    number, letters = size, iter(("B", "kB", "MB", "GB", "TB"))
     unit = next(letters)
     while number >= 999.5 and (larger := next(letters, None)):
         number, unit = number / 1000, larger

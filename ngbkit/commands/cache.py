@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
-from ngbkit.runs.time_left import format_age, format_duration
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import format_size, parse_json
+from ngbkit.user_text import format_age, format_duration, format_size, parse_json
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches

@@ -19,7 +19,7 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.option import options_of
 from ngbkit.sweep.parsing import parse_factors, parse_numbers
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import format_share, parse_path
 
 if TYPE_CHECKING:
     from ngbkit.predictor import Examples, Predictor
@@ -338,7 +338,7 @@ def _format_label(value: Any) -> str:
 
 
 def _format_share(share: float, unknown: str = "–", sign: str = "") -> str:
-    return f"{sign}{share:.1%}".replace("%", " %") if math.isfinite(share) else unknown
+    return f"{sign}{format_share(share, '.1f')}" if math.isfinite(share) else unknown
 
 
 def _format_rate(rate: float) -> str:

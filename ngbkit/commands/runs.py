@@ -16,10 +16,9 @@ from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.report import Report
-from ngbkit.runs.time_left import format_age
 from ngbkit.sweep.argument import argument
 from ngbkit.tabular import Hinted, Row
-from ngbkit.user_text import format_size
+from ngbkit.user_text import format_age, format_size
 
 if TYPE_CHECKING:
     from ngbkit.runs import Summary

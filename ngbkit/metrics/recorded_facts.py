@@ -40,9 +40,9 @@ def describe_unasked_precision(data: Data) -> list[str]:
             continue
         lower = replace(column, precision=precision).label
         gains = [str(gain) for gain in _list_gains(data, lower)] if lower in present else []
-        shown = f"as {lower}, {gains[0]} times as fast" if len(gains) == 1 else f"as {lower}"
-        shown = f"{shown}, {gains[0]} to {gains[-1]} times as fast" if len(gains) > 1 else shown
-        remedy = shown if lower in present else f"add it by -c '{lower}'"
+        lead = " to ".join(dict.fromkeys([str(gains[0]), str(gains[-1])])) if gains else ""
+        remedy = f"add it by -c '{lower}'" if lower not in present else f"as {lower}"
+        remedy += f", {lead} times as fast" if lead else ""
         sentences[f"{column.compiler}, left alone, computes in {precision} on this chip: {remedy}."] = None
     return list(sentences)
 

@@ -17,7 +17,7 @@ from ngbkit.commands.shell import MOST_ROWS, choose_figures, point_to_failures
 from ngbkit.notebook.live_table import LiveTable
 from ngbkit.report import Report
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_known, list_warnings
-from ngbkit.runs.time_left import format_duration
+from ngbkit.user_text import format_duration
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

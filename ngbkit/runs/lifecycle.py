@@ -23,9 +23,9 @@ from ngbkit.runs.run_context import RunContext
 from ngbkit.runs.run_guide import Replay, RunGuide
 from ngbkit.runs.run_index import summaries
 from ngbkit.runs.summary import INTERRUPTED, Summary
-from ngbkit.runs.time_left import format_age
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import INCONCLUSIVE, RETRIABLE
+from ngbkit.user_text import format_age
 
 # An interrupted run is looked for among so many of the latest; an older one is of another state of the machine.
 _LATEST, _MOST_AGE_S = 50, 7 * 86_400

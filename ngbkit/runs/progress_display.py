@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ngbkit.errors import WorkloadError, strip_controls
-from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
+from ngbkit.user_text import format_duration
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run

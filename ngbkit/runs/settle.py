@@ -14,10 +14,9 @@ from ngbkit.device.groups.bundles import describe_group
 from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, list_candidates
 from ngbkit.metrics.rankings.networks import NetworkComparison, iterate_comparisons
 from ngbkit.runs.folders import load_dataset, read_sweep
-from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.trials import Group
-from ngbkit.user_text import format_network
+from ngbkit.user_text import format_duration, format_network
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data

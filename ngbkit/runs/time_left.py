@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ngbkit.sweep.trials import Trial
+from ngbkit.user_text import format_duration, format_seconds
 from ngbkit.workloads.base import FactorValue
 
 Network = tuple[str, tuple[tuple[str, FactorValue], ...]]
@@ -267,37 +268,11 @@ def _sum(rates: Iterable[_Rate]) -> _Rate:
     return total
 
 
-def format_duration(seconds: float) -> str:
-    """Format a time in its two largest units.
-
-    >>> format_duration(80.2)
-    '1 min 20 s'
-    """
-    total = round(seconds)
-    if total < 60:
-        return f"{total} s"
-    if total < 3600:
-        return f"{total // 60} min {total % 60} s"
-    return f"{total // 3600} h {total % 3600 // 60} min"
-
-
-def format_age(seconds: float) -> str:
-    """Format the time since a moment in its largest unit.
-
-    >>> format_age(200)
-    '3 min ago'
-    """
-    total = max(round(seconds), 0)
-    sizes = ((172_800, 86_400, "d"), (3600, 3600, "h"), (60, 60, "min"))
-    size, unit = next(((size, unit) for least, size, unit in sizes if total >= least), (1, "s"))
-    return f"{total // size} {unit} ago"
-
-
 def describe_search(event: Mapping[str, Any]) -> str:
     """Describe how far a compiler's search for fast code is."""
     text = f"{event['text']}, {event['done']} of {event['total']} candidates"
     if event["best_s"] is not None:
-        text += f", best {event['best_s'] * 1e3:.3g} ms"
+        text += f", best {format_seconds(event['best_s'])}"
     if event["left_s"] is not None:
         text += f", about {format_duration(event['left_s'])} left"
     return text

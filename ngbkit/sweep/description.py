@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import registry
 from ngbkit.sweep import conversion, feeding
 from ngbkit.sweep.parsing import format_factor_values
+from ngbkit.user_text import format_count
 from ngbkit.workloads import dimensions
 from ngbkit.workloads.base import BATCH, Factors, FactorValue, Source, TensorSpec, Workload
 from ngbkit.workloads.dimensions import Dimension
@@ -100,7 +101,7 @@ class NetworkInputs:
     def _describe_factors(self) -> Iterator[str]:
         if self.missing_factors:
             flags = " ".join(f"--factor {name}=…" for name in self.missing_factors)
-            yield f"{_format_count(len(self.missing_factors), 'factor')} without a value: {flags}."
+            yield f"{format_count(len(self.missing_factors), 'factor')} without a value: {flags}."
         if self.factors:
             listed = "; ".join(f"{name}={format_factor_values(options)}" for name, options in self.factors.items())
             yield f"factors: {listed}{'; the shapes are those at the first values' if self.built_at else ''}."
@@ -232,11 +233,7 @@ def _describe_array(spec: TensorSpec, array: np.ndarray) -> str:
     """Describe values by the number of their rows; a few values without a batch by themselves."""
     axis = spec.batch_axis
     if axis is not None and axis < array.ndim:
-        return _format_count(array.shape[axis], "row")
+        return format_count(array.shape[axis], "row")
     if 0 < array.size <= _MOST_SHOWN:
         return ", ".join(map(str, array.ravel().tolist()))
-    return _format_count(array.size, "value")
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return format_count(array.size, "value")

@@ -9,7 +9,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import captions, lines, marks, provenance, rows
 from ngbkit.metrics.serving.capacities import find_capacities
-from ngbkit.metrics.serving.service import format_seconds, list_columns, parse_service
+from ngbkit.metrics.serving.service import list_columns, parse_service
+from ngbkit.user_text import format_seconds
 
 if TYPE_CHECKING:
     import altair as alt

@@ -12,7 +12,7 @@ from ngbkit.metrics.estimate import Estimate, format_time
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_seconds, format_share, format_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ class Choices(Reported):
         import pandas as pd
 
         rows = [self._format_row(row) for row in _list_rows(self.table)]
-        frame = pd.DataFrame(rows)
+        frame = pd.DataFrame(rows, dtype=object)  # floats would lose their intervals
         frame.attrs["title"] = f"Highest throughput within {self._describe_deadline()} for {self._describe_share()}"
         return frame
 
@@ -92,11 +92,10 @@ class Choices(Reported):
         return Report(sentences=self.verdicts, frames=[to_texts(self.to_frame())], notes=self.notes)
 
     def _describe_deadline(self) -> str:
-        number, unit = format_time(self.deadline_s, self.deadline_s, self.deadline_s).split(" ")
-        return f"{float(number.replace(',', '')):g} {unit}"
+        return format_seconds(self.deadline_s)
 
     def _describe_share(self) -> str:
-        return f"{100 * self.quantile:.10g} % of calls"
+        return f"{format_share(self.quantile, '.10g')} of calls"
 
     def _describe_choice(self, row: Mapping[str, Any]) -> str:
         network = _name_network(row, self.networks)

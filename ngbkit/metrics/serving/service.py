@@ -21,7 +21,7 @@ from ngbkit.files import Store
 from ngbkit.sweep.conversion import to_batch_sizes
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED
-from ngbkit.user_text import parse_duration
+from ngbkit.user_text import format_seconds, parse_duration
 
 SECONDS = 10.0
 """The shortest duration of a test; tests of MLPerf's submissions take 600 s."""
@@ -97,11 +97,6 @@ def parse_service(
         seconds=validation.check("seconds", validation.Duration, seconds),
         seed=validation.check("seed", validation.Count, seed),
     )
-
-
-def format_seconds(seconds: float) -> str:
-    """Format a time: ``50 ms``, ``2 s``."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[ServedColumn]:

@@ -19,7 +19,7 @@ from ngbkit.errors import translate_commands
 from ngbkit.runs import Progress, Run
 from ngbkit.runs.progress_display import describe_progress
 from ngbkit.runs.selfcheck import SelfCheck
-from ngbkit.runs.time_left import format_age
+from ngbkit.user_text import format_age
 
 SELFCHECK = "self-check…"
 """The step of a device that is self-checked."""

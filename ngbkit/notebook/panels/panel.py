@@ -23,7 +23,7 @@ from ngbkit.notebook.panels.read import ReadSection
 from ngbkit.notebook.panels.saved import render_fallback, render_saved
 from ngbkit.notebook.panels.watch import WatchSection
 from ngbkit.runs.run_context import CELL, RunContext
-from ngbkit.runs.time_left import format_duration
+from ngbkit.user_text import format_duration
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data

@@ -17,12 +17,12 @@ from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
-from ngbkit.metrics.estimate import Estimate, format_time
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.unchecked import explain_inconclusive
 from ngbkit.notebook.panels import trial as trials
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import NOT_CHECKED
-from ngbkit.user_text import format_size
+from ngbkit.user_text import format_seconds, format_share, format_size
 
 # A fact of a compiler may be a whole log.
 _LONGEST = 300
@@ -52,11 +52,7 @@ _STATUSES = {
 
 
 def _format_percent(value: float) -> str:
-    return f"{value:.3g} %"
-
-
-def _format_bytes(value: float) -> str:
-    return format_size(int(value))
+    return format_share(value / 100)
 
 
 def _format_energy(value: float) -> str:
@@ -71,29 +67,25 @@ def _format_plain(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _format_seconds(value: float) -> str:
-    return format_time(value, value, value)
-
-
 # By variable: its name for people, its help, and its format.
 _VARIABLES: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
-    "compile_time": ("compiling", "conversion and compilation, with empty caches", _format_seconds),
+    "compile_time": ("compiling", "conversion and compilation, with empty caches", format_seconds),
     "compile_time_warm": (
         "compiling again",
         "in a new process, with what the first one left in the compiler's cache",
-        _format_seconds,
+        format_seconds,
     ),
-    "first_call_time": ("first call", "the first call after compiling, which often does more work", _format_seconds),
+    "first_call_time": ("first call", "the first call after compiling, which often does more work", format_seconds),
     "rmse_ratio": (
         "error against the reference",
         "root-mean-square error of the outputs against a float64 run of the uncompiled network",
         _format_error,
     ),
     "max_abs_error": ("largest error", "the largest difference of an output from that float64 run", _format_plain),
-    "peak_memory": ("memory", "the most resident memory of the measuring process", _format_bytes),
+    "peak_memory": ("memory", "the most resident memory of the measuring process", format_size),
     "cpu_percent": ("CPU use", "of all cores of the machine, while measuring", _format_percent),
     "gpu_percent": ("GPU use", "of the accelerator, while measuring", _format_percent),
-    "gpu_memory": ("GPU memory", "the most memory of the accelerator, while measuring", _format_bytes),
+    "gpu_memory": ("GPU memory", "the most memory of the accelerator, while measuring", format_size),
     "energy": ("energy a call", "of the accelerator; on a CPU, of its packages with their memory", _format_energy),
 }
 _TRANSFERS = {
@@ -103,7 +95,7 @@ _TRANSFERS = {
 _MACHINE: Mapping[str, Callable[[Any], str]] = {
     "chip": str,
     "cores_usable": lambda value: f"{value} cores",
-    "memory_bytes": lambda value: f"{_format_bytes(value)} of memory",
+    "memory_bytes": lambda value: f"{format_size(value)} of memory",
     "system": str,
     "governor": lambda value: f"clock governor {value}",
     "python": lambda value: f"Python {value}",
@@ -187,7 +179,7 @@ def _describe_samples(results: xr.Dataset) -> Iterator[SheetLine]:
     values = results["latency"].values
     values = values[~np.isnan(values)]
     low, median, high = np.quantile(values, [0.05, 0.5, 0.95])
-    text = f"{_format_seconds(median)}; 90 % of them between {_format_seconds(low)} and {_format_seconds(high)}"
+    text = f"{format_seconds(median)}; 90 % of them between {format_seconds(low)} and {format_seconds(high)}"
     yield SheetLine(name="time of a call", text=text, help="the median of the samples, of a call with the whole batch")
     contended = int((results["contended"].values > 0).sum()) if "contended" in results else 0
     suffix = f", {contended} of them while other work used the cores" if contended else ""
@@ -249,7 +241,7 @@ def _format_fact(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        for suffix, write in (("_bytes", _format_bytes), ("_s", _format_seconds), ("_percent", _format_percent)):
+        for suffix, write in (("_bytes", format_size), ("_s", format_seconds), ("_percent", _format_percent)):
             if name.endswith(suffix):
                 return write(value)
         return f"{value:.4g}" if isinstance(value, float) else str(value)

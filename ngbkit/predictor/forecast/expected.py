@@ -5,8 +5,8 @@ from __future__ import annotations
 from ngbkit.cluster import machines
 from ngbkit.predictor.forecast.costs import Costs
 from ngbkit.predictor.forecast.earlier import load_earlier_trials
-from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.grid import Grid
+from ngbkit.user_text import format_count, format_duration
 
 
 def describe(sweep: Grid, expected: float | None) -> str:
@@ -16,7 +16,7 @@ def describe(sweep: Grid, expected: float | None) -> str:
     '24 trials in 8 groups, about 3 min 20 s'
     """
     groups = sum(1 for _ in sweep.groups())
-    text = f"{_format_count(len(sweep), 'trial')} in {_format_count(groups, 'group')}"
+    text = f"{format_count(len(sweep), 'trial')} in {format_count(groups, 'group')}"
     if expected is None:
         return f"{text}; the duration is unknown without an earlier run"
     # Where a race ends is not known before.
@@ -32,7 +32,3 @@ def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
     for trial in sweep.trials():
         seconds[trial.device] += costs.estimate_s(trial, sweep.repeats) or 0.0
     return max(sum(seconds[label] for label in turns) for turns in machines.group_by_cores(sweep.devices))
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -23,7 +23,7 @@ from ngbkit.predictor.kinds.base import Floats, Progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.scoring.scores import noise_floor
 from ngbkit.predictor.scoring.splits import Fold, Split, split_examples
-from ngbkit.user_text import clean_line
+from ngbkit.user_text import clean_line, format_share
 
 if TYPE_CHECKING:
     from typing import Self
@@ -79,10 +79,10 @@ class KindChoice:
 
     def __str__(self) -> str:
         listed = ", ".join(
-            f"{kind} {_format_share(error)} ({self.seconds[kind]:.0f} s)" for kind, error in self.errors.items()
+            f"{kind} {format_share(error, '.1f')} ({self.seconds[kind]:.0f} s)" for kind, error in self.errors.items()
         )
         parts = "families" if self.split == "family" else "networks"
-        floor = f"; the noise of the labels is {_format_share(self.floor)}" if math.isfinite(self.floor) else ""
+        floor = f"; the noise of the labels is {format_share(self.floor, '.1f')}" if math.isfinite(self.floor) else ""
         skipped = f". {self.skipped}" if self.skipped else ""
         return (
             f"{self.kind} is the cheapest of the best kinds: errors on {parts} that were left out are "
@@ -273,7 +273,3 @@ def _is_different(first: Floats, second: Floats) -> bool:
     if len(difference) < _ERRORS:
         return False
     return bool(abs(difference.mean()) > _ERRORS * difference.std(ddof=1) / np.sqrt(len(difference)))
-
-
-def _format_share(share: float) -> str:
-    return f"{share:.1%}".replace("%", " %")

@@ -9,10 +9,9 @@ from typing import Any, Literal, get_args
 
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.report import Report, Reported
-from ngbkit.runs.time_left import format_duration
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.tabular import Texts
-from ngbkit.user_text import format_count, format_size
+from ngbkit.user_text import format_count, format_duration, format_seconds, format_size
 
 BisectionVerdict = Literal["slower", "several changes", "not slower", "not conclusive"]
 """``"slower"``: a release made it slower; ``"several changes"``: a release between has a level of its own; ``"not
@@ -140,7 +139,9 @@ class Bisection(Reported):
 
     def _describe_operators(self) -> Iterator[str]:
         for row in self.operators:
-            times = [f" in {1e3 * row[key]:.3g} ms" if row[key] else "" for key in ("seconds_before", "seconds_after")]
+            times = [
+                f" in {format_seconds(row[key])}" if row[key] else "" for key in ("seconds_before", "seconds_after")
+            ]
             yield f"- {row['operator']}: {row['count_before']}{times[0]} before, {row['count_after']}{times[1]} after"
 
     def to_json(self) -> dict[str, Any]:

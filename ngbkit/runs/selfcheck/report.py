@@ -15,6 +15,7 @@ from ngbkit.metrics.statistics import estimate_share
 from ngbkit.report import Report, Reported
 from ngbkit.runs.selfcheck.record import Noise, Pair
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import format_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,10 +135,6 @@ def _parse(record: type[_Record], data: Mapping[str, Any]) -> _Record:
     return record(**values)
 
 
-def _format_percent(value: float, digits: int = 3) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.{digits}g} %"
-
-
 def _list_figures(noise: Noise) -> dict[str, str]:
     """List the figures of the noise by name, as people read them."""
     others = {"failed": noise.failed, "not measured yet": noise.pending}
@@ -145,14 +142,14 @@ def _list_figures(noise: Noise) -> dict[str, str]:
     return {
         "groups": ", ".join([str(noise.groups), *(f"{count} {state}" for state, count in others.items() if count)]),
         "samples": f"{noise.samples:g} in {noise.rounds:g} rounds",
-        "noise floor": _format_percent(noise.noise_floor),
+        "noise floor": format_share(noise.noise_floor),
         "smallest speed-up": "–" if math.isnan(noise.smallest_speedup) else f"{noise.smallest_speedup:.4f}",
-        "between processes": _format_percent(noise.process_sd),
-        "between rounds": _format_percent(noise.round_sd),
-        "drift": _format_percent(noise.drift),
-        "coverage": "–" if math.isnan(noise.coverage) else f"{100 * noise.coverage:.1f} % ({interval})",
-        "coverage, rounds alone": _format_percent(noise.coverage_within),
-        "contended": _format_percent(noise.contended_share),
+        "between processes": format_share(noise.process_sd),
+        "between rounds": format_share(noise.round_sd),
+        "drift": format_share(noise.drift),
+        "coverage": f"{format_share(noise.coverage, '.1f')} ({interval})",
+        "coverage, rounds alone": format_share(noise.coverage_within),
+        "contended": format_share(noise.contended_share),
     }
 
 
@@ -176,7 +173,7 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
     measured = [pair for pair in pairs if not pair.problem]
     quiet = {pair.compiler: pair for pair in measured if not pair.beside_busy}
     precisions = [
-        f"± {_format_percent(pair.half_width, 2)} for {name}" for name, pair in quiet.items() if pair.half_width > 0
+        f"± {format_share(pair.half_width, '.2g')} for {name}" for name, pair in quiet.items() if pair.half_width > 0
     ]
     sentences = []
     if precisions:
@@ -215,9 +212,9 @@ def _warn_of_other_programs(check: SelfCheck) -> list[str]:
     reasons = list(_find_disturbances(check.quiet))
     if not reasons:
         return []
-    spreads = [f"that of two copies of identity by {_format_percent(check.quiet.process_sd, 2)}"]
+    spreads = [f"that of two copies of identity by {format_share(check.quiet.process_sd, '.2g')}"]
     spreads += [
-        f"that of identity to {pair.compiler} by {_format_percent(pair.group_sd, 2)}"
+        f"that of identity to {pair.compiler} by {format_share(pair.group_sd, '.2g')}"
         for pair in check.pairs
         if not pair.problem and not pair.beside_busy
     ]
@@ -262,8 +259,8 @@ def _build_pair_row(pair: Pair) -> dict[str, str]:
         "speed-up": str(Estimate(pair.speedup, pair.low, pair.high, conclusive=has_converged)),
         "groups": str(pair.groups),
         "not conclusive": str(pair.inconclusive),
-        "between groups": _format_percent(pair.group_sd, 2),
-        "one group": f"± {_format_percent(pair.half_width, 2)}",
+        "between groups": format_share(pair.group_sd, ".2g"),
+        "one group": f"± {format_share(pair.half_width, '.2g')}",
         "agreeing": f"{pair.agreeing} of {pair.judged}",
         "": "",
     }
