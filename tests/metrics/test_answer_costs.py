@@ -15,6 +15,7 @@ from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
 from ngbkit.metrics import answer_costs, contracts, tables
+from ngbkit.metrics.recorded_facts import describe_unasked_precision
 from ngbkit.workloads.base import Workload
 
 LOW = 'openvino{"precision":"bf16"}'
@@ -86,5 +87,31 @@ def test_an_accepted_precision_is_compared(mlp: Workload, accept: str | None, di
     ds = build_dataset(mlp, accept)
 
     assert differences == contracts.list_differences(ds)
-    assert bool(differences) == bool(metrics.speedup(ds, unlike="mask").sel(compiler=LOW).isnull().all())
+    # A number that its label asks for, with a note in each table; a rank only where its cost was accepted.
+    assert metrics.speedup(ds).sel(compiler=LOW).notnull().all()
+    assert (
+        f"{LOW}: compared although unlike, precision bf16 instead of f32"
+        in tables.compact(ds, "speedup").attrs["notes"]
+    )
+    assert (LOW in metrics.ranking(ds, unlike="mask")["compiler"].tolist()) == bool(accept)
     assert "bf16" == json.loads(str(ds["contract"].sel(compiler=LOW).values.ravel()[0]))["precision"]
+
+
+def test_what_a_runtime_computes_unasked_is_said(mlp: Workload) -> None:
+    """A runtime whose own default is bf16 is said to have it, with its gain or the line that adds the column."""
+    ds = build_dataset(mlp, None)
+    facts = ds["facts"].copy(data=np.full(ds["facts"].shape, json.dumps({"default_precision": "bf16"}), dtype=object))
+    both = ds.assign(facts=facts).assign_coords(compiler=["openvino", LOW])
+    (measured,), (missing,) = (describe_unasked_precision(data) for data in (both, both.sel(compiler=["openvino"])))
+
+    assert measured.startswith(f"openvino, left alone, computes in bf16 on this chip: as {LOW}, ")
+    assert measured.endswith(" times as fast.")
+    assert f"openvino, left alone, computes in bf16 on this chip: add it by -c '{LOW}'." == missing
+    assert [] == describe_unasked_precision(ds)
+
+
+def test_a_lower_precision_is_over_its_own_f32_too(mlp: Workload) -> None:
+    """The first screen of a run has both: over the baseline, and over f32 of the same runtime."""
+    first = tables.build_report(build_dataset(mlp, None), ["speedup", "throughput"]).frames
+
+    assert ["speed-up over identity", "speed-up over f32 of the same runtime"] == [frame.title for frame in first]
