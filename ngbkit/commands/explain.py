@@ -17,18 +17,16 @@ _ROWS = 12
 def explain_gap(call: Call) -> Answer:
     """Explain the gap between the two columns of a call."""
     from ngbkit.metrics.explanation.explain import explain
-    from ngbkit.metrics.explanation.growth import ExplainedGrowth
 
     args = call.args
     columns = restore_quotes(args.first), restore_quotes(args.second)
-    result = explain(call.read(args.source), *columns, over=args.over, **_parse_labels(args))
+    result = explain(call.read(args.source), *columns, **_parse_labels(args))
     depth = [] if args.depth is None else [args.depth]
     if args.figure:
         from ngbkit import figures
 
         figures.save(result.plot(*depth), args.figure)
-    report = result.to_report(*depth) if isinstance(result, ExplainedGrowth) else result.to_report(_ROWS, *depth)
-    return Answer(json=result.to_json(), report=report, value=result)
+    return Answer(json=result.to_json(), report=result.to_report(_ROWS, *depth), value=result)
 
 
 def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
@@ -46,7 +44,6 @@ as a version before and a version after a change.
 
     %ngexplain ds openvino onnxruntime
     %ngexplain ds openvino onnxruntime --workload resnet18 --batch-size 8
-    %ngexplain ds openvino onnxruntime --workload resnet18 --over batch_size
 """
 COMMAND = Command(
     name="explain",
@@ -59,7 +56,6 @@ COMMAND = Command(
         argument("-c, --compiler NAME", "the compiler, for two networks", completes="compiler"),
         argument("-b, --batch-size N", "the batch size, where the run has several", type=int),
         argument("-d, --device NAME", "the device, where the run has several", completes="device"),
-        argument("--over DIM", "explain what gains and loses when this grows: batch_size, width or depth"),
         argument("--factor NAME=VALUE", "the value of a factor, where the run has several", action="append"),
         argument(
             "--depth N",

@@ -44,9 +44,3 @@ def test_an_ambiguous_trial_is_an_error(file: str, capsys: pytest.CaptureFixture
     """The error lists the batch sizes to choose from."""
     assert 2 == cli.main(["explain", file, FUSED, SPLIT])
     assert "Select it: batch_size=1; batch_size=8" in capsys.readouterr().err
-
-
-def test_it_explains_growth(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The table of --over has the speed-up of each kind of operator at each batch size."""
-    assert 0 == cli.main(["explain", file, FUSED, SPLIT, "--over", "batch_size"])
-    assert "BSR" in capsys.readouterr().out

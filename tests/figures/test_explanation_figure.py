@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,22 +81,6 @@ def test_each_side_of_the_line_is_a_column(explanation: Explanation) -> None:
     assert f"← {SPLIT} is faster   |   {FUSED} is faster →" in texts[0]
     assert f"← {FUSED} is faster   |   {SPLIT} is faster →" in texts[1]
     assert not [text for text in texts[1] if text.startswith(("-", "−")) and text[1:].isdigit()]
-
-
-def test_growth_leaves_out_ratios_of_noise() -> None:
-    """A part whose time is negative somewhere is not drawn, and has no ratio in the table; others have intervals."""
-    growth = make_explained(batch_sizes=(1, 8)).ngb.explain(FUSED, SPLIT, over="batch_size")
-    frame = growth.to_frame(0)
-    part = str(frame["part"].iloc[0])
-    (place, *_) = (index for index, piece in enumerate(growth.pieces) if piece.family == part)
-    noisy = replace(growth, draws=growth.draws.copy())
-    noisy.draws[0, 1, ::2, place] -= 1
-    texts = Spec(noisy.plot()).texts()
-    cells = noisy.to_table().set_index("part")
-
-    assert f"not drawn, since their times are within noise of zero: {part}" in " ".join(texts)
-    assert "" == cells.loc[part, "BSR"]
-    assert {"Estimate", "str"} == {type(cell).__name__ for cell in cells["BSR"]}
 
 
 def test_it_fits_a_column(explanation: Explanation, tmp_path) -> None:

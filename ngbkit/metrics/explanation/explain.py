@@ -13,12 +13,11 @@ from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL, find_quantile
-from ngbkit.errors import MetricError, NgbkitError, UnknownNameError, UsageError
+from ngbkit.errors import MetricError, NgbkitError, UsageError
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
-from ngbkit.metrics.explanation.growth import ExplainedGrowth, build_growth
 from ngbkit.metrics.explanation.missing_profiles import ask_for_profiles
 from ngbkit.metrics.explanation.pieces import cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
@@ -36,9 +35,7 @@ PROFILE = "profile"
 _MOST_CELLS = 6
 
 
-def explain(
-    data: Data, first: str, second: str, *, over: str | None = None, **labels: Any
-) -> Explanation | ExplainedGrowth:
+def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     """Explain the gap between two columns, operator by operator.
 
     Parameters
@@ -47,24 +44,21 @@ def explain(
         The dataset or tree of a run with profiles (``--profile``).
     first, second
         The labels of two compilers; or of two networks, such as a version before and a version after a change.
-    over
-        A dim, such as ``"batch_size"`` or ``"width"``: explain which piece gains and which loses when it grows.
     **labels
         By dim, the trial to explain, where both were profiled in more than one: ``workload="resnet18",
         batch_size=8``.
 
     Returns
     -------
-    Explanation or ExplainedGrowth
-        It prints as a sentence, and has `to_frame` and, as `ds.ngb.explain`, `plot`. With `over`, it is the second,
-        which has the batch scaling ratio of each piece.
+    Explanation
+        It prints as a sentence, and has `to_frame` and, as `ds.ngb.explain`, `plot`.
 
     Raises
     ------
     UnknownNameError
         There is no such column, dim or label.
     UsageError
-        The labels leave more than one trial; or with `over`, both columns were profiled at one level alone.
+        The labels leave more than one trial.
     MetricError
         A column has no profile; the message has the command that measures them.
 
@@ -83,19 +77,7 @@ def explain(
     """
     dim, *columns = _match_columns(data, first, second)
     pair = columns[0], columns[1]
-    if over is None:
-        return _explain_cell(data, dim, pair, _find_cell(data, dim, pair, labels))
-    cells = _list_cells(data, dim, pair, labels, over)
-    levels = sorted(cell[over] for cell in cells)
-    profiles = [_load_profiles(data, dim, pair, {**cells[0], over: level}) for level in levels]
-    return build_growth(
-        profiles,
-        levels=list(map(to_json_value, levels)),
-        network=_name_network(pair, {name: label for name, label in cells[0].items() if name != over}),
-        device=str(cells[0]["device"]),
-        names=pair,
-        over=over,
-    )
+    return _explain_cell(data, dim, pair, _find_cell(data, dim, pair, labels))
 
 
 def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
@@ -132,23 +114,13 @@ def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
 
 def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> dict[str, Any]:
     """Find the only cell that both columns have a profile of."""
-    (cell,) = _list_cells(data, dim, columns, labels)
-    return cell
-
-
-def _list_cells(
-    data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any], over: str = ""
-) -> list[dict[str, Any]]:
-    """List the cells that both columns have a profile of, which differ in nothing but the dim `over`."""
     frame = list_profiles(data)
     dims = ["workload", *list_factors(data), *LABELS]
-    if over and (over not in dims or over in (dim, "device", "workload")):
-        raise UnknownNameError("condition", over, {*dims} - {dim, "device", "workload", "compiler"})
     missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
     if missing:
         raise MetricError(ask_for_profiles(data, dim, columns, missing))
-    if surplus := [name for name in labels if name in (dim, over)]:
-        raise UsageError(f"invalid selection: got {surplus[0]}, along which trials are compared. Leave it out.")
+    if dim in labels:
+        raise UsageError(f"invalid selection: got {dim}, along which trials are compared. Leave it out.")
     chosen = select_rows(frame, labels, dims)
     others = [name for name in dims if name != dim and name in chosen]
     cells: list[dict[str, Any]] = []
@@ -158,7 +130,7 @@ def _list_cells(
             cells.append({name: row[name] for name in others if row[name] == row[name]})
     if not cells:
         raise MetricError(ask_for_profiles(data, dim, columns, []))
-    varying = [name for name in others if name != over and len({str(cell.get(name)) for cell in cells}) > 1]
+    varying = [name for name in others if len({str(cell.get(name)) for cell in cells}) > 1]
     if varying:
         listed = [
             ", ".join(f"{name}={to_json_value(cell[name])!r}" for name in varying if name in cell) for cell in cells
@@ -169,7 +141,7 @@ def _list_cells(
             f"invalid selection: {columns[0]} and {columns[1]} were profiled in {len(listed)} trials each; expected "
             f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
         )
-    return cells
+    return cells[0]
 
 
 def _load_profiles(
