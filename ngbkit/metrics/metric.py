@@ -18,6 +18,7 @@ from ngbkit.errors import NgbkitError, NgbkitWarning, UnknownNameError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, mask_unlike
 from ngbkit.metrics.draws import Sampler, annotate, estimate
+from ngbkit.metrics.drift import estimate_drifts
 from ngbkit.sweep.column import BASELINE
 
 Result = xr.DataArray | xr.Dataset
@@ -165,6 +166,9 @@ class Metric:
         if self.against:
             mask = mask_unlike(dataset, self.name, unlike, against=self.against[0], baseline=baseline)
         data = ratios.prepare(dataset, mask=mask, anchored=normalised and self.is_scaled)
+        if self.is_scaled:
+            drifts = [drift.sd for drift in estimate_drifts(dataset).values()]
+            data["drift_sd"] = ratios.along_devices(dataset, drifts, 0.0)
         return data.assign({name: dataset[name] for name in self.variables if name in dataset})
 
     def compute_masked(self, dataset: xr.Dataset, **options: Any) -> Result:

@@ -175,24 +175,27 @@ def compare_columns(
 
 
 def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
-    """T_c(b) / T_c(1), normalised by anchors where there are any."""
+    """T_c(b) / T_c(1), normalised by anchors where there are any; replicates of others have the drift of the device."""
     rates = data["throughput"]
     first = select_reference(rates, metric, "batch_size", 1)
     if "anchor" not in data or "batch_size" not in rates.dims:
-        if sampler is not None:
-            rates = throughput(data, sampler)
-            first = select_reference(rates, metric, "batch_size", 1)
-        return ratio(rates, first)
+        return ratio(rates, first) if sampler is None else _draw_untied(data, metric, sampler)
     is_anchor = (data["medians"]["compiler"] == BASELINE) & (data["medians"]["batch_size"] == 1)
     normalised = _compute_normalised(data, is_anchor, None)
     untied = normalised.isnull()
     if sampler is None:
         return normalised.where(~untied, ratio(rates, first)).transpose(*rates.dims)
     draws = _compute_normalised(data, is_anchor, sampler)
-    if untied.any():
-        rates = throughput(data, sampler)
-        draws = draws.where(~untied, ratio(rates, select_reference(rates, metric, "batch_size", 1)))
-    return draws
+    return draws.where(~untied, _draw_untied(data, metric, sampler)) if untied.any() else draws
+
+
+def _draw_untied(data: xr.Dataset, metric: str, sampler: Sampler) -> xr.DataArray:
+    """Draw T_c(b) / T_c(1) of groups measured minutes apart, which all columns of a group drift by."""
+    rates = throughput(data, sampler)
+    shift = rates.isel(compiler=0, drop=True) if "compiler" in rates.dims else rates
+    drifting = sampler.add_noise(xr.ones_like(shift), data["drift_sd"].broadcast_like(shift.isel(draw=0, drop=True)))
+    drifting = (rates * drifting).transpose(*rates.dims)
+    return ratio(drifting, select_reference(drifting, metric, "batch_size", 1))
 
 
 def ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:

@@ -384,9 +384,11 @@ def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) ->
         return [drift] if rows > 1 and (drift := describe_drift(data)) else []
     if metric and metric.relative_to == ("compiler", "batch_size"):
         return [f"{figure}: a ratio of speed-ups, each measured in rounds with {BASELINE}"]
-    if metric and metric.is_scaled and any("anchor_latency" in node for node in nodes(data).values()):
+    if not metric or not metric.is_scaled:
+        return []
+    if any("anchor_latency" in node for node in nodes(data).values()):
         return [f"{figure}: normalised to {BASELINE} at batch size 1, measured in the same rounds as each batch size"]
-    return []
+    return [f"{figure}: of throughputs minutes apart; {drift}"] if (drift := describe_drift(data)) else []
 
 
 def _compute_latency(node: xr.Dataset) -> xr.DataArray:

@@ -11,6 +11,7 @@ import xarray as xr
 import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
+from ngbkit.metrics.drift import APART_SD
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
@@ -93,3 +94,20 @@ def test_an_anchor_is_no_trial_of_the_dataset(tmp_path: Path) -> None:
     assert [0, 6] == dataset["anchor_latency"].notnull().sum("repeat").values.ravel().tolist()
     assert {-1, 0, 1, 2} == set(dataset["anchor_round"].values.ravel().tolist())
     xr.testing.assert_identical(dataset, loaded)
+
+
+@pytest.mark.parametrize(("name", "true"), [("rtr", 1.0), ("ase", 0.25)])
+def test_without_the_baseline_an_interval_has_the_drift_between_groups(name: str, true: float) -> None:
+    """Groups that differ by the assumed drift are within the interval, which their rounds alone are not."""
+    generator = np.random.default_rng(0)
+    rounds, networks, sizes = 20, 200, [1, 4]
+    slowness = np.exp(generator.normal(0, APART_SD, (1, networks, 1, len(sizes), 1)))
+    latency = np.array(sizes)[:, None] * slowness * np.exp(generator.normal(0, 0.01, (1, networks, 1, 2, rounds)))
+    coords = {"device": ["cpu"], "workload": [f"n{place}" for place in range(networks)], "compiler": ["openvino"]}
+    dims = (*coords, "batch_size", "repeat")
+    data = xr.Dataset({"latency": (dims, latency)}, {**coords, "batch_size": sizes})
+    data["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
+    interval = getattr(data.ngb, name)(ci=0.95).sel(batch_size=4)
+
+    covered = (interval["ci_low"] <= true) & (interval["ci_high"] >= true)
+    assert 0.9 < float(covered.mean()) < 1
