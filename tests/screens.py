@@ -140,15 +140,15 @@ def _take_devices(notebook: Notebook, save: Save, _work: Path) -> None:
 
 
 _LOAD = "%load_ext ngbkit"
-# Stored measurements of two networks whose order compiling reverses.
-_FLIP = """pair = {"workload": ["efficientnet_b3", "deit3_small_patch16_224"], "compiler": ["identity", "openvino"]}
-display(paper.ngb.table("throughput", batch_size=32, **pair))
-paper.ngb.plot.reversals(batch_size=32, **pair)"""
+# Stored measurements of two blocks that gain differently.
+_BLOCKS = """blocks = {"workload": ["mha", "conv"], "width": [64, 512], "compiler": ["onnxruntime", "openvino"]}
+display(paper.ngb.table("speedup", batch_size=1, **blocks))
+paper.ngb.plot.speedup(batch_size=1, **blocks)"""
 # Each scene is one notebook. The devices file is last: the others measure on this machine as it is.
 _SCENES = (
     *first_minutes.SCENES,
     Scene(
-        ("notebook",), (f"{_LOAD}\nimport ngbkit\npaper = ngbkit.load('paper.nc')", _FLIP), _take_notebook, width=1400
+        ("notebook",), (f"{_LOAD}\nimport ngbkit\npaper = ngbkit.load('paper.nc')", _BLOCKS), _take_notebook, width=1400
     ),
     Scene(("sweep",), (_LOAD, "%ngpanel"), _take_sweep),
     Scene(

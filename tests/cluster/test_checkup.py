@@ -12,6 +12,7 @@ from typing import Any
 
 import ipyparallel
 import pytest
+from answers import list_rows
 from devicefiles import make_project, write
 from hosts import start_host
 from IPython.core.interactiveshell import InteractiveShell
@@ -312,8 +313,8 @@ def test_the_magic_lists_and_checks(project: Path) -> None:
     magics.register(shell)
     table, checked = (shell.run_line_magic("ngdevices", line) for line in ("", "check one"))
 
-    assert ["cpu", "far", "one"] == [row["device"] for row in table.rows]
-    assert [("one", True)] == [(row["device"], row["fit"]) for row in checked.rows]
+    assert ["cpu", "far", "one"] == [row["device"] for row in list_rows(table)]
+    assert [("one", "yes")] == [(row["device"], row["fit"]) for row in list_rows(checked)]
     assert checked._repr_html_().startswith("<table")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import list_rows
 from keeping import list_keys, prepare, run_cache, tune
 
 from ngbkit.cluster.caches import cleaning, contents
@@ -62,7 +63,7 @@ def test_clean_keeps_the_newest_that_fit(state_dir: Path, caches: DeviceCaches) 
     answer = run_cache("clean", "--keep", "2kB")
 
     assert ["days3", "days2"] == [item["key"] for item in answer.json["kept"]]
-    assert ["removed"] * 3 == [row["done"] for row in answer.rows]
+    assert ["removed"] * 3 == [row["done"] for row in list_rows(answer)]
     assert ["days0", "days1", "tuned"] == list_keys(caches)
     run_cache("clean", "--keep", "0", "--tuning")
     assert [] == list_keys(caches)
@@ -97,7 +98,7 @@ def test_a_dry_run_removes_nothing(state_dir: Path, caches: DeviceCaches) -> Non
     answer = run_cache("clean", "--keep", "0", "--dry-run")
 
     assert (["one"], False) == ([item["key"] for item in answer.json["kept"]], answer.json["removed"])
-    assert "would be removed" == answer.rows[0]["done"]
+    assert "would be removed" == list_rows(answer)[0]["done"]
     assert ["one"] == list_keys(caches)
 
 
@@ -134,7 +135,7 @@ def test_artifacts_that_no_run_needs_are_removed(
     for path in (graph, store.locate(old), layout):
         os.utime(path, (0, 0))
     monkeypatch.setattr(deletion, "list_artifacts", lambda: {needed: {"20300101-a": "net"}})
-    rows = {row["key"]: (row["what"], row["holds"], row["size"]) for row in run_cache("list").rows[:-1]}
+    rows = {row["key"]: (row["what"], row["holds"], row["size"]) for row in list_rows(run_cache("list"))[:-1]}
     with pytest.raises(
         UsageError, match=r"net names only artifacts of runs, .* `ngbkit runs --delete ID` deletes a run's"
     ):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import list_rows
 from keeping import META, list_keys, prepare, run_cache, switch_machine, tune
 
 from ngbkit.cluster.caches import contents
@@ -26,7 +27,7 @@ def test_preparations_and_results_are_listed(state_dir: Path) -> None:
     prepare(state_dir, "newer", size=5_000)
     tune(state_dir, "tuned")
     answer = run_cache("list")
-    newer, older, tuned, total = answer.rows
+    newer, older, tuned, total = list_rows(answer)
 
     assert ("newer", "5 kB", "older", "2 MB", "3 d ago") == (
         newer["key"],
@@ -39,7 +40,7 @@ def test_preparations_and_results_are_listed(state_dir: Path) -> None:
     assert "11,689,512 parameters" == newer["what"]
     assert "tvm: resnet18 batch 1" == tuned["what"]
     assert "200 candidates in 5 min 0 s, llvm -mcpu=znver5" == tuned["holds"]
-    assert ["2 preparations", "1 result of tuning"] == total["what"]
+    assert "2 preparations, 1 result of tuning" == total["what"]
     assert {"count": 2, "bytes": 2_005_000} == answer.json["totals"]["preparation"]
     assert answer.json == json.loads(json.dumps(answer.json))
 
@@ -47,7 +48,7 @@ def test_preparations_and_results_are_listed(state_dir: Path) -> None:
 def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
     """A JSON target is rendered as text."""
     tune(state_dir, "tuned", target='{"kind":"llvm","tag":"","keys":["cpu"],"num-cores":2,"mcpu":"znver4"}')
-    tuned, _ = run_cache("list").rows
+    tuned, _ = list_rows(run_cache("list"))
 
     assert "200 candidates in 5 min 0 s, llvm num-cores=2 mcpu=znver4" == tuned["holds"]
 
@@ -68,7 +69,7 @@ def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
 def test_a_result_of_other_versions_is_marked(state_dir: Path, meta: dict[str, Any], message: str) -> None:
     """The listing of results that were carried here says why a compiler does not use them."""
     tune(state_dir, "ab12", **meta)
-    result, _ = run_cache("list").rows
+    result, _ = list_rows(run_cache("list"))
 
     assert message in result["holds"]
 
@@ -141,7 +142,7 @@ def test_unreadable_items_are_listed(state_dir: Path, content: str) -> None:
     """The listing has unreadable items, which can be removed."""
     (prepare(state_dir, "torn") / "prepared.json").write_text(content)
     (tune(state_dir, "odd") / "meta.json").write_text("[]")
-    torn, odd, _ = run_cache("list").rows
+    torn, odd, _ = list_rows(run_cache("list"))
 
     assert ("torn", "unfinished") == (torn["key"], torn["what"])
     assert "tvm: invalid meta.json" == odd["what"]
