@@ -81,10 +81,14 @@ def print_fixed() -> None:
 
 
 def print_correlated(repetitions: int = 9_600) -> None:
-    """Print how often an interval misses the truth, where rounds resemble those before them, by the series of a run."""
+    """Print how often an interval misses the truth, where rounds resemble those before them, by the series of a run.
+
+    The last column is of a series among 11 that are independent, and so unlike it.
+    """
     counts = (1, 2, 6, 12, 48)
     print("\ncorrelated rounds: share of intervals of 95 % that miss the truth, and how much wider they are")
-    print(f"{'rounds':>8s}{'correlation':>13s}" + "".join(f"{count:6d} series" for count in counts))
+    heads = [*(f"{count} series" for count in counts), "unlike 11"]
+    print(f"{'rounds':>8s}{'correlation':>13s}" + "".join(f"{head:>14s}" for head in heads))
     for rounds in (6, 10, 20, 30):
         for strength in (0.0, 0.15, 0.3, 0.5, 0.8):
             generator = np.random.default_rng([rounds, round(100 * strength)])
@@ -92,14 +96,24 @@ def print_correlated(repetitions: int = 9_600) -> None:
             for last, values in pairwise(logs.T):
                 values *= math.sqrt(1 - strength**2)
                 values += strength * last
-            low, high = intervals.compute_median_interval(logs, normal.LEVEL)
-            center, cells = np.median(logs, axis=1), []
-            for count in counts:
-                pools = map(correlation.pool_series, logs.reshape(-1, count, rounds))
-                factor = correlation.estimate_inflation(logs, np.repeat(list(pools), count, axis=0))
-                missed = (center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)
-                cells.append(f"{100 * missed.mean():5.1f} % {factor.mean():5.2f}")
-            print(f"{rounds:8d}{strength:13.2f}" + "".join(f"{cell:>13s}" for cell in cells), flush=True)
+            pools = [
+                np.repeat([correlation.pool_series(run) for run in logs.reshape(-1, count, rounds)], count, axis=0)
+                for count in counts
+            ]
+            others = generator.standard_normal((repetitions, 11, rounds))
+            pools.append(
+                np.array([correlation.pool_series([series, *rest]) for series, rest in zip(logs, others, strict=True)])
+            )
+            cells = [_describe_misses(logs, pool) for pool in pools]
+            print(f"{rounds:8d}{strength:13.2f}" + "".join(f"{cell:>14s}" for cell in cells), flush=True)
+
+
+def _describe_misses(logs: np.ndarray, pool: np.ndarray) -> str:
+    """Describe how many intervals miss 0, and how much wider they are on average than of independent rounds."""
+    low, high = intervals.compute_median_interval(logs, normal.LEVEL)
+    center, factor = np.median(logs, axis=1), correlation.estimate_inflation(logs, pool)
+    missed = (center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)
+    return f"{100 * missed.mean():.1f} % {factor.mean():.2f}"
 
 
 def print_stopped(repetitions: int = 10_000) -> None:

@@ -161,9 +161,7 @@ class Comparison(Charted):
     @property
     def _is_same(self) -> pd.Series[bool]:
         """The trials of which both runs have the same measurement: no two agree to the last bit."""
-        trials = self.trials
-        pairs = [trials[f"first{end}"] == trials[f"second{end}"] for end in ("", "_low", "_high")]
-        return pairs[0] & pairs[1] & pairs[2]
+        return self.trials["first"] == self.trials["second"]
 
     def gate(self, margin: float | str = MARGIN, *, across_devices: bool = False) -> Gate:
         """Judge each trial: whether it is slower by more than a margin, beyond what chance does to any trial.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,12 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, means
-from ngbkit.metrics.conclusions import conclude, describe_contention
+from ngbkit.metrics.conclusions import describe_contention
 from ngbkit.metrics.draws import split
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
-from ngbkit.metrics.originals import PRECISION_GAIN, find_originals
 from ngbkit.metrics.rendering import format_number, to_html, to_text, to_texts
 from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
 from ngbkit.report import Report, Reported
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Table",
-    "build_report",
     "build_trial_table",
     "compact",
     "estimate",
@@ -152,25 +150,6 @@ def compact(
         *contracts.list_uncompared(data, metric.against if metric else ()),
     ]
     return table
-
-
-def build_report(
-    data: Data,
-    figures: Sequence[str],
-    most: int | None = None,
-    *,
-    remarks: Sequence[str] = (),
-    with_verdict: bool = True,
-) -> Report:
-    """Build the report of a run: its verdict, the table of the first figure, and the rest behind `more`."""
-    verdict = conclude(data) if with_verdict else Report()
-    labels = [str(label) for node in nodes(data).values() for label in list_labels(node, "compiler")]
-    if figures[:1] == ["speedup"] and find_originals(labels):
-        figures = ["speedup", PRECISION_GAIN.name, *figures[1:]]
-    frames = [to_texts(compact(data, figure, most=most)) for figure in figures]
-    notes = verdict.more.notes if verdict.more else ()
-    first = 1 + (PRECISION_GAIN.name in figures[:2])
-    return replace(verdict, frames=frames[:first], more=Report(frames=frames[first:], notes=[*notes, *remarks]))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

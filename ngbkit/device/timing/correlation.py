@@ -23,29 +23,33 @@ _GRID = np.linspace(0.0, 0.9, 19)
 # Before any data: three quarters as of the series in notebooks/data, whose runs have means of 0.04 to 0.28; the rest
 # for machines that are unlike those.
 _USUAL = (1 - _GRID) ** 5
-_PRIOR = np.log(0.75 * _USUAL / _USUAL.sum() + 0.25 / len(_GRID))
-# As many of the other series as count: those of one run are similar, and not equal.
-_MOST_BORROWED = 12
+_PRIOR: Floats = np.log(0.75 * _USUAL / _USUAL.sum() + 0.25 / len(_GRID))
+# The series of a run are similar and not equal, and some is unlike all others: what these tell is blurred by a standard
+# deviation, so many of them count, and a share of the prior stays as it was before any of them.
+_SPREAD, _MOST_BORROWED, _UNLIKE = 0.1, 12, 0.2
+_BLUR = np.exp(-(((_GRID[:, None] - _GRID) / _SPREAD) ** 2) / 2)
+_BLUR /= _BLUR.sum(axis=0)
 _FEWEST_ROUNDS, _OUTLYING = 3, 3.0
 
 
-def estimate_inflation(log_values: ArrayLike, pool: ArrayLike = 0.0) -> Floats:
+def estimate_inflation(log_values: ArrayLike, pool: ArrayLike | None = None) -> Floats:
     """Estimate how much wider the interval of a median is than it would be if all rounds were independent.
 
     `log_values` are natural logarithms, ``(..., rounds)``, in the order of time, NaN-padded; `pool`, ``(..., grid)``,
-    is what other series tell, of `pool_series`. The result, ``(...)``, is at least 1: the root of the posterior mean of
-    the variance of a mean, over that of independent rounds. Values beyond three robust standard deviations are clipped.
+    is the prior that other series give, of `pool_series`. The result, ``(...)``, is at least 1: the root of the
+    posterior mean of the variance of a mean, over that of independent rounds. Values beyond three robust standard
+    deviations are clipped.
 
     ``python bench/stopping.py correlated`` prints how often such an interval misses the truth.
     """
     likelihood, variance = _fit(np.asarray(log_values, float))
-    posterior = likelihood + _PRIOR + pool
+    posterior = likelihood + (_PRIOR if pool is None else np.asarray(pool, float))
     weights = np.exp(posterior - posterior.max(axis=-1, keepdims=True))
     return np.asarray(np.sqrt(np.maximum(1.0, (weights * variance).sum(axis=-1) / weights.sum(axis=-1))))
 
 
 def pool_series(log_values: Floats | Sequence[Floats]) -> Floats:
-    """Pool what series, ``(..., rounds)``, tell of their autocorrelation: log-likelihoods, ``(grid,)``.
+    """Pool what series, ``(..., rounds)``, tell of their autocorrelation: the logarithm of a prior, ``(grid,)``.
 
     A sequence has series of any lengths. A series counts once by itself, so the sum is of one less.
     """
@@ -54,8 +58,12 @@ def pool_series(log_values: Floats | Sequence[Floats]) -> Floats:
     likelihood, _ = _fit(log_values)
     rows = likelihood.reshape(-1, len(_GRID))
     rows = rows[rows.any(axis=-1)]
-    count = max(len(rows), 1)
-    return np.asarray(rows.sum(axis=0) * min(count - 1, _MOST_BORROWED) / count)
+    if len(rows) < 2:
+        return _PRIOR
+    pooled = rows.sum(axis=0) * min(len(rows) - 1, _MOST_BORROWED) / len(rows) + _PRIOR
+    weights = np.exp(pooled - pooled.max())
+    blurred = _BLUR @ (weights / weights.sum())
+    return np.asarray(np.log((1 - _UNLIKE) * blurred + _UNLIKE * np.exp(_PRIOR)))
 
 
 def _fit(values: Floats) -> tuple[Floats, Floats]:

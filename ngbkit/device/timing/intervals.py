@@ -137,7 +137,7 @@ def schedule_next_look(rounds: int) -> int:
     return max(rounds + 1, math.ceil(rounds * GROWTH))
 
 
-def compute_half_width(log_ratios: ArrayLike, looks: int, pool: ArrayLike = 0.0) -> Floats:
+def compute_half_width(log_ratios: ArrayLike, looks: int, pool: ArrayLike | None = None) -> Floats:
     """Compute half of (high - low) / median of paired ratios, for the stopping rule at its current look.
 
     `log_ratios` are natural logarithms, ``(..., rounds)``, NaN-padded; `looks` includes this one, and is 0 with fixed
@@ -154,7 +154,7 @@ def compute_half_width(log_ratios: ArrayLike, looks: int, pool: ArrayLike = 0.0)
     return np.asarray((np.exp(factor * (high - center)) - np.exp(factor * (low - center))) / 2).reshape(lead)
 
 
-def compute_race_interval(log_ratios: ArrayLike, pool: ArrayLike = 0.0) -> tuple[Floats, Floats]:
+def compute_race_interval(log_ratios: ArrayLike, pool: ArrayLike | None = None) -> tuple[Floats, Floats]:
     """Compute the low and high bounds, ``(...)``, of the median of paired ratios, ``(..., rounds)``, in a race."""
     logs = np.asarray(log_ratios, float)
     center, _ = compute_median_interval(logs, 0.0)

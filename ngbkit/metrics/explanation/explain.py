@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, NgbkitError, UsageError
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
@@ -21,7 +20,8 @@ from ngbkit.metrics.explanation.explanation import Explanation
 from ngbkit.metrics.explanation.missing_profiles import ask_for_profiles
 from ngbkit.metrics.explanation.pieces import cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
-from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
+from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.networks import compare_candidates
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import format_network
@@ -191,10 +191,6 @@ def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
 
 
 def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:
-    """Estimate how many times as fast the first is as the second."""
+    """Estimate how many times as fast the first is as the second, as verdicts do."""
     sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    lead = compute_lead(first, second, sampler)
-    deviation = math.hypot(lead.rounds_sd, lead.process_sd, lead.between_sd)
-    half = find_quantile(LEVEL) * deviation
-    ends = math.exp(lead.log_ratio - half), math.exp(lead.log_ratio + half)
-    return Estimate(math.exp(lead.log_ratio), *ends, conclusive=first.conclusive and second.conclusive)
+    return compare_candidates(first, second, sampler).estimate

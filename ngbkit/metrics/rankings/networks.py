@@ -88,7 +88,7 @@ def compare_networks(
     validation.check("ci", validation.Probability, ci)
     sampler = Sampler(level=ci, generator=np.random.default_rng(SEED))
     rows = [
-        {"device": cell[0], "batch_size": cell[1], **_compare(first, second, sampler).to_row()}
+        {"device": cell[0], "batch_size": cell[1], **compare_candidates(first, second, sampler).to_row()}
         for cell, candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
         for first, second in combinations(select_best(candidates), 2)
     ]
@@ -178,11 +178,11 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
         checked = [candidate for candidate in candidates if candidate.checked]
         best = select_best(checked)
         for first, second in combinations(best, 2):
-            yield cell, _compare(first, second, sampler)
+            yield cell, compare_candidates(first, second, sampler)
         for first in best:
             for second in checked:
                 if second.network == first.network and second is not first:
-                    yield cell, _compare(first, second, sampler)
+                    yield cell, compare_candidates(first, second, sampler)
 
 
 def list_cells(
@@ -217,7 +217,8 @@ def select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate
     return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
 
 
-def _compare(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> NetworkComparison:
+def compare_candidates(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> NetworkComparison:
+    """Compare two candidates by rounds that both share where there are any."""
     pairs = [pair(first, second)]
     leads, draws = compute_leads(pairs, sampler)
     (noisy,) = add_noise([draws], [pairs], sampler.generator)

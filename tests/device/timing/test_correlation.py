@@ -19,7 +19,7 @@ def draw(strength: float, series: int, rounds: int) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize(("strength", "most"), [(0.0, 0.05), (0.3, 0.07), (0.8, 0.09)])
+@pytest.mark.parametrize(("strength", "most"), [(0.0, 0.05), (0.3, 0.07), (0.8, 0.1)])
 @pytest.mark.parametrize("rounds", [10, 20])
 def test_an_interval_of_one_of_twelve_series_seldom_misses(strength: float, most: float, rounds: int) -> None:
     """It misses the truth in 5 % or little more, whatever the correlation; as of independent rounds, in far more."""
@@ -39,10 +39,25 @@ def test_series_of_a_run_borrow_from_each_other() -> None:
     """A series of six rounds tells little of its correlation, and others of its run tell more."""
     alone, resembling = draw(0.0, 1, 6), draw(0.8, 24, 20)
 
-    assert 0 == pytest.approx(correlation.pool_series(alone))
     by_itself = correlation.estimate_inflation(alone)
-    assert correlation.estimate_inflation(alone, correlation.pool_series(resembling)) > 1.5 * by_itself
+    assert by_itself == pytest.approx(correlation.estimate_inflation(alone, correlation.pool_series(alone)))
+    assert correlation.estimate_inflation(alone, correlation.pool_series(resembling)) > 1.3 * by_itself
     assert correlation.estimate_inflation(alone, correlation.pool_series(draw(0.0, 24, 20))) < by_itself
+
+
+@pytest.mark.parametrize("rounds", [20, 40])
+def test_a_series_that_is_unlike_the_others_keeps_its_width(rounds: int) -> None:
+    """The interval of the only correlated series among twelve misses little more often than by itself."""
+    odd, others = draw(0.8, 600, rounds), draw(0.0, 6600, rounds).reshape(600, 11, rounds)
+    pools = [correlation.pool_series([series, *rest]) for series, rest in zip(odd, others, strict=True)]
+    low, high = intervals.compute_median_interval(odd, 0.95)
+    center = np.median(odd, axis=1)
+    alone, pooled = (
+        float(np.mean((center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)))
+        for factor in (correlation.estimate_inflation(odd), correlation.estimate_inflation(odd, np.array(pools)))
+    )
+
+    assert pooled < alone + 0.08
 
 
 def test_missing_rounds_are_gaps() -> None:
@@ -61,5 +76,4 @@ def test_what_tells_nothing_is_no_inflation() -> None:
     """Constant rounds, two of them, or none are as independent ones."""
     for values in (np.ones((2, 10)), np.full((2, 10), np.nan), np.array([[0.1, 0.2]] * 2)):
         assert [1, 1] == correlation.estimate_inflation(values).tolist()
-        assert not correlation.pool_series(values).any()
-    assert not correlation.pool_series([]).any()
+        np.testing.assert_array_equal(correlation.pool_series([]), correlation.pool_series(values))

@@ -26,7 +26,7 @@ from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead
 from ngbkit.metrics.rankings.contests import list_contests
-from ngbkit.metrics.rankings.networks import NetworkComparison, _compare
+from ngbkit.metrics.rankings.networks import NetworkComparison, compare_candidates
 
 ROUNDS = 40
 
@@ -157,7 +157,7 @@ def test_intervals_cover_the_truth(drift_sd: float) -> None:
             build_candidate(name, latency, bundle, drift_sd)
             for name, latency, bundle in zip("ab", (first, second), bundles, strict=True)
         ]
-        estimate = _compare(pair[0], pair[1], sampler).estimate
+        estimate = compare_candidates(pair[0], pair[1], sampler).estimate
         covered += estimate.low <= 1.25 <= estimate.high
 
     assert 370 <= covered <= 394

@@ -11,8 +11,8 @@ from drawn import measured, network
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
 
+from ngbkit import figures
 from ngbkit.errors import UsageError
-from ngbkit.metrics import conclusions
 from ngbkit.notebook.panels import Panel, panel
 from ngbkit.notebook.panels.line import Line
 from ngbkit.runs import run_context
@@ -169,7 +169,7 @@ def test_results_that_fail_end_no_run(line: Line, shell: InteractiveShell, monke
     """The error stands in its place, the dataset is bound, and Run is back."""
     opened = open_panel(line)
     opened.act("run")
-    monkeypatch.setattr(conclusions, "conclude", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(figures, "overview", lambda *_, **__: 1 / 0)
     wait_until(lambda: "ZeroDivisionError" in opened.parts["message"])
 
     assert {"ok"} == set(shell.user_ns["ds"]["status"].values.ravel())
