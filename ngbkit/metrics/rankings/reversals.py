@@ -55,9 +55,10 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
         ``workload_a, workload_b, <factors>, batch_size, device_1, compiler_1, device_2, compiler_2``; ``ratio_1`` and
         ``ratio_2``, T_a / T_b in either column; ``probability``, the share of replicates that reproduce both measured
         orders: NaN with fewer than two rounds; ``conclusive``, whether it is real beyond what chance shows in as many
-        pairs, by their false discovery rate; and ``checked``, whether the outputs of all four trials were compared.
-        Reversals of checked trials come first, the most probable before the others. ``attrs["compared"]`` is the number
-        of pairs that were looked at, ``attrs["notes"]`` says how many reversals are conclusive.
+        pairs, by their false discovery rate, and of enough uncontended rounds; and ``checked``, whether the outputs of
+        all four trials were compared. Reversals of checked trials come first, the most probable before the others.
+        ``attrs["compared"]`` is the number of pairs that were looked at, ``attrs["notes"]`` says how many reversals are
+        conclusive.
 
     Raises
     ------
@@ -83,10 +84,11 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
         compared += count
     names = ["workload_a", "workload_b", *list_factors(data), "batch_size"]
     names += ["device_1", "compiler_1", "device_2", "compiler_2", "ratio_1", "ratio_2", "probability", "conclusive"]
-    frame = pd.DataFrame(rows, columns=[*names, "checked", "p_value"])
+    frame = pd.DataFrame(rows, columns=[*names, "checked", "p_value", "uncontended"])
     others = np.ones(compared - len(frame))  # pairs of one order
     chances = adjust_by_false_discovery([*frame.pop("p_value"), *others])[: len(frame)]
-    frame["conclusive"] = frame["checked"].astype(bool) & (chances <= 1 - LEVEL)
+    is_usable = frame["checked"].astype(bool) & frame.pop("uncontended").astype(bool)
+    frame["conclusive"] = is_usable & (chances <= 1 - LEVEL)
     frame.attrs["compared"] = compared
     sure, is_sampled = int(frame["conclusive"].sum()), bool(frame["probability"].notna().any())
     note = f"{sure:,} of {compared:,} pairs surely change places (false discovery rate {100 * (1 - LEVEL):.0f} %)"
@@ -127,6 +129,7 @@ def _compute_log_rates(data: xr.Dataset, generator: np.random.Generator) -> xr.D
     drift = np.broadcast_to(data["drift"].values, draws.sizes["device"])[:, None, None]
     noisy = draws.copy(data=draws.values * np.exp(noise * drift))
     variables = {"rate": _log(rates), "draws": _log(noisy), "unchecked": data["unchecked"]}
+    variables["contended"] = ~data["conclusive"].broadcast_like(rates)
     return xr.Dataset(variables).reset_coords(drop=True)
 
 
@@ -143,7 +146,10 @@ def _find_reversals(data: xr.Dataset) -> tuple[int, list[dict[str, Any]]]:
     rates = data["rate"].transpose(*dims).values.reshape(len(columns), len(names))
     draws = data["draws"].transpose(*dims, "draw").values.reshape(len(columns), len(names), -1)
     # A network of another node has no trial in some columns.
-    unchecked = data["unchecked"].fillna(False).transpose(*dims).values.reshape(len(columns), len(names)).astype(bool)
+    unchecked, contended = (
+        data[name].fillna(False).transpose(*dims).values.reshape(len(columns), len(names)).astype(bool)
+        for name in ("unchecked", "contended")
+    )
     leads = rates[:, :, None] - rates[:, None, :]
     compared, rows = 0, []
     for first, second in combinations(range(len(columns)), 2):
@@ -162,6 +168,7 @@ def _find_reversals(data: xr.Dataset) -> tuple[int, list[dict[str, Any]]]:
                 "probability": float("nan") if unknown else float(np.mean((same[0] > 0) & (same[1] > 0))),
                 "p_value": 1 - float(np.prod(ndtr(scores))),
                 "checked": not unchecked[np.ix_((first, second), (a, b))].any(),
+                "uncontended": not contended[np.ix_((first, second), (a, b))].any(),
             }
             rows.append(row)
     return compared, rows

@@ -84,6 +84,17 @@ def test_some_of_many_are_probable_by_chance():
     assert pairs.attrs["notes"] == [f"0 of {2 * 60 * 59 // 2:,} pairs surely change places (false discovery rate 5 %)"]
 
 
+def test_a_contended_trial_makes_no_reversal_sure():
+    """A trial whose rounds were all contended has all its samples, and its reversals, however clear, are not sure."""
+    data = measured()
+    contended = (data["compiler"] == "a") & (data["workload"] == "q") & (data["batch_size"] == 4)
+    data["contended"] = xr.where(contended.broadcast_like(data["latency"]), 1, 0).transpose(*data["latency"].dims)
+    pairs = metrics.reversals(data).set_index("batch_size")
+
+    assert [1.0, 1.0] == pairs["probability"].tolist()
+    assert {1: True, 4: False} == pairs["conclusive"].to_dict()
+
+
 def test_improbable_ones_can_be_left_out():
     """A minimum probability selects the reversals that are listed."""
     data = measured({"p": (1.0, 0.9), "q": (1.01, 0.89)}, noise=0.1)
