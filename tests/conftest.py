@@ -198,10 +198,12 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def _no_work_outlives_the_test(state_dir: Path) -> Iterator[None]:
     """Wait for the threads that a test leaves: what they do later, they would do in the next test's state folder."""
     yield
-    deadline = time.monotonic() + limit_s(5)
-    for thread in threading.enumerate():
-        if thread.name.startswith(("ngbkit-run-", "ngbkit-device-", "ngbkit-panel-", "ngbkit-preload")):
-            thread.join(max(0, deadline - time.monotonic()))
+    deadline = time.monotonic() + limit_s(20)
+    names = "ngbkit-run-", "ngbkit-device-", "ngbkit-panel-", "ngbkit-preload"
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(names)]
+    for thread in threads:
+        thread.join(max(0, deadline - time.monotonic()))
+    assert [] == [thread.name for thread in threads if thread.is_alive()]
 
 
 @pytest.fixture(scope="session")
