@@ -210,6 +210,14 @@ def add_noise(
     return noisy
 
 
+def draw_speeds(first: RankingCandidate, others: Sequence[RankingCandidate], sampler: Sampler) -> np.ndarray:
+    """Draw the speeds of columns together, ``(columns, draws)``: logarithms, over that of the first."""
+    pairs = [[pair(first, other)] for other in others]
+    draws = [compute_leads(each, sampler)[1] for each in pairs]
+    rows = add_noise(draws, pairs, sampler.generator) if pairs else []
+    return np.array([np.zeros(DRAWS), *(-row[0] for row in rows)])
+
+
 def _divide(above: Rounds, below: Rounds) -> list[float]:
     """The ratios of the rounds that both have."""
     return [above[number] / below[number] for number in above if number in below]
