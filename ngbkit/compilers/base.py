@@ -24,6 +24,7 @@ from ngbkit.compilers.quantiser import Quantiser, list_quantisers
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.registry import find_version
 from ngbkit.requirements import find_problem
+from ngbkit.sweep.memory import HELP, KEPT, MEMORIES, MEMORY
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.base import Kind, TensorSpec
 from ngbkit.workloads.canonical import Importer
@@ -358,7 +359,7 @@ class Compiler:
             )
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Scalar]:
-        """Return `options` checked, with the defaults of all others; `GRAPH` only if set.
+        """Return `options` checked, with the defaults of all others; `GRAPH` and `MEMORY` only if set.
 
         Raises
         ------
@@ -385,7 +386,7 @@ class Compiler:
         return next((each for each in list_quantisers(self.name) if each.precision == precision), None)
 
     def _list_all_options(self) -> Mapping[str, Option]:
-        return {**self.list_options(), **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}
+        return {**self.list_options(), MEMORY: _MEMORY, **({GRAPH: _GRAPH} if "onnx" in self.forms else {})}
 
     def _check_value(self, name: str, value: Any) -> Scalar:
         option = self._list_all_options()[name]
@@ -413,4 +414,5 @@ GRAPH = "graph"
 own, such as a rewritten one. The file is an artifact of the workload, static at the trial's batch size, and its outputs
 are checked against the network's own reference."""
 
+_MEMORY = Option(default=KEPT, help=HELP, choices=MEMORIES)
 _GRAPH = Option(default="", help="content hash of an ONNX file to compile instead of the network's own")

@@ -67,7 +67,7 @@ def load_or_measure(state_dir: Path, threads: int) -> Peaks:
     Peaks that were measured beside other work are stored too, and measured again an hour later; the higher ones count.
     """
     file = state_dir / LAYOUT.peaks
-    entries, key = _read_entries(file), build_key(threads)
+    entries, key = read_entries(file), build_key(threads)
     entry = entries.get(key)
     if entry is not None and (entry["quiet"] or time.time() - entry["measured_at"] < _AGAIN_S):
         return Peaks(**entry["peaks"])
@@ -283,7 +283,7 @@ def _is_quiet() -> bool:
     return not list(warn_of_other_work(conditions.observe(0.1)))
 
 
-def _read_entries(file: Path) -> dict[str, Any]:
+def read_entries(file: Path) -> dict[str, Any]:
     """Read earlier measurements; empty if the file is missing or not valid."""
     try:
         entries = parse_json(file.read_text())

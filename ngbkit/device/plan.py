@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import files, options
-from ngbkit.device import array, contents
+from ngbkit.device import array, contents, faults
 from ngbkit.device.description import describe_device, list_variables, load_peaks
 from ngbkit.device.environment_variables import digest_variables
 from ngbkit.device.groups.bench import Bench
@@ -174,7 +174,7 @@ def _measure(spec: Spec, bench: Bench) -> None:
     bench.install_releases()
     description = {
         **describe_device(spec, bench.threads, _OBSERVATION_S),
-        "peaks": load_peaks(spec, bench.threads),
+        "peaks": {**load_peaks(spec, bench.threads), "fault_s": faults.load_or_measure(spec.state_dir)},
         "releases": bench.describe_releases(),
     }
     bench.note("environment", spec.device, description)

@@ -72,6 +72,16 @@ def read_peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def read_process_events() -> dict[str, int]:
+    """Read how many of the kernel's interventions this process has had so far, by the name of their variable."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "minor_faults": usage.ru_minflt,
+        "major_faults": usage.ru_majflt,
+        "involuntary_switches": usage.ru_nivcsw,
+    }
+
+
 def read_resident_memory_bytes() -> int:
     """Read the resident memory of this process."""
     return int(psutil.Process().memory_info().rss)

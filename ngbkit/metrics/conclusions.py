@@ -24,7 +24,7 @@ from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
 from ngbkit.metrics.ratios import is_hosted
-from ngbkit.metrics.recorded_facts import describe_clamped, describe_unasked_precision
+from ngbkit.metrics.recorded_facts import describe_clamped, describe_faults, describe_unasked_precision
 from ngbkit.metrics.trial_names import join_names, name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
 from ngbkit.report import Report
@@ -101,6 +101,7 @@ def conclude(data: Data) -> Report:
         writer.describe_doubts(contests, unchecked, contended),
         describe_losses(data),
         *describe_unasked_precision(data),
+        *describe_faults(data),
     ]
     details = [
         *writer.describe_groups(contests),

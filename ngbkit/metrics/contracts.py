@@ -21,10 +21,12 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.sweep.column import BASELINE, Column
+from ngbkit.sweep.memory import MEMORY, SYSTEM
+from ngbkit.workloads.precision import PRECISION
 
 Unlike = Literal["error", "mask", "allow"]
 
-COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap", "clock", "flushed")
+COMPARED = ("precision", "threads", "transfers", "synchronised", "overlap", "clock", "flushed", "memory")
 """The fields of a contract that make two columns unlike; runtime and notes describe the compiler."""
 
 
@@ -190,33 +192,36 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
 
 
 def _ignore_named(dataset: xr.Dataset, is_ranked: bool = False) -> xr.Dataset:
-    """A dataset whose contracts lack the precision that the label of their column names.
+    """A dataset whose contracts lack the precision and the memory that the label of their column names.
 
-    With `is_ranked` only where the sweep accepts its cost.
+    With `is_ranked` they lack the precision only where the sweep accepts its cost.
     """
     if "contract" not in dataset or "compiler" not in dataset["contract"].coords:
         return dataset
-    if is_ranked and not json.loads(dataset.attrs.get("sweep") or "{}").get("accept"):
-        return dataset
-    contract = dataset["contract"]
-    labels = contract["compiler"]
-    requests = [bool(Column.read(str(label)).precision) for label in np.ravel(labels.values)]
-    changed = [_drop_precision(str(text)) for text in contract.values.ravel()]
-    chosen = labels.copy(data=np.reshape(requests, labels.shape))
-    unnamed = contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape))
-    return dataset.assign(contract=unnamed.where(chosen, contract))
+    is_accepted = not is_ranked or json.loads(dataset.attrs.get("sweep") or "{}").get("accept")
+    for field in (*([PRECISION] if is_accepted else []), MEMORY):
+        contract = dataset["contract"]
+        labels = contract["compiler"]
+        requests = [bool(getattr(Column.read(str(label)), field)) for label in np.ravel(labels.values)]
+        if any(requests):
+            changed = [_drop(str(text), field) for text in contract.values.ravel()]
+            chosen = labels.copy(data=np.reshape(requests, labels.shape))
+            unnamed = contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape))
+            dataset = dataset.assign(contract=unnamed.where(chosen, contract))
+    return dataset
 
 
-def _drop_precision(text: str) -> str:
+def _drop(text: str, field: str) -> str:
+    """Drop a field of a contract, so that no other one differs in it."""
     contract = json.loads(text) if text.startswith("{") else {}
-    return json.dumps({name: value for name, value in contract.items() if name != "precision"}) if contract else text
+    return json.dumps({**contract, field: None}) if contract else text
 
 
 def _encode_contracts(texts: xr.DataArray) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Each trial's contract as an index into the list of distinct contracts; a missing contract is empty."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(str(text), len(numbers)) for text in texts.values.ravel().tolist()]
-    contracts = [json.loads(text) if text.startswith("{") else {} for text in numbers]
+    contracts = [{MEMORY: SYSTEM, **json.loads(text)} if text.startswith("{") else {} for text in numbers]
     return np.array(codes, dtype=np.intp).reshape(texts.shape), contracts
 
 
@@ -227,7 +232,7 @@ def describe_differences(contract: dict[str, Any], reference: dict[str, Any]) ->
             name=name, value=_format_value(contract[name]), other=_format_value(reference[name])
         )
         for name in COMPARED
-        if name in contract and name in reference and contract[name] != reference[name]
+        if None not in (contract.get(name), reference.get(name)) and contract[name] != reference[name]
     ]
     was_checked, is_checked = bool(reference.get("inputs")), bool(contract.get("inputs"))
     if not contract or not reference or was_checked == is_checked:

@@ -53,6 +53,8 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``foreign_percent``, ``steal_percent``                   of other processes, and of others on the host
     ``bundle``                                     1         number of the set of trials that took turns
     ``peak_memory``, ``gpu_memory``                byte      resident memory of the process; memory of the accelerator
+    ``minor_faults``, ``major_faults``             1         pages of a call: given by the kernel; read from a disk
+    ``involuntary_switches``                       1         times in a call that the kernel took a core
     ``gpu_percent``, ``energy``                    %, J      use of the accelerator; its energy for one call, or that of
                                                              the CPU's packages
     ``max_abs_error``, ``rmse_ratio``              1         error against the float64 reference

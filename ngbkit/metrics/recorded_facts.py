@@ -1,10 +1,10 @@
-"""Sentences on facts of trials: constants that a conversion changed, and the precision of a runtime's own."""
+"""Sentences on facts of trials: changed constants, the precision of a runtime's own, and the cost of page faults."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,14 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.originals import PRECISION_GAIN
+from ngbkit.metrics.rendering import format_number
+from ngbkit.metrics.trials import compute_fault_share
 from ngbkit.sweep.column import Column
+from ngbkit.sweep.memory import KEPT, MEMORY, SYSTEM
+from ngbkit.user_text import format_share
 
+# The share of the time of a call that page faults may cost without a word.
+_NOTABLE = 0.05
 _CLAMPED, _UNASKED = '"clamped"', '"default_precision"'
 
 
@@ -45,6 +51,28 @@ def describe_unasked_precision(data: Data) -> list[str]:
         remedy += f", {lead} times as fast" if lead else ""
         sentences[f"{column.compiler}, left alone, computes in {precision} on this chip: {remedy}."] = None
     return list(sentences)
+
+
+def describe_faults(data: Data) -> list[str]:
+    """Describe which columns spend a notable share of their CPU time on page faults, each by the worst trial."""
+    most: dict[str, dict[Any, Any]] = {}
+    for node in nodes(data).values():
+        if "minor_faults" not in node or "latency" not in node:
+            continue
+        frame = to_frame(node[["minor_faults", "contract"]].assign(share=compute_fault_share(node)))
+        for row in frame[frame["share"] >= _NOTABLE].sort_values("share").to_dict("records"):
+            most[row["compiler"]] = row
+    return [
+        f"{format_number(row['minor_faults'])} page faults a call cost {label} about "
+        f"{format_share(row['share'], '.0f')} of its CPU time ({row['workload']}, batch {row['batch_size']}): "
+        f"its memory is {_read_memory(row)}."
+        for label, row in most.items()
+    ]
+
+
+def _read_memory(row: Mapping[Any, Any]) -> str:
+    memory = json.loads(row["contract"] or "{}").get(MEMORY, SYSTEM)
+    return f"{memory}, and {KEPT} returns no page" if memory == SYSTEM else str(memory)
 
 
 def _list_gains(data: Data, label: str) -> list[Estimate]:

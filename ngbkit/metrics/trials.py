@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.metrics import arrays, contracts, ratios
 from ngbkit.metrics.draws import annotate
+from ngbkit.sweep.memory import MEMORY
 from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
@@ -43,11 +45,29 @@ def failures(dataset: xr.Dataset) -> pd.DataFrame:
     return frame[~frame["status"].isin(["ok", ""])].reset_index(drop=True)
 
 
+def compute_fault_share(dataset: xr.Dataset) -> xr.DataArray:
+    """About which share of the CPU time of a call is that of page faults, by what one costs on the device; NaN unknown.
+
+    The time of a fault is that of one thread alone: threads that fault together wait for each other, too.
+    """
+    median: xr.DataArray = xr.apply_ufunc(arrays.median, dataset["latency"], input_core_dims=[["repeat"]])
+    labels, machines = dataset["device"], read_environments(dataset)
+    devices = [machines.get(str(label), {}) for label in np.ravel(labels)]
+    costs = [(each.get("peaks") or {}).get("fault_s") or np.nan for each in devices]
+    cores = [each.get("cores_usable") or np.nan for each in devices]
+    cost_s, core_count = (labels.copy(data=np.reshape(values, labels.shape).astype(float)) for values in (costs, cores))
+    blank = xr.full_like(median, np.nan)
+    faults, percent = (dataset.get(name, blank) for name in ("minor_faults", "process_cpu_percent"))
+    shares: xr.DataArray = (faults * cost_s / (median * core_count * percent / 100)).clip(max=1)
+    return shares.transpose(*median.dims)
+
+
 def why(dataset: xr.Dataset) -> pd.DataFrame:
     """The work of the compilers, one row per trial that was measured; `explain` compares two of them.
 
     Columns are ``workload, <factors>, device, compiler, batch_size``; ``precision, threads, notes`` of the contract,
-    such as that f16 is only stored and computed in f32;
+    such as that f16 is only stored and computed in f32; its ``memory``, the ``minor_faults`` of a call, and
+    ``fault_share``, about which share of its CPU time they cost (`compute_fault_share`);
     ``nodes_before, nodes_after, nodes_fused, fallbacks, graph_breaks``, NaN where the compiler does not report them;
     ``f32_layers``, the layers of a quantised network that are computed in f32, and ``f32_share``, of all that multiply;
     ``f32_reasons``, why, by kind of layer, empty where the runtime does not show it;
@@ -62,6 +82,9 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
         "precision": contracts.extract_field(timed, "precision", ""),
         "threads": contracts.extract_field(timed, "threads", np.nan).astype(float),
         "notes": contracts.extract_field(timed, "notes", ""),
+        "memory": contracts.extract_field(timed, MEMORY, ""),
+        "minor_faults": dataset.get("minor_faults", blank),
+        "fault_share": compute_fault_share(dataset) if "latency" in dataset else blank,
         **{name: dataset.get(name, blank) for name in _COUNTS},
         "unchecked": dataset.get("error", empty),
         "facts": dataset.get("facts", empty),

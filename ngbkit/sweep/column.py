@@ -1,4 +1,4 @@
-"""A column of the results: a compiler with its release, its precision and its options, and the label that names it."""
+"""A column of the results: a compiler, its release, precision, memory and options, and the label that names it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ngbkit import registry
 from ngbkit.errors import UsageError
+from ngbkit.sweep.memory import MEMORY
 from ngbkit.user_text import parse_json
 from ngbkit.workloads import labels
 from ngbkit.workloads.precision import PRECISION
@@ -27,12 +28,13 @@ _RELEASE = "@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A compiler with its release, if one was chosen, its precision and its options."""
+    """A compiler with its release, if one was chosen, its precision, its memory and its options."""
 
     compiler: str
     release: str = ""  # of the compiler's distribution; empty for the one that is installed on the device
     precision: str = ""  # empty for the compiler's default
-    options: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # without the precision
+    memory: str = ""  # empty for that of the sweep
+    options: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # without the precision and the memory
     is_marked: bool = field(default=False, compare=False)  # by the `MARK`, which makes it no other column
 
     @classmethod
@@ -68,13 +70,14 @@ class Column:
 
     def _set_all(self, settings: Mapping[str, Scalar]) -> Column:
         options = dict(settings)
-        precision = str(options.pop(PRECISION)) if isinstance(options.get(PRECISION), str) else ""
-        return replace(self, precision=precision, options=options)
+        texts = (PRECISION, MEMORY)
+        precision, memory = (str(options.pop(name)) if isinstance(options.get(name), str) else "" for name in texts)
+        return replace(self, precision=precision, memory=memory, options=options)
 
     @property
     def label(self) -> str:
         """Its name in the results: ``openvino``, ``openvino@2024.3.0{"hint":"throughput"}``."""
-        return labels.join(self.name, self.settings) + f" {MARK}" * self.is_marked
+        return labels.join(self.name, self._all_settings) + f" {MARK}" * self.is_marked
 
     @property
     def name(self) -> str:
@@ -87,6 +90,10 @@ class Column:
         return {**self.options, **({PRECISION: self.precision} if self.precision else {})}
 
     @property
+    def _all_settings(self) -> dict[str, Scalar]:
+        return {**self.settings, **({MEMORY: self.memory} if self.memory else {})}
+
+    @property
     def base(self) -> Column:
         """The same column in its compiler's default precision, over which a lower precision gains."""
         return replace(self, precision="")
@@ -94,7 +101,7 @@ class Column:
     @property
     def is_baseline(self) -> bool:
         """Return whether it runs the program of the baseline: of the options, only `copy` changes nothing."""
-        return self.name == BASELINE and self.settings.keys() <= {"copy"}
+        return self.name == BASELINE and self._all_settings.keys() <= {"copy"}
 
     def matches(self, text: str) -> bool:
         """Return whether a text names it, with the `MARK` or without, and with its options in any order."""
@@ -103,7 +110,7 @@ class Column:
     def differs_from(self, other: Column) -> dict[str, str]:
         """Describe what differs from another column, by field: ``{"release": "release 1.23.2 instead of 1.19.2"}``."""
         first, second = (
-            {"compiler": each.compiler, **({"release": each.release} if each.release else {}), **each.settings}
+            {"compiler": each.compiler, **({"release": each.release} if each.release else {}), **each._all_settings}
             for each in (self, other)
         )
         names = [name for name in {**first, **second} if first.get(name) != second.get(name)]

@@ -25,6 +25,7 @@ from ngbkit.sweep.conversion import (
     vary,
 )
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.memory import HELP, KEPT, Memory
 from ngbkit.sweep.option import format_options, format_parameters, option, options_of
 from ngbkit.sweep.parsing import (
     format_factor_values,
@@ -235,6 +236,10 @@ class Grid:
         default=None,
         metadata=option("Worker threads of every runtime. Default: one a core that the device's engine may use."),
     )
+    memory: Memory = field(
+        default=KEPT,
+        metadata=option(f"{HELP}. Default: {KEPT}."),
+    )
     timeout_s: Duration = field(
         default=None,
         converter=to_timeout,
@@ -339,6 +344,8 @@ class Grid:
     def to_json(self) -> dict[str, Any]:
         """The sweep as plain JSON values."""
         values = {name: getattr(self, name) for name in options_of(type(self))}
+        if values["memory"] == KEPT:  # the recordings of sweeps from before there was a choice are found
+            del values["memory"]
         return {name: to_json_value(value) for name, value in values.items() if value or name not in _CHOICES}
 
     @classmethod

@@ -35,10 +35,11 @@ class Conditions(TypedDict, total=False):
 
 
 class PeaksNote(TypedDict, total=False):
-    """The fields of `ngbkit.device.peaks.Peaks` that have readers."""
+    """The fields of `ngbkit.device.peaks.Peaks` that have readers, and the seconds of a page fault."""
 
     flops: Positive | None
     bytes_per_s: Positive | None
+    fault_s: Finite | None
 
 
 class PairNote(TypedDict):

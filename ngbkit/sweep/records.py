@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from ngbkit import validation
 from ngbkit.errors import JournalError
+from ngbkit.sweep.memory import SYSTEM, Memory
 from ngbkit.sweep.variable import variable
 from ngbkit.validation import Count, Finite, Line, PositiveCount, Round, SchemaError, Seconds
 
@@ -70,6 +71,9 @@ class Contract:
         ``"fresh"``, drawn again, or ``"nudged"``, numbers of the user's in their last digits; or all are ``"rotated"``
         among the rows that the user gave. They are the ``"same"`` where no other ones are known to be valid; and empty
         in a record of before 28 November 2026, whose timed calls were not checked.
+    memory
+        How the process gets memory (`ngbkit.sweep.memory`): ``"kept"``, ``"system"``. Before 29 November 2026 it was
+        ``"system"``, of which blocks of up to 32 MB stayed with the process.
     notes
         Anything else that a reader must know: ``"untuned"``.
     """
@@ -83,6 +87,7 @@ class Contract:
     clock: Literal["host", "events"] = "host"
     flushed: bool = False
     inputs: Literal["", "fresh", "nudged", "rotated", "same"] = ""
+    memory: Memory = SYSTEM
     notes: Line = ""
 
 
@@ -192,6 +197,21 @@ class Measurement:
     )
     peak_memory_bytes: Count | None = field(
         default=None, metadata=variable("peak_memory", "byte", "peak resident memory of the measuring process")
+    )
+    minor_faults: Finite | None = field(
+        default=None,
+        metadata=variable(
+            "minor_faults", "1", "pages that the kernel gave to the process in a call", "a mean, of all calls of turns"
+        ),
+    )
+    major_faults: Finite | None = field(
+        default=None, metadata=variable("major_faults", "1", "pages that were read from a disk in a call", "a mean")
+    )
+    involuntary_switches: Finite | None = field(
+        default=None,
+        metadata=variable(
+            "involuntary_switches", "1", "times that the kernel took a core from the process in a call", "a mean"
+        ),
     )
     gpu_percent: Finite | None = field(
         default=None,

@@ -18,7 +18,7 @@ from ngbkit.device.groups import bench
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.isolation.channel import Message
 from ngbkit.device.isolation.servers import Child
-from ngbkit.device.isolation.settings import MALLOC_THRESHOLDS, SPIN_COUNT
+from ngbkit.device.isolation.settings import KEEPING, SPIN_COUNT
 from ngbkit.errors import FencedError
 from ngbkit.files import Store
 from ngbkit.sweep import records as record_format
@@ -59,7 +59,7 @@ def test_the_openmp_wait_policy_is_fixed_and_recorded(
     assert "1" == settings["OMP_NUM_THREADS"]
     assert (chosen or {"GOMP_SPINCOUNT": SPIN_COUNT}).items() <= settings.items()
     assert ("GOMP_SPINCOUNT" in settings) == (not chosen)
-    assert MALLOC_THRESHOLDS.items() <= settings.items()
+    assert KEEPING.items() <= settings.items()
     assert environment["conditions"]["cores_usable"] == after["conditions_after"]["cores_usable"]
 
 

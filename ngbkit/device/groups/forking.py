@@ -11,7 +11,7 @@ from ngbkit import registry
 from ngbkit.device.groups.tuning import JournalledSearch
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.channel import Message
-from ngbkit.device.isolation.server_pool import choose_threads, get_servers, list_modules
+from ngbkit.device.isolation.server_pool import choose_memory, choose_threads, get_servers, list_modules
 from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.spec import Spec
 from ngbkit.files import check_disk
@@ -19,6 +19,7 @@ from ngbkit.hardware import telemetry
 from ngbkit.hardware.telemetry import Chip, Meter
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.memory import KEPT
 from ngbkit.sweep.trials import Group, Trial
 from ngbkit.workloads.base import Source
 
@@ -66,9 +67,10 @@ class Forker:
     def _start_worker(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Worker:
         source: Source = registry.load(registry.WORKLOADS, group.workload.source)
         modules = list_modules(trial.column.load_compiler(), task["form"], source)
-        return self._fork(trial, modules, self._interpreters.get(trial.compiler, group.workload.python))
+        python = self._interpreters.get(trial.compiler, group.workload.python)
+        return self._fork(trial, modules, python, choose_memory(self.spec, trial.column))
 
-    def _fork(self, trial: Trial, modules: tuple[str, ...], python: str) -> Worker:
+    def _fork(self, trial: Trial, modules: tuple[str, ...], python: str, memory: str = KEPT) -> Worker:
         search = JournalledSearch(trial.id, self.journal)
 
         def report(progress: Message) -> None:
@@ -76,7 +78,7 @@ class Forker:
             self._report("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
         try:
-            child = get_servers(self.spec).fork(modules, python)
+            child = get_servers(self.spec, memory).fork(modules, python)
         except ServerEndedError as error:
             check_disk(self.spec.state_dir)
             failure = build_failure(trial, "crashed", "build", error.reason)

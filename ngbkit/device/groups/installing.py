@@ -12,7 +12,7 @@ from ngbkit import files
 from ngbkit.device import release_files, releases
 from ngbkit.device.groups.forking import Forker
 from ngbkit.device.groups.worker import TrialFailedError, build_failure
-from ngbkit.device.isolation.server_pool import get_servers
+from ngbkit.device.isolation.server_pool import close_interpreter
 from ngbkit.errors import MissingDependencyError, UnsupportedError
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.trials import Trial
@@ -52,7 +52,7 @@ class Installer(Forker):
                 self._refusals[label] = str(files.explain(error) or error)
                 continue
             if environment != before:
-                get_servers(self.spec).close_interpreter(interpreter)
+                close_interpreter(self.spec, interpreter)
             self._interpreters[label] = interpreter
 
     def _reinstall(self, trial: Trial, problem: str) -> None:

@@ -19,6 +19,8 @@ from ngbkit.device.groups.compiled import CompileCache
 from ngbkit.device.groups.preparing import Preparer
 from ngbkit.device.groups.tuning import Budget
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
+from ngbkit.device.isolation.server_pool import choose_memory
+from ngbkit.device.isolation.settings import find_memory_refusal
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Group, Trial
@@ -156,6 +158,7 @@ class Loader(Preparer):
         size = str(trial.batch_size)
         missing = f"{compiler.name} needs a torch module; {group.workload.name} is an ONNX file" if form is None else ""
         reason = missing or self._find_refusal(trial.column, group.workload)
+        reason = reason or find_memory_refusal(choose_memory(self.spec, trial.column))
         quantiser = compiler.find_quantiser(trial.column.precision)
         if not reason and quantiser is not None:
             reason = self._find_quantiser_refusal(trial, group, quantiser, form)
@@ -186,6 +189,7 @@ class Loader(Preparer):
             "precision": prepared["precision"],
             "batch_size": trial.batch_size,
             "threads": self.threads,
+            "memory": choose_memory(self.spec, trial.column),
             "accelerator": self.spec.accelerator,
             "gpu_timer": self.spec.sweep.gpu_timer,
             "flush_l2": self.spec.sweep.flush_l2,

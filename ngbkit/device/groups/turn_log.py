@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import compress, pairwise
@@ -39,6 +40,9 @@ class TurnLog:
     _turns_s: float = 0.0
     _timed_s: float = 0.0
     _turns_cpu_s: float = 0.0
+    # What the kernel did to the process in its turns, by variable, and the calls of those.
+    _events: Counter[str] = field(default_factory=Counter)
+    _calls: int = 0
     # The calls so far and the resident memory, after each piece.
     _memory: list[tuple[int, int]] = field(default_factory=list)
 
@@ -49,6 +53,7 @@ class TurnLog:
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
+        self._events.update(reply["events"])
         self._latency_s += reply["latency_s"]
         self._rounds += [round_number] * samples
         self._contended += [contended] * samples
@@ -65,7 +70,13 @@ class TurnLog:
         return max(0.0, 1 - active / usual) if usual > 0 else 0.0
 
     def _record_memory(self, resident_bytes: int, calls: int) -> None:
-        self._memory.append(((self._memory[-1][0] if self._memory else 0) + calls, resident_bytes))
+        self._calls += calls
+        self._memory.append((self._calls, resident_bytes))
+
+    @property
+    def events_a_call(self) -> dict[str, float]:
+        """What the kernel did to the process in a call, on average, by the name of its variable."""
+        return {name: count / self._calls for name, count in self._events.items()} if self._calls else {}
 
     @property
     def memory_growth_bytes(self) -> int:

@@ -227,6 +227,7 @@ class Worker(TurnLog):
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
             peak_memory_bytes=self.peak_memory_bytes,
+            **self.events_a_call,
             gpu_percent=use.gpu_percent,
             gpu_memory_bytes=use.peak_memory_bytes,
             energy_j=self._compute_energy(use),

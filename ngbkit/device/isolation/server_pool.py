@@ -16,19 +16,20 @@ from ngbkit.device.world import World
 from ngbkit.hardware import environment
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.column import Column
+from ngbkit.sweep.memory import KEPT
 from ngbkit.workloads.base import Source
 
-_servers: dict[tuple[int, str], Servers] = {}
+_servers: dict[tuple[int, str, str], Servers] = {}
 
 
-def get_servers(spec: Spec) -> Servers:
-    """Get this engine's fork servers for the threads and the chip of a plan; they outlive it, so the next starts warm.
+def get_servers(spec: Spec, memory: str = KEPT) -> Servers:
+    """Get this engine's fork servers for the threads and chip of a plan; they outlive it, so that the next starts warm.
 
     Other variables need other servers, since libraries read many of them when they are imported; another folder or
     path does not. A process that sees a single GPU numbers it 0, whichever it is. An engine of the devices file starts
     with that restriction; an attached engine may lack it.
     """
-    key = (choose_threads(spec), spec.accelerator)
+    key = (choose_threads(spec), spec.accelerator, memory)
     world = spec.world or replace(World.capture(), variables={})
     servers = _servers.get(key)
     if servers is None or servers.world.variables != world.variables:
@@ -38,7 +39,7 @@ def get_servers(spec: Spec) -> Servers:
         visible = {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         variables = {**visible, **world.apply(os.environ)}
         servers = _servers[key] = Servers(
-            environment={**variables, **build_child_settings(key[0], variables)},
+            environment={**variables, **build_child_settings(key[0], variables, memory)},
             folder=files.make_scratch(spec.state_dir / LAYOUT.scratch),
             world=world,
         )
@@ -51,21 +52,38 @@ def choose_threads(spec: Spec) -> int:
     return spec.sweep.threads or spec.threads or environment.count_usable_cores()
 
 
+def choose_memory(spec: Spec, column: Column) -> str:
+    """Choose the memory of a column: its own, or that of the sweep."""
+    return column.memory or spec.sweep.memory
+
+
+def close_interpreter(spec: Spec, python: str) -> None:
+    """Close the fork servers of an interpreter, whose packages have changed."""
+    for (threads, accelerator, _), servers in _servers.items():
+        if (threads, accelerator) == (choose_threads(spec), spec.accelerator):
+            servers.close_interpreter(python)
+
+
 def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> list[ForkServer]:
     """Start every fork server that a sweep needs, so that their imports overlap."""
     servers: list[ForkServer] = []
-    pool = get_servers(spec)
-    pool.close_outdated()
+    columns = [Column.read(label) for label in spec.sweep.compilers]
+    pools = {
+        memory: get_servers(spec, memory) for memory in {KEPT, *(choose_memory(spec, column) for column in columns)}
+    }
+    for pool in pools.values():
+        pool.close_outdated()
     for workload in spec.sweep.workloads:
         source: Source = registry.load(registry.WORKLOADS, workload.source)
-        servers.append(pool.get(list_preparation_modules(source), workload.python))
-        for column in map(Column.read, spec.sweep.compilers):
+        servers.append(pools[KEPT].get(list_preparation_modules(source), workload.python))
+        for column in columns:
             compiler = column.load_compiler()
             form = compiler.choose_form(workload.kind)
             python = (interpreters or {}).get(column.label, workload.python)
             is_installed = bool(python) if column.release else not compiler.unavailable(spec.accelerator, workload.kind)
             if form is not None and is_installed:
                 with suppress(ServerEndedError):  # its trials try again, and record what fails
+                    pool = pools[choose_memory(spec, column)]
                     servers.append(pool.get(list_modules(compiler, form, source), python))
     return servers
 

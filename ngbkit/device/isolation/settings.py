@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from ngbkit.sweep.memory import HUGE, KEPT, LIBRARIES, SYSTEM
 
 SPIN_COUNT = "3000"
 TVM_SPIN_COUNT = "30"
-# The maximum that glibc itself adapts to: blocks up to 32 MB stay with the process.
-MALLOC_THRESHOLDS = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
+# No block is mapped for itself, and the heap never shrinks: mallopt(3).
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 62), "MALLOC_TOP_PAD_": str(1 << 20)}
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_PACKAGES = {"jemalloc": "libjemalloc2", "tcmalloc": "libtcmalloc-minimal4"}  # of Debian
+_TUNABLES, _PRELOAD = "GLIBC_TUNABLES", "LD_PRELOAD"
 
 
-def build_child_settings(threads: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Build the variables that OpenMP and BLAS read when they are loaded, so that fork servers must set them.
+def build_child_settings(
+    threads: int, environment: Mapping[str, str] = os.environ, memory: str = KEPT
+) -> dict[str, str]:
+    """Build the variables that OpenMP, BLAS and glibc read when they are loaded, so that fork servers must set them.
 
     A user's own OpenMP wait policy stays. Without one, libgomp spins 300,000 times before a thread sleeps, and if
     anything else runs on its cores, the spinning uses up the time of the thread that it waits for. With 3,000 on two
@@ -22,15 +32,48 @@ def build_child_settings(threads: int, environment: Mapping[str, str] = os.envir
 
     TVM's own threads spin 300,000 times after each call, which costs the next turn 150 ms of a core (resnet18, two
     threads: half of any pause of 300 ms). With 30 they spin for 0.1 ms, and a call takes as long as before.
-
-    glibc returns memory to the kernel, or keeps it for the next call, depending on the largest block that the process
-    has ever freed. Two convolutions on 64 x 56 x 56 take 3.4 ms in a fresh process, with 508 page faults a call, and
-    2.4 ms without any in a process that has once freed 30 MB, as any process does that has loaded a network. So every
-    process starts with the thresholds of the latter.
     """
     spin_count = environment.get("TVM_THREAD_POOL_SPIN_COUNT", TVM_SPIN_COUNT)
     settings = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
     policy = {name: environment[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in environment}
-    memory = {name: environment.get(name, value) for name, value in MALLOC_THRESHOLDS.items()}
     settings["TVM_THREAD_POOL_SPIN_COUNT"] = spin_count
-    return {**settings, **(policy or {"GOMP_SPINCOUNT": SPIN_COUNT}), **memory}
+    return {**settings, **(policy or {"GOMP_SPINCOUNT": SPIN_COUNT}), **_build_memory_settings(memory, environment)}
+
+
+def _build_memory_settings(memory: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Build the variables of a memory: the user's own stay for `SYSTEM`.
+
+    glibc maps each block above a threshold for itself and gives it back once it is freed, and every page of the next
+    one costs a fault: of 1 µs or more on a virtual machine, where it is most of the time of eager networks with large
+    tensors. The threshold follows the largest block that a process has ever freed, up to 32 MB. The arenas of runtimes
+    keep what they have, so that only the baseline would pay.
+    """
+    if memory == SYSTEM:
+        return {}
+    if memory in LIBRARIES:
+        return {_PRELOAD: " ".join(filter(None, [_find_library(memory), environment.get(_PRELOAD, "")]))}
+    if memory == HUGE:
+        others = environment.get(_TUNABLES, "")
+        return {**KEEPING, _TUNABLES: ":".join(filter(None, [others, "glibc.malloc.hugetlb=1"]))}
+    return KEEPING
+
+
+def find_memory_refusal(memory: str) -> str:
+    """Find why a column cannot have a memory here, with the remedy; empty if it can."""
+    if memory in LIBRARIES and not _find_library(memory):
+        return f"memory {memory} needs its library: install {_PACKAGES[memory]} by the system's package manager"
+    if memory == HUGE and "[never]" in _read_huge_pages():
+        return "memory huge needs transparent huge pages, which this kernel does not grant: choose kept"
+    return ""
+
+
+@cache
+def _find_library(name: str) -> str:
+    return ctypes.util.find_library(name) or ctypes.util.find_library(f"{name}_minimal") or ""
+
+
+def _read_huge_pages() -> str:
+    try:
+        return _HUGE_PAGES.read_text()
+    except OSError:
+        return "[never]"

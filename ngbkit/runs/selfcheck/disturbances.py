@@ -22,6 +22,7 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware import environment, subprocesses
 from ngbkit.runs.selfcheck.check import ROUNDS
 from ngbkit.sweep.column import BASELINE
+from ngbkit.sweep.memory import SYSTEM
 from ngbkit.workloads.subprocesses import build_arguments, build_python_path
 
 if TYPE_CHECKING:
@@ -57,11 +58,7 @@ DISTURBANCES: tuple[Disturbance, ...] = (
     Disturbance(name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}),
     # The default of libgomp without any variable.
     Disturbance(name="OpenMP's default wait policy", environment={"GOMP_SPINCOUNT": "300000"}),
-    # The behaviour of glibc in a process that has not freed a large block yet.
-    Disturbance(
-        name="memory goes back to the kernel after each call",
-        environment={"MALLOC_MMAP_THRESHOLD_": str(128 << 10), "MALLOC_TRIM_THRESHOLD_": str(128 << 10)},
-    ),
+    Disturbance(name="memory goes back to the kernel after each call", arguments=("--memory", SYSTEM)),
     Disturbance(name="sequential blocks", arguments=("--sequential",)),
 )
 

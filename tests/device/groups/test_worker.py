@@ -39,7 +39,7 @@ class FakeChild:
         latency_s = [CALL_S] * message["samples"]
         self.resident_bytes += (message["samples"] + message["settle"]) * self.growth_bytes
         times = {"latency_s": latency_s, "spent_s": spent_s, "timed_s": sum(latency_s), "cpu_s": spent_s}
-        return {**times, "resident_bytes": self.resident_bytes}
+        return {**times, "resident_bytes": self.resident_bytes, "events": {"minor_faults": 7}}
 
 
 @pytest.fixture
