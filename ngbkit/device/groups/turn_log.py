@@ -73,10 +73,9 @@ class TurnLog:
         self._calls += calls
         self._memory.append((self._calls, resident_bytes))
 
-    @property
-    def events_a_call(self) -> dict[str, float]:
-        """What the kernel did to the process in a call, on average, by the name of its variable."""
-        return {name: count / self._calls for name, count in self._events.items()} if self._calls else {}
+    def compute_events_a_call(self, name: str) -> float | None:
+        """Compute how often the kernel did that to the process in a call, on average."""
+        return self._events[name] / self._calls if self._calls else None
 
     @property
     def memory_growth_bytes(self) -> int:
