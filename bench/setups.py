@@ -84,9 +84,9 @@ def tabulate(dataset: xr.Dataset) -> Iterator[list[str]]:
     for compiler in sorted(label for label in present if "{" not in label):
         other, huge = name_column(compiler, SYSTEM), name_column(compiler, HUGE)
         gain = divide(dataset, other, compiler)
-        whole = divide(dataset, name_column(BASELINE, SYSTEM), compiler)
-        own = divide(dataset, name_column(BASELINE, SYSTEM), BASELINE)
-        share = "" if compiler == BASELINE else f"{math.log(own) / math.log(whole):.2f} of {whole}"
+        total = divide(dataset, name_column(BASELINE, SYSTEM), compiler)
+        of_memory = divide(dataset, name_column(BASELINE, SYSTEM), BASELINE)
+        share = "" if compiler == BASELINE else f"{math.log(of_memory) / math.log(total):.2f} of {total}"
         yield [
             str(dataset["workload"].item()),
             str(dataset["batch_size"].item()),

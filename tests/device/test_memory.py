@@ -13,7 +13,7 @@ from plans import carry_out
 from ngbkit.api import Sweep
 from ngbkit.device import faults
 from ngbkit.device.isolation import settings
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import UnknownNameError, UnsupportedError, UsageError
 from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.recorded_facts import describe_faults
 from ngbkit.metrics.trials import why
@@ -44,7 +44,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> xr.Dataset:
     """A network with large tensors, measured with each memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NGBKIT_STATE_DIR", str(tmp_path_factory.mktemp("state")))
-        sweep = Sweep(cell.from_source(LARGE), ["identity", SYSTEM, HUGE], repeats=6)
+        sweep = Sweep(cell.from_source(LARGE), ["identity", SYSTEM, HUGE], repeats=30)
         return sweep.run().squeeze(["workload", "device", "batch_size"])
 
 
@@ -53,8 +53,9 @@ def test_kept_memory_has_no_faults(large: xr.Dataset) -> None:
     count = large["minor_faults"]
 
     assert 10_000 <= count.sel(compiler=SYSTEM)
-    assert 100 > count.sel(compiler="identity")
-    assert count.sel(compiler=HUGE) < count.sel(compiler=SYSTEM) / 50
+    # A heap that is fragmented grows once more, by a tensor.
+    assert count.sel(compiler="identity") < count.sel(compiler=SYSTEM) / 10
+    assert count.sel(compiler=HUGE) < count.sel(compiler=SYSTEM) / 10
     assert {"kept", "system", "huge"} == {
         json.loads(str(large["contract"].sel(compiler=label).item()))["memory"] for label in ("identity", SYSTEM, HUGE)
     }
@@ -65,7 +66,9 @@ def test_a_reader_hears_what_faults_cost(large: xr.Dataset) -> None:
     (sentence,) = describe_faults(large.sel(compiler=["identity", SYSTEM]))
     shares = why(large).set_index("compiler")["fault_share"]
 
-    assert re.match(rf"[\d,.]+ page faults a call cost {re.escape(SYSTEM)} about [\d.]+ % of its CPU time", sentence)
+    assert re.match(
+        rf"[\d,.]+ page faults a call cost {re.escape(SYSTEM)} about \d+ to \d+ % of its CPU time", sentence
+    )
     assert sentence.endswith("its memory is system, and kept returns no page.")
     assert 0.05 < shares[SYSTEM] <= 1
     assert shares["identity"] < 0.01
@@ -125,6 +128,22 @@ def test_a_library_comes_before_those_of_the_user(monkeypatch: pytest.MonkeyPatc
     assert "libjemalloc.so.2 own.so" == preloaded["LD_PRELOAD"]
     assert "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1" == tuned["GLIBC_TUNABLES"]
     assert settings.KEEPING.keys().isdisjoint(settings.build_child_settings(1, {}, "system"))
+
+
+def test_the_contract_has_the_allocator_that_is_there(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library that a user preloads replaces glibc, whose settings keep nothing then; without it a trial fails."""
+    monkeypatch.setattr(settings, "_read_maps", lambda: "7f00 r-xp /usr/lib/libjemalloc.so.2")
+    monkeypatch.setenv("LD_PRELOAD", "libjemalloc.so.2")
+
+    assert "jemalloc" == settings.observe_memory("kept") == settings.observe_memory("jemalloc")
+    monkeypatch.setattr(settings, "_read_maps", lambda: "")
+    assert "kept" == settings.observe_memory("kept")
+    with pytest.raises(UnsupportedError, match="the loader did not take it"):
+        settings.observe_memory("jemalloc")
+    monkeypatch.delenv("LD_PRELOAD")
+    monkeypatch.setattr(settings, "_find_library", lambda name: "libjemalloc-that-is-not-there.so")
+    records, _ = carry_out(Sweep(mlp, ["identity", MISSING], repeats=5, threads=1))
+    assert "unsupported" == records[MISSING, 1].status
 
 
 def test_the_cost_of_a_fault_is_measured_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,14 @@ from ngbkit.user_text import parse_json
 
 @dataclass(frozen=True, slots=True)
 class CompileCache:
-    """The folder of one compiler with its options, at one batch size and number of threads, of a prepared workload."""
+    """The folder of one compiler with its options, at one batch size, threads and memory, of a prepared workload."""
 
     folder: Path
 
     @classmethod
-    def locate(cls, prepared: Path, compiler: str, batch_size: int, threads: int) -> CompileCache:
+    def locate(cls, prepared: Path, compiler: str, batch_size: int, threads: int, memory: str) -> CompileCache:
         """Locate the cache of a trial within the folder of its prepared workload."""
-        name = hashlib.blake2b(f"{compiler}\0{batch_size}\0{threads}".encode(), digest_size=12).hexdigest()
+        name = hashlib.blake2b(f"{compiler}\0{batch_size}\0{threads}\0{memory}".encode(), digest_size=12).hexdigest()
         return cls(prepared / "compiled" / name)
 
     def read_cold_s(self) -> float | None:

@@ -109,7 +109,9 @@ class Loader(Preparer):
 
     def _load_task(self, job: Job, task: dict[str, Any]) -> Worker:
         trial, group, prepared = job.trial, job.group, job.prepared
-        cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
+        cache = CompileCache.locate(
+            Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads, task["memory"]
+        )
         caches = trial.column.load_compiler().caches
         cold_s = self._compile_cold(trial, group, task, cache) if caches else None
         worker = self._start_worker(trial, group, task)

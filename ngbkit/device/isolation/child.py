@@ -33,6 +33,7 @@ from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.isolation.imported_release import OtherReleaseError, check_release
 from ngbkit.device.isolation.profiling import ProfiledTurns
+from ngbkit.device.isolation.settings import observe_memory
 from ngbkit.device.isolation.tasks import build_task
 from ngbkit.device.serving import loadgen
 from ngbkit.device.timing import timed_checks
@@ -163,6 +164,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
     try:
         column = Column.read(message["compiler"])
         compiler = column.load_compiler()
+        memory = observe_memory(message["memory"])
         task = build_task(message, compiler, column, loaded.report)
         for module in compiler.forms[task.form]:
             # The server has imported it, unless that calls CUDA. It is no part of a compile.
@@ -214,7 +216,7 @@ def _load(loaded: Loaded, message: Message) -> Message:
         clock=method.clock,
         flushed=method.flushed,
         inputs=loaded.checks.fresh.manner,
-        memory=message["memory"],
+        memory=memory,
     )
     if contract.runtime.lower().startswith("torch"):
         contract = torch_runtime.observe_state(contract)

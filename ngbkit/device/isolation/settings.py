@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes.util
 import os
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
-from ngbkit.sweep.memory import HUGE, KEPT, LIBRARIES, SYSTEM
+from ngbkit.errors import UnsupportedError
+from ngbkit.sweep.memory import HUGE, KEPT, LIBRARIES, SYSTEM, Memory
 
 SPIN_COUNT = "3000"
 TVM_SPIN_COUNT = "30"
@@ -16,6 +16,7 @@ TVM_SPIN_COUNT = "30"
 KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 62), "MALLOC_TOP_PAD_": str(1 << 20)}
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PACKAGES = {"jemalloc": "libjemalloc2", "tcmalloc": "libtcmalloc-minimal4"}  # of Debian
+_FIRST_HUGE, _HAS_VERSION = (2, 35), "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
 _TUNABLES, _PRELOAD = "GLIBC_TUNABLES", "LD_PRELOAD"
 
 
@@ -62,12 +63,36 @@ def find_memory_refusal(memory: str) -> str:
     """Find why a column cannot have a memory here, with the remedy; empty if it can."""
     if memory in LIBRARIES and not _find_library(memory):
         return f"memory {memory} needs its library: install {_PACKAGES[memory]} by the system's package manager"
-    if memory == HUGE and "[never]" in _read_huge_pages():
-        return "memory huge needs transparent huge pages, which this kernel does not grant: choose kept"
+    if memory == HUGE and (_read_glibc() < _FIRST_HUGE or "[never]" in _read_huge_pages()):
+        return "memory huge needs glibc 2.35 and transparent huge pages of the kernel, and one is missing: choose kept"
     return ""
 
 
-@cache
+def observe_memory(chosen: Memory) -> Memory:
+    """Observe the memory of this process; UnsupportedError if it has not the library that was chosen.
+
+    A library that the user preloads replaces glibc, whose tunables then change nothing; nor do they in another libc.
+    """
+    preloaded = os.environ.get(_PRELOAD, "")
+    loaded = next((name for name in LIBRARIES if name in preloaded and f"lib{name}" in _read_maps()), None)
+    if chosen in LIBRARIES and loaded != chosen:
+        raise UnsupportedError(f"memory {chosen} was preloaded as {preloaded!r}, and the loader did not take it")
+    return loaded or (chosen if _read_glibc() else SYSTEM)
+
+
+def _read_glibc() -> tuple[int, ...]:
+    """Read the version of glibc; empty for another libc."""
+    name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ") if _HAS_VERSION else ("", "", "")
+    return tuple(map(int, version.split("."))) if name == "glibc" else ()
+
+
+def _read_maps() -> str:
+    try:
+        return Path("/proc/self/maps").read_text()
+    except OSError:
+        return ""
+
+
 def _find_library(name: str) -> str:
     return ctypes.util.find_library(name) or ctypes.util.find_library(f"{name}_minimal") or ""
 

@@ -53,7 +53,9 @@ class ServingBench(Bench):
                 if worker is None:
                     worker = self._start_worker(trial, group, task)
                     stack.callback(worker.end)
-                cache = CompileCache.locate(Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads)
+                cache = CompileCache.locate(
+                    Path(prepared["folder"]), trial.compiler, trial.batch_size, self.threads, task["memory"]
+                )
                 if cache.read_cold_s() is None:
                     cache.clear()
                 worker.load({**task, "cache": str(cache.folder)})
