@@ -93,6 +93,7 @@ def test_why(explained):
 
     assert [
         *("workload", "device", "compiler", "batch_size", "precision", "threads", "notes"),
+        *("memory", "minor_faults", "fault_share"),
         *("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "f32_layers", "f32_share"),
         *("unchecked", "f32_reasons", "facts"),
     ] == list(table.columns)
@@ -100,7 +101,8 @@ def test_why(explained):
         table[["compiler", "batch_size"]].itertuples(index=False, name=None)
     )
     last = table.iloc[-1]
-    assert ("bf16", 2, "untuned", 10, 8, 2, 0) == tuple(last.iloc[4:11])
+    assert ("bf16", 2, "untuned", "system") == tuple(last.iloc[4:8])
+    assert (10, 8, 2, 0) == tuple(last.iloc[10:14])
     assert np.isnan(last["graph_breaks"])
     assert {"nodes_fused": 2, "passes": ["x"]} == last["facts"]
     assert {} == table.iloc[0]["facts"]
