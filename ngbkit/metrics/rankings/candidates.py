@@ -83,7 +83,7 @@ class Lead:
     between_sd: float  # of measurements at different times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ColumnPair:
     """A candidate beside the one that it is compared with: ratios of shared rounds, or a part of each of the two."""
 
@@ -99,6 +99,22 @@ class ColumnPair:
         stopped = self.candidate.stopped or self.reference.stopped
         return self.compared, *map(len, self.parts), self.candidate.time == self.reference.time, stopped
 
+    @property
+    def columns(self) -> tuple[RankingCandidate, RankingCandidate]:
+        """Both of them."""
+        return self.candidate, self.reference
+
+    @cached_property
+    def log_ratio(self) -> float:
+        """The logarithm of its throughput over that of the reference: of medians over rounds, where both share any.
+
+        Of different times, a throughput is of samples, and not of the medians of rounds.
+        """
+        if self.compared == "minutes apart":
+            return math.log(self.candidate.throughput / self.reference.throughput)
+        first, *second = [math.log(statistics.median(part)) for part in self.parts]
+        return first - sum(second)
+
 
 Cell = tuple[str, int]
 """A device and a batch size."""
@@ -107,7 +123,9 @@ Cell = tuple[str, int]
 def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[RankingCandidate]]:
     """List the measured columns of every network by device and batch size."""
     cells: dict[Cell, list[RankingCandidate]] = {}
-    for node in map(expand_labels, nodes(data).values()):
+    for node in nodes(data).values():
+        dropped = [dim for dim in ("device", "workload", "compiler") if dim not in node.coords]
+        node = expand_labels(node.assign_coords(dict.fromkeys(dropped, "")))
         parts = ratios.prepare(node, mask=mask_unranked(node, metric, unlike, untuned))
         for cell, candidate in _iterate_candidates(node, parts, estimate_drifts(node)):
             cells.setdefault(cell, []).append(candidate)
@@ -146,11 +164,10 @@ def compute_leads(pairs: Sequence[ColumnPair], sampler: Sampler) -> tuple[list[L
     pool = "rounds_pool" if pairs[0].compared == "minutes apart" else "ratios_pool"
     pools = np.array([getattr(each.candidate, pool) for each in pairs])
     above, *below = [np.log(sampler.resample(part, pools)) for part in parts]
-    ratios, draws = first - sum(second), above - sum(below)
-    if pairs[0].compared == "minutes apart":
-        # Around another centre: a throughput is of samples, and not of the medians of rounds.
-        centers = np.log([each.candidate.throughput / each.reference.throughput for each in pairs])
-        ratios, draws = centers, draws - ratios[:, None] + centers[:, None]
+    centers, draws = first - sum(second), above - sum(below)
+    ratios = np.array([each.log_ratio for each in pairs])
+    if pairs[0].compared == "minutes apart":  # around another centre
+        draws = draws - centers[:, None] + ratios[:, None]
     leads = [
         Lead(
             log_ratio=log_ratio,
