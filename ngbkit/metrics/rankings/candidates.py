@@ -240,8 +240,8 @@ def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterat
 
 def _resample(sampler: Sampler, pairs: Sequence[ColumnPair], part: int, pool: str, scores: np.ndarray) -> np.ndarray:
     """Resample the logarithms of the medians of one part of each pair."""
-    values = np.array([each.parts[part] for each in pairs])
-    return np.log(sampler.resample(values, np.array([getattr(each.candidate, pool) for each in pairs]), scores))
+    values, pools = np.array([each.parts[part] for each in pairs]), [getattr(each.candidate, pool) for each in pairs]
+    return np.asarray(np.log(sampler.resample(values, np.array(pools), scores)))
 
 
 def _correlate(columns: Sequence[Sequence[ColumnPair]], sampler: Sampler) -> np.ndarray:
