@@ -17,7 +17,7 @@ from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics.draws import SEED, Sampler
-from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
+from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead, list_candidates
 
 
 def label_network(name: str, label: str) -> str:
@@ -64,11 +64,23 @@ def list_turns(first: Data, second: Data, renamed: Mapping[str, str]) -> dict[Ha
             reference = references.get(key)
             if reference is None or math.isnan(candidate.bundle) or reference.bundle != candidate.bundle:
                 continue
-            lead = compute_lead(candidate, reference, sampler)
+            lead, deviation = compare_sides(candidate, reference, sampler, are_versions=False)
             if lead.compared == "side by side":
-                widening = WIDENING if candidate.stopped or reference.stopped else 1.0
-                ratios[key] = math.exp(lead.log_ratio), widening * math.hypot(lead.rounds_sd, lead.process_sd)
+                ratios[key] = math.exp(lead.log_ratio), deviation
     return ratios
+
+
+def compare_sides(
+    candidate: RankingCandidate, reference: RankingCandidate, sampler: Sampler, *, are_versions: bool
+) -> tuple[Lead, float]:
+    """Compare two sides of a run: the lead of the first over the second, and the deviation of its logarithm.
+
+    The processes of two versions of one program differ by less than those of two programs may.
+    """
+    lead = compute_lead(candidate, reference, sampler)
+    processes_sd = reference.copies_sd if are_versions else lead.process_sd
+    deviation = math.hypot(lead.rounds_sd, processes_sd, lead.between_sd)
+    return lead, deviation * WIDENING if candidate.stopped or reference.stopped else deviation
 
 
 def identify_trial(labels: Mapping[str, Any]) -> Hashable:

@@ -14,9 +14,9 @@ from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
-from ngbkit.metrics.compared_trials import compute_values
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.metric import load_frame_metrics
+from ngbkit.metrics.pairing import compute_values
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.reversals import reversals

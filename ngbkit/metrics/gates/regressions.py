@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from ngbkit.device.timing.normal import find_quantile
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, to_normal_scores
 
 Verdict = Literal["slower", "failed", "not conclusive", "not judged", "not slower"]
@@ -36,6 +36,12 @@ MARGIN = 0.01
 """The slowdown that is no regression unless the user says otherwise."""
 
 
+def bound_ratio(log_ratio: float, deviation: float) -> tuple[float, float, float]:
+    """Bound a ratio by its logarithm and the deviation of that: the ratio, and both ends of its interval."""
+    half = find_quantile(LEVEL) * deviation
+    return math.exp(log_ratio), math.exp(log_ratio - half), math.exp(log_ratio + half)
+
+
 def judge(
     slowdown: ArrayLike,
     low: ArrayLike,
@@ -45,6 +51,7 @@ def judge(
     rounds: ArrayLike,
     conclusive: ArrayLike,
     margin: float = MARGIN,
+    alpha: float = ALPHA,
 ) -> NDArray[np.str_]:
     """Judge trials that both sides measured.
 
@@ -60,6 +67,8 @@ def judge(
         Whether enough of these were uncontended.
     margin
         The slowdown that is accepted: 0.02 for 2 %.
+    alpha
+        The probability of any false alarm, and of a false "not slower".
 
     Returns
     -------
@@ -69,8 +78,8 @@ def judge(
     p_slower, p_fine = compute_p_values(slowdown, low, high, level=level, rounds=rounds, margin=margin)
     usable = np.asarray(conclusive, bool) & np.isfinite(p_slower)
     slower = np.zeros(usable.shape, bool)
-    slower[usable] = adjust_by_holm(p_slower[usable]) < ALPHA
-    fine = usable & (p_fine < ALPHA)
+    slower[usable] = adjust_by_holm(p_slower[usable]) < alpha
+    fine = usable & (p_fine < alpha)
     return np.select([slower, fine], ["slower", "not slower"], "not conclusive")
 
 
