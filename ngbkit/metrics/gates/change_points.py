@@ -15,17 +15,15 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
-from ngbkit.device.timing.normal import LEVEL, find_quantile
-from ngbkit.metrics.gates.regressions import ALPHA
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.gates.regressions import ALPHA, Verdict, bound_ratio, judge
 
 Floats = NDArray[np.floating[Any]]
-EndVerdict = Literal["slower", "not slower", ""]
 Level = Literal["before", "between", "after"]
 """The level of a release: that of the first one, one between, or that of the last."""
 
@@ -60,15 +58,18 @@ class Evidence:
     covariance: Floats
 
 
-def judge_ends(evidence: Sequence[Evidence], margin: float) -> EndVerdict:
+def judge_ends(evidence: Sequence[Evidence], margin: float) -> Verdict:
     """Judge whether the last release is slower than the first by more than the margin, by all gates so far.
 
-    Empty while that is not known. Each of `MOST_LOOKS` looks has an equal part of the error.
+    Each of `MOST_LOOKS` looks has an equal part of the error.
     """
-    log_ratio, deviation = estimate_change(evidence)
-    score = (log_ratio - math.log1p(margin)) / deviation
-    level = ALPHA / MOST_LOOKS
-    return "slower" if ndtr(-score) < level else "not slower" if ndtr(score) < level else ""
+    if not evidence:
+        return "not conclusive"
+    # The deviation of each gate is widened for its rounds, so that no more freedom is lost here.
+    bounds = ([bound] for bound in bound_ratio(*estimate_change(evidence)))
+    settings = {"level": LEVEL, "rounds": math.inf, "conclusive": [True], "alpha": ALPHA / MOST_LOOKS}
+    (verdict,) = judge(*bounds, margin=margin, **settings).tolist()
+    return cast("Verdict", verdict)
 
 
 def estimate_change(evidence: Sequence[Evidence]) -> tuple[float, float]:
@@ -154,9 +155,7 @@ class ChangePoints:
     def estimate_slowdown(self) -> tuple[float, float, float]:
         """Estimate the latency after the change over that before it, with its 95 % interval, by all gates."""
         best = int(np.argmax(self.probabilities))
-        half = find_quantile(LEVEL) * float(self.deviations[best])
-        change = float(self.changes[best])
-        return math.exp(change), math.exp(change - half), math.exp(change + half)
+        return bound_ratio(float(self.changes[best]), float(self.deviations[best]))
 
 
 def fit_change_points(evidence: Sequence[Evidence], count: int, margin: float) -> ChangePoints:

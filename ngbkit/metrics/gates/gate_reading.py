@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.beside import compare_sides
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import Evidence
-from ngbkit.metrics.gates.sides import compare_sides
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
 from ngbkit.metrics.statistics import DEGREES, widen_for_freedom
-from ngbkit.metrics.trials import failures, why
+from ngbkit.metrics.trials import failures
 
 # The ratios of a gate share one latency; more would be no distribution.
 _MOST_CORRELATED = 0.9
@@ -41,30 +39,19 @@ class GateReading:
         Whether enough rounds of all columns were uncontended, and outputs were checked.
     unchecked
         Why outputs were not checked; empty where they were.
-    facts
-        The facts that each column reports, by its label.
     regression
         The piece of the network that takes longer in the last column than in the first, where both were profiled.
-    environments
-        The description of the environment of each release, by the label of its column.
     """
 
     evidence: Evidence | None
     problems: Mapping[str, str] = field(default_factory=dict)
     conclusive: bool = False
     unchecked: str = ""
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     regression: str = ""
-    environments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def read_gate(data: Data, columns: Sequence[str], place: int | None) -> GateReading:
     """Read the gate of a first and a last column, and of a probe between them, the release at `place`."""
-    environments = {
-        str(label): note
-        for device in read_environments(data).values()
-        for label, note in (device.get("releases") or {}).items()
-    }
     (node,) = nodes(data).values()
     measured = {
         candidate.compiler: candidate
@@ -74,16 +61,14 @@ def read_gate(data: Data, columns: Sequence[str], place: int | None) -> GateRead
     if missing := [label for label in columns if label not in measured]:
         errors = {row["compiler"]: f"{row['status']}: {row['error']}" for row in failures(node).to_dict("records")}
         problems = {label: errors.get(label, "it was not measured") for label in missing}
-        return GateReading(evidence=None, problems=problems, environments=environments)
+        return GateReading(evidence=None, problems=problems)
     first, *others = (measured[label] for label in columns)
     evidence = _build_evidence(first, others[::-1], place)  # the last release comes before the probe
     return GateReading(
         evidence=evidence,
         conclusive=all(each.conclusive for each in (first, *others)) and bool(np.isfinite(evidence.covariance).all()),
         unchecked=next((each.reason for each in (first, *others) if each.reason), ""),
-        facts={str(row["compiler"]): row["facts"] for row in why(node).to_dict("records")},
         regression=name_regression(node, "compiler", (columns[0], columns[-1]), {}),
-        environments=environments,
     )
 
 
@@ -102,5 +87,5 @@ def _build_evidence(first: RankingCandidate, others: Sequence[RankingCandidate],
 
 def _estimate(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[float, float]:
     """Estimate the logarithm of the later column's latency over the earlier one's, and its variance."""
-    lead, deviation = compare_sides(earlier, later, sampler)
+    lead, deviation = compare_sides(earlier, later, sampler, are_versions=True)
     return lead.log_ratio, widen_for_freedom(deviation, DEGREES * math.sqrt(lead.rounds)) ** 2
