@@ -51,7 +51,7 @@ class Comparison(Charted):
     unlike
         The differences between the machines, the contracts and the files of the two, in sentences.
     incomparable
-        Those of `unlike` that no gate judges unless it is told to: other hardware, or another contract.
+        Those of `unlike` that no gate judges: other hardware, or another contract.
     missing
         The number of trials that only one run measured.
     keys
@@ -147,7 +147,7 @@ class Comparison(Charted):
         """The trials of which both runs have the same measurement: no two agree to the last bit."""
         return self.trials["first"] == self.trials["second"]
 
-    def gate(self, margin: float | str = MARGIN, *, across_devices: bool = False) -> Gate:
+    def gate(self, margin: float | str = MARGIN) -> Gate:
         """Judge each trial: whether it is slower by more than a margin, beyond what chance does to any trial.
 
         The two runs are from different times, so `metric` should be one that a slower machine does not change, such as
@@ -159,13 +159,11 @@ class Comparison(Charted):
         ----------
         margin
             The slowdown that is accepted: 0.02, or ``"2%"``.
-        across_devices
-            Whether runs of different hardware, or under different contracts, are judged all the same.
 
         Raises
         ------
         UsageError
-            The margin is no share; the runs have other networks; or they are incomparable, without `across_devices`.
+            The margin is no share; the runs have other networks; or they are of other hardware or contracts.
         """
         share = validation.check("margin", validation.Margin, margin)
         if self.runs.renamed:
@@ -174,11 +172,10 @@ class Comparison(Charted):
                 f"invalid gate: got {before} in one run and {after} in the other; expected networks of the same names. "
                 "Measure both in turns: `ngbkit gate`; or rename one by .assign_coords(workload=[…])."
             )
-        if self.incomparable and not across_devices:
+        if self.incomparable:
             raise UsageError(
                 f"invalid gate: got two runs that differ by more than their code: {'; '.join(self.incomparable)}; "
-                "expected two of one machine. Measure both in turns: `ngbkit gate`; or judge them all the same: "
-                "--across-devices, or across_devices=True."
+                "expected two of one machine. Measure both in turns: `ngbkit gate`."
             )
         trials = self._compared
         slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
@@ -195,8 +192,6 @@ class Comparison(Charted):
 
     def _list_warnings(self) -> list[str]:
         """List what weakens the verdicts of a gate."""
-        if self.incomparable:
-            return [f"the two runs differ by more than their code: {'; '.join(self.incomparable)}"]
         baseline = [line for line in self.unlike if line.startswith(_BASELINE_PACKAGES)]
         if baseline and "compiler" in load_frame_metrics()[self.metric].relative_to:
             return [

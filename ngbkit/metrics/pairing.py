@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEYS = ("device", "compiler", "batch_size")
-_VALUES = ("value", "low", "high", "conclusive", "rounds", "reason", "unchecked", "contract")
+VALUES = ("value", "low", "high", "conclusive", "rounds", "reason", "unchecked", "contract")
 _MOST_LABELS = 4
 
 
@@ -81,7 +81,7 @@ def compare(
         outcomes = outcomes.assign(device=labels[0][0])
     earlier, later = (frame[np.isfinite(frame["value"])] for frame in (origins, outcomes))
     factors, others = (
-        [name for name in map(str, frame) if name not in ("workload", *_KEYS, *_VALUES)] for frame in (earlier, later)
+        [name for name in map(str, frame) if name not in ("workload", *_KEYS, *VALUES)] for frame in (earlier, later)
     )
     # A factor that one run lacks has no value there: each trial of the other one is matched.
     keys = ["workload", *(name for name in factors if name in others), *_KEYS]
@@ -216,7 +216,7 @@ def _find_matched(frame: pd.DataFrame, joined: pd.DataFrame, keys: list[str]) ->
 
 def _list_lost(origins: pd.DataFrame, outcomes: pd.DataFrame, joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """List the trials of the first run that no value of the second matches, each with a gate's verdict and reason."""
-    lost = origins[(origins["reason"] != "") | ~_find_matched(origins, joined, keys)].drop(columns=[*_VALUES[:5]])
+    lost = origins[(origins["reason"] != "") | ~_find_matched(origins, joined, keys)].drop(columns=[*VALUES[:5]])
     after = outcomes[[*keys, "reason"]].drop_duplicates(keys)
     both = lost.merge(after, on=keys, how="left", suffixes=("", "_after"))
     pairs = zip(both["reason"], both["reason_after"].fillna(""), strict=True)
@@ -248,5 +248,5 @@ def _describe_left_out(
                         len(labels) > _MOST_LABELS
                     )
                     yield f"only {name} has {column.replace('_', ' ')} {', '.join(texts)}"
-            elif column not in _VALUES:
+            elif column not in VALUES:
                 yield f"only {name} varies {column}: each value is compared with the same trial of the other run"
