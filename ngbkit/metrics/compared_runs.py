@@ -22,36 +22,16 @@ _CONTEXT_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """The two runs of a comparison.
+    """The two runs of a comparison."""
 
-    Parameters
-    ----------
-    names
-        The names of both: of the variables, of the files or of the runs that hold them.
-    is_single
-        Whether both are parts of one run.
-    times
-        When they began; None where a dataset does not say.
-    renamed
-        The networks that were matched by their place: the name in the first run, and the name in the second.
-    changes
-        What changed in networks, in sentences.
-    difference
-        The difference of their cells, as ``diff -u`` prints it; empty for the same cell.
-    is_changed
-        Whether any network of the first run is another one in the second.
-    beside
-        The word of ``--beside`` that measures the networks of the first run again; empty where it is unknown.
-    """
-
-    names: tuple[str, str]
-    is_single: bool
-    times: tuple[datetime | None, datetime | None]
-    renamed: Mapping[str, str]
-    changes: tuple[str, ...]
-    difference: str
-    is_changed: bool
-    beside: str
+    names: tuple[str, str]  # of the variables, of the files or of the runs that hold them
+    is_single: bool  # both are parts of one run
+    times: tuple[datetime | None, datetime | None]  # of their beginning; None where a dataset does not say
+    renamed: Mapping[str, str]  # the networks that were matched by their place, from the first run to the second
+    changes: tuple[str, ...]  # of networks, in sentences
+    difference: str  # of their cells, as `diff -u` prints it; empty for the same cell
+    is_changed: bool  # a network of the first run is another one in the second
+    beside: str  # the word of --beside that measures the networks of the first run again; empty where it is unknown
 
     @property
     def title(self) -> str:

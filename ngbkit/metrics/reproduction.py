@@ -45,25 +45,13 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproducedFinding:
-    """A finding of the first run, and the answer of the second.
+    """A finding of the first run, and the answer of the second."""
 
-    Parameters
-    ----------
-    subject
-        The network with its factors and the batch size.
-    claim
-        The finding, such as ``"openvino is faster than the baseline"``.
-    first, second
-        The number behind it in either run with its interval; empty where there is none.
-    verdict
-        Whether it holds in the second run; a speed-up that the first run did not measure beyond chance is no finding.
-    """
-
-    subject: str
-    claim: str
-    first: str
-    second: str
-    verdict: Verdict
+    subject: str  # the network with its factors and the batch size
+    claim: str  # such as "openvino is faster than the baseline"
+    first: str  # the number behind it in the first run with its interval
+    second: str  # that in the second; empty where there is none
+    verdict: Verdict  # a speed-up that the first run did not measure beyond chance is no finding
 
     def to_row(self, names: tuple[str, str]) -> dict[str, str]:
         """Format it as a row of a table, whose columns are named after the two runs."""

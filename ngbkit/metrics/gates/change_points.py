@@ -41,21 +41,11 @@ _LEAST_TOLERANCE, _MOST_TOLERANCE = 0.15, 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """The evidence of one gate: logarithms of latencies over that of the first release in the same rounds.
+    """The evidence of one gate: logarithms of latencies over that of the first release in the same rounds."""
 
-    Parameters
-    ----------
-    place
-        The place of the probe among the releases; None for a gate of the two ends.
-    log_ratios
-        Of the last release, and of the probe if there is one.
-    covariance
-        Of these, ``(ratios, ratios)``.
-    """
-
-    place: int | None
-    log_ratios: tuple[float, ...]
-    covariance: Floats
+    place: int | None  # of the probe among the releases; None for a gate of the two ends
+    log_ratios: tuple[float, ...]  # of the last release, and of the probe if there is one
+    covariance: Floats  # of these, (ratios, ratios)
 
 
 def judge_ends(evidence: Sequence[Evidence], margin: float) -> Verdict:
@@ -81,26 +71,14 @@ def estimate_change(evidence: Sequence[Evidence]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChangePoints:
-    """The probabilities of all hypotheses about the change, ``(hypotheses,)`` each.
+    """The probabilities of all hypotheses about the change, ``(hypotheses,)`` each."""
 
-    Parameters
-    ----------
-    count
-        The number of releases, those that cannot be measured included.
-    firsts, seconds
-        The places of the releases with the first and with the second change; the same for one change.
-    probabilities
-        Of each hypothesis, by the evidence.
-    changes, deviations
-        The logarithm of the last release's latency over the first's under each hypothesis, with its deviation.
-    """
-
-    count: int
-    firsts: NDArray[np.intp]
-    seconds: NDArray[np.intp]
+    count: int  # of releases, those that cannot be measured included
+    firsts: NDArray[np.intp]  # the place of the release with the first change
+    seconds: NDArray[np.intp]  # that of the second; the same for one change
     probabilities: Floats
-    changes: Floats
-    deviations: Floats
+    changes: Floats  # the logarithm of the last release's latency over the first's
+    deviations: Floats  # of these
 
     @property
     def split_probability(self) -> float:

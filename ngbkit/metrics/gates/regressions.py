@@ -53,27 +53,11 @@ def judge(
     margin: float = MARGIN,
     alpha: float = ALPHA,
 ) -> NDArray[np.str_]:
-    """Judge trials that both sides measured.
+    """Judge trials that both sides measured: one of `VERDICTS` for each.
 
-    Parameters
-    ----------
-    slowdown, low, high
-        Latency after over latency before, ``(trials,)``, with its interval; without an interval it is not conclusive.
-    level
-        The probability of the intervals.
-    rounds
-        The rounds behind each.
-    conclusive
-        Whether enough of these were uncontended.
-    margin
-        The slowdown that is accepted: 0.02 for 2 %.
-    alpha
-        The probability of any false alarm, and of a false "not slower".
-
-    Returns
-    -------
-    numpy.ndarray
-        One of `VERDICTS` per trial.
+    They have the ratio of the latency after over that before with its interval, the rounds behind it, and whether
+    enough of these were uncontended; without an interval, a trial is not conclusive. `alpha` is the probability of any
+    false alarm, and of a trial that passes although it is slower.
     """
     p_slower, p_fine = compute_p_values(slowdown, low, high, level=level, rounds=rounds, margin=margin)
     usable = np.asarray(conclusive, bool) & np.isfinite(p_slower)

@@ -22,32 +22,16 @@ VERDICTS: tuple[BisectionVerdict, ...] = get_args(BisectionVerdict)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateStep:
-    """One gate of a bisection.
-
-    Parameters
-    ----------
-    run_id
-        Its run.
-    release
-        The probe; empty for a gate of the first and the last release.
-    slowdown, low, high
-        The latency of the probe, or else of the last release, over the first's, with its 95 % interval; NaN without.
-    reading
-        The conclusion from it, in words.
-    conclusive
-        Whether enough of its rounds were uncontended.
-    seconds
-        The duration of the run.
-    """
+    """One gate of a bisection: the latency of its probe, or else of the last release, over the first's."""
 
     run_id: str
-    release: str
+    release: str  # of the probe; empty for a gate of the first and the last release
     slowdown: float
-    low: float
+    low: float  # of the 95 % interval; NaN without
     high: float
-    conclusive: bool
-    reading: str
-    seconds: float
+    conclusive: bool  # by enough uncontended rounds
+    reading: str  # the conclusion from it, in words
+    seconds: float  # that the run took
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ngbkit.dataset.assembly import nodes
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
+from ngbkit.metrics.beside import compare_sides
+from ngbkit.metrics.draws import SEED, Sampler
+from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import (
     MOST_LOOKS,
     ChangePoints,
@@ -16,8 +23,10 @@ from ngbkit.metrics.gates.change_points import (
     fit_change_points,
     judge_ends,
 )
-from ngbkit.metrics.gates.gate_reading import GateReading, read_gate
 from ngbkit.metrics.gates.regressions import bound_ratio
+from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.statistics import DEGREES, widen_for_freedom
+from ngbkit.metrics.trials import failures
 from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep
 from ngbkit.sweep.column import Column
 
@@ -29,6 +38,21 @@ Measure = Callable[[Sequence[str]], tuple["Data", str, float]]
 
 # Gates beyond those of a bisection whose every gate tells a half of the releases from the other.
 _FURTHER_GATES = 3
+# The ratios of a gate share one latency; more would be no distribution.
+_MOST_CORRELATED = 0.9
+# Of rounds that do not differ at all.
+_LEAST_VARIANCE = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _GateReading:
+    """The reading of a gate."""
+
+    evidence: Evidence | None  # of its rounds; None where a column has no result
+    problems: Mapping[str, str] = field(default_factory=dict)  # why it has none, by its label
+    conclusive: bool = False  # by enough uncontended rounds of all columns, whose outputs were checked
+    unchecked: str = ""  # why outputs were not; empty where they were
+    regression: str = ""  # the piece of the network that takes longer in the last column, where both were profiled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,14 +110,14 @@ class ReleaseSearch:
                 return self._conclude("not conclusive", points, points.find_credible(1 - self.error))
             self._measure_gate(probe)
 
-    def _measure_gate(self, place: int | None) -> GateReading:
+    def _measure_gate(self, place: int | None) -> _GateReading:
         """Measure the ends, with the release at a place between them, and add the evidence."""
         first, last = self.releases[0], self.releases[-1]
         probe = "" if place is None else self.releases[place]
         releases = [first, *filter(None, [probe]), last]
         columns = [replace(self.column, release=release).label for release in releases]
         data, run_id, seconds = self.measure(columns)
-        reading = read_gate(data, columns, place)
+        reading = _read_gate(data, columns, place)
         text = self._add_reading(reading, columns, place)
         if not (reading.problems or reading.unchecked or reading.conclusive):
             self.contended.append(run_id)
@@ -101,7 +125,7 @@ class ReleaseSearch:
         self.report(f"gate {len(self._steps)}: {text}")
         return reading
 
-    def _add_reading(self, reading: GateReading, columns: Sequence[str], place: int | None) -> str:
+    def _add_reading(self, reading: _GateReading, columns: Sequence[str], place: int | None) -> str:
         """Add the evidence of a gate, or skip its probe; return what it tells, in words."""
         for label, problem in reading.problems.items():
             if place is None or label != columns[1]:
@@ -178,9 +202,50 @@ class ReleaseSearch:
         )
 
 
-def _build_step(gate: GateReading, **fields: Any) -> GateStep:
+def _build_step(gate: _GateReading, **fields: Any) -> GateStep:
     """Build the row of a gate, with the ratio of its probe, or else of the last release."""
     slowdown = (math.nan,) * 3
     if gate.evidence is not None:
         slowdown = bound_ratio(gate.evidence.log_ratios[-1], math.sqrt(gate.evidence.covariance[-1, -1]))
     return GateStep(slowdown=slowdown[0], low=slowdown[1], high=slowdown[2], conclusive=gate.conclusive, **fields)
+
+
+def _read_gate(data: Data, columns: Sequence[str], place: int | None) -> _GateReading:
+    """Read the gate of a first and a last column, and of a probe between them, the release at `place`."""
+    (node,) = nodes(data).values()
+    measured = {
+        candidate.compiler: candidate
+        for candidates in list_candidates(data, "gate", "allow", untuned=True).values()
+        for candidate in candidates
+    }
+    if missing := [label for label in columns if label not in measured]:
+        errors = {row["compiler"]: f"{row['status']}: {row['error']}" for row in failures(node).to_dict("records")}
+        problems = {label: errors.get(label, "it was not measured") for label in missing}
+        return _GateReading(evidence=None, problems=problems)
+    first, *others = (measured[label] for label in columns)
+    evidence = _build_evidence(first, others[::-1], place)  # the last release comes before the probe
+    return _GateReading(
+        evidence=evidence,
+        conclusive=all(each.conclusive for each in (first, *others)) and bool(np.isfinite(evidence.covariance).all()),
+        unchecked=next((each.reason for each in (first, *others) if each.reason), ""),
+        regression=name_regression(node, "compiler", (columns[0], columns[-1]), {}),
+    )
+
+
+def _build_evidence(first: RankingCandidate, others: Sequence[RankingCandidate], place: int | None) -> Evidence:
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
+    ratios = [_estimate(first, other, sampler) for other in others]
+    covariance = np.diag([variance + _LEAST_VARIANCE for _, variance in ratios])
+    if len(others) > 1:
+        # Both ratios are over the first column: the ratio between them tells how much of their variance is common.
+        _, between = _estimate(others[1], others[0], sampler)
+        most = _MOST_CORRELATED * math.sqrt(covariance[0, 0] * covariance[1, 1])
+        common = min(most, max(0.0, (covariance[0, 0] + covariance[1, 1] - between) / 2))
+        covariance[0, 1] = covariance[1, 0] = common
+    return Evidence(place=place, log_ratios=tuple(ratio for ratio, _ in ratios), covariance=covariance)
+
+
+def _estimate(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[float, float]:
+    """Estimate the logarithm of the later column's latency over the earlier one's, and its variance."""
+    lead, deviation = compare_sides(earlier, later, sampler, are_versions=True)
+    return lead.log_ratio, widen_for_freedom(deviation, DEGREES * math.sqrt(lead.rounds)) ** 2
