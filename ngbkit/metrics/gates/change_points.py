@@ -55,11 +55,13 @@ def judge_ends(evidence: Sequence[Evidence], margin: float) -> Verdict:
     """
     if not evidence:
         return "not conclusive"
+    slowdown, low, high = bound_ratio(*estimate_change(evidence))
+    alpha = ALPHA / MOST_LOOKS
     # The deviation of each gate is widened for its rounds, so that no more freedom is lost here.
-    bounds = ([bound] for bound in bound_ratio(*estimate_change(evidence)))
-    settings = {"level": LEVEL, "rounds": math.inf, "conclusive": [True], "alpha": ALPHA / MOST_LOOKS}
-    (verdict,) = judge(*bounds, margin=margin, **settings).tolist()
-    return cast("Verdict", verdict)
+    verdicts = judge(
+        [slowdown], [low], [high], level=LEVEL, rounds=math.inf, conclusive=[True], margin=margin, alpha=alpha
+    )
+    return cast("Verdict", str(verdicts[0]))
 
 
 def estimate_change(evidence: Sequence[Evidence]) -> tuple[float, float]:

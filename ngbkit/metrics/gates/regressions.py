@@ -13,7 +13,7 @@ false alarms of 10 to 40 rounds and 1 to 40 trials.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,25 +59,13 @@ def judge(
     enough of these were uncontended; without an interval, a trial is not conclusive. `alpha` is the probability of any
     false alarm, and of a trial that passes although it is slower.
     """
-    p_slower, p_fine = compute_p_values(slowdown, low, high, level=level, rounds=rounds, margin=margin)
-    usable = np.asarray(conclusive, bool) & np.isfinite(p_slower)
-    slower = np.zeros(usable.shape, bool)
-    slower[usable] = adjust_by_holm(p_slower[usable]) < alpha
-    fine = usable & (p_fine < alpha)
-    return np.select([slower, fine], ["slower", "not slower"], "not conclusive")
-
-
-def compute_p_values(
-    slowdown: ArrayLike, low: ArrayLike, high: ArrayLike, *, level: float, rounds: ArrayLike, margin: float
-) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-    """Compute the one-sided p-values of "slower by the margin at most", and of "slower by the margin at least".
-
-    The arguments are those of `judge`; NaN where there is no interval.
-    """
     bounds = np.log([np.asarray(end, float) for end in (slowdown, low, high)])
-    excess = bounds[0] - math.log1p(margin)
     width = (bounds[2] - bounds[1]) / 2 / find_quantile(level)
     with np.errstate(divide="ignore", invalid="ignore"):
-        score = np.where(width > 0, excess / width, np.nan)
+        score = np.where(width > 0, (bounds[0] - math.log1p(margin)) / width, np.nan)
     normal = to_normal_scores(score, rounds, FAMILY_DEGREES)
-    return ndtr(-normal), ndtr(normal)
+    usable = np.asarray(conclusive, bool) & ~np.isnan(normal)
+    slower = np.zeros(usable.shape, bool)
+    slower[usable] = adjust_by_holm(ndtr(-normal[usable])) < alpha
+    fine = usable & (ndtr(normal) < alpha)
+    return np.select([slower, fine], ["slower", "not slower"], "not conclusive")

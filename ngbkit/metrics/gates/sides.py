@@ -21,12 +21,12 @@ from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics.beside import compare_sides
+from ngbkit.metrics.beside import compare_sides, iterate_trials
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.gate import Gate, build_gate, judge_lost
 from ngbkit.metrics.gates.regressions import MARGIN, bound_ratio
-from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.trials import failures
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import MEASURED, OPEN
@@ -146,10 +146,8 @@ def _list_outcomes(data: Data, columns: tuple[str, str] | None) -> tuple[Outcome
         if side:
             sides[side][tuple({**labels, "workload": workload, "compiler": compiler}.items())] = outcome
 
-    for (device, batch_size), candidates in list_candidates(data, "gate", "allow", untuned=True).items():
-        for each in candidates:
-            place = {"device": device, "compiler": each.compiler, "batch_size": batch_size}
-            add({"workload": each.workload, **each.factors, **place}, each)
+    for labels, trial in iterate_trials(data):
+        add(labels, trial)
     for node in nodes(data).values():
         for row in failures(node).to_dict("records"):
             status, error = row.pop("status"), row.pop("error")

@@ -12,7 +12,7 @@ import numpy as np
 from ngbkit.dataset.assembly import nodes
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics.beside import compare_sides
+from ngbkit.metrics.beside import compare_sides, iterate_trials
 from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import (
@@ -24,7 +24,7 @@ from ngbkit.metrics.gates.change_points import (
     judge_ends,
 )
 from ngbkit.metrics.gates.regressions import bound_ratio
-from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.statistics import DEGREES, widen_for_freedom
 from ngbkit.metrics.trials import failures
 from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep
@@ -178,7 +178,7 @@ class ReleaseSearch:
             profile = "`--profile` names the piece of the network that takes longer."
             notes = (f"The piece that takes longer: {self._regression}." if self._regression else profile,)
         elif verdict == "not conclusive" and self.contended:
-            notes = (
+            notes += (
                 f"Other work slowed {len(self.contended)} of {len(self._steps)} gates: end it, or raise --patience. "
                 "The same command measures these gates again.",
             )
@@ -213,11 +213,7 @@ def _build_step(gate: _GateReading, **fields: Any) -> GateStep:
 def _read_gate(data: Data, columns: Sequence[str], place: int | None) -> _GateReading:
     """Read the gate of a first and a last column, and of a probe between them, the release at `place`."""
     (node,) = nodes(data).values()
-    measured = {
-        candidate.compiler: candidate
-        for candidates in list_candidates(data, "gate", "allow", untuned=True).values()
-        for candidate in candidates
-    }
+    measured = {trial.compiler: trial for _, trial in iterate_trials(data)}
     if missing := [label for label in columns if label not in measured]:
         errors = {row["compiler"]: f"{row['status']}: {row['error']}" for row in failures(node).to_dict("records")}
         problems = {label: errors.get(label, "it was not measured") for label in missing}
