@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
@@ -16,7 +15,6 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead, list_candidates
 
 
@@ -58,7 +56,6 @@ def list_turns(first: Data, second: Data, renamed: Mapping[str, str]) -> dict[Ha
         for data in (first, second)
     ):
         return {}
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     names = {after: before for before, after in renamed.items()}
     references = {identify_trial(labels): trial for labels, trial in iterate_trials(first)}
     ratios: dict[Hashable, tuple[float, float]] = {}
@@ -67,7 +64,7 @@ def list_turns(first: Data, second: Data, renamed: Mapping[str, str]) -> dict[Ha
         reference = references.get(key)
         if reference is None or math.isnan(trial.bundle) or reference.bundle != trial.bundle:
             continue
-        lead, deviation = compare_sides(trial, reference, sampler, are_versions=False)
+        lead, deviation = compare_sides(trial, reference, are_versions=False)
         if lead.compared == "side by side":
             ratios[key] = math.exp(lead.log_ratio), deviation
     return ratios
@@ -82,13 +79,13 @@ def iterate_trials(data: Data) -> Iterator[tuple[dict[str, Any], RankingCandidat
 
 
 def compare_sides(
-    candidate: RankingCandidate, reference: RankingCandidate, sampler: Sampler, *, are_versions: bool
+    candidate: RankingCandidate, reference: RankingCandidate, *, are_versions: bool
 ) -> tuple[Lead, float]:
     """Compare two sides of a run: the lead of the first over the second, and the deviation of its logarithm.
 
     The processes of two versions of one program differ by less than those of two programs may.
     """
-    lead = compute_lead(candidate, reference, sampler)
+    lead = compute_lead(candidate, reference, LEVEL)
     processes_sd = reference.copies_sd if are_versions else lead.process_sd
     deviation = math.hypot(lead.rounds_sd, processes_sd, lead.between_sd)
     return lead, deviation * WIDENING if candidate.stopped or reference.stopped else deviation

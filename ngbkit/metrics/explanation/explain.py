@@ -13,7 +13,6 @@ from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, NgbkitError, UsageError
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
@@ -192,5 +191,4 @@ def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
 
 def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:
     """Estimate how many times as fast the first is as the second, as verdicts do."""
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    return compare_candidates(first, second, sampler).estimate
+    return compare_candidates(first, second, LEVEL).estimate

@@ -19,10 +19,8 @@ from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics.beside import compare_sides, iterate_trials
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.gate import Gate, build_gate, judge_lost
 from ngbkit.metrics.gates.regressions import MARGIN, bound_ratio
@@ -81,7 +79,6 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
             f"no trial to judge: a gate needs networks whose names end in {BEFORE!r} and {AFTER!r}, or two releases of "
             "a compiler, measured at the same batch size. `ngbkit gate` measures both."
         )
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     judged: list[dict[str, Any]] = []
     lost: list[dict[str, Any]] = []
     in_turns = True
@@ -91,7 +88,7 @@ def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
             failed = [outcome if isinstance(outcome, str) else "" for outcome in (earlier, later)]
             lost.append({**dict(labels), **judge_lost(failed[0], failed[1])})
             continue
-        row, is_paired = _compare(earlier, later, sampler)
+        row, is_paired = _compare(earlier, later)
         judged.append({**dict(labels), **row})
         in_turns = in_turns and is_paired
     gate = build_gate(
@@ -156,9 +153,9 @@ def _list_outcomes(data: Data, columns: tuple[str, str] | None) -> tuple[Outcome
     return sides[BEFORE], sides[AFTER]
 
 
-def _compare(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[dict[str, Any], bool]:
+def _compare(earlier: RankingCandidate, later: RankingCandidate) -> tuple[dict[str, Any], bool]:
     """Compare a trial of both sides, and return whether these took turns."""
-    lead, deviation = compare_sides(earlier, later, sampler, are_versions=True)
+    lead, deviation = compare_sides(earlier, later, are_versions=True)
     before, after = (float(np.median(list(each.rounds.values()))) for each in (earlier, later))
     sides = [side for side, trial in (("before", earlier), ("after", later)) if not trial.checked]
     row = {

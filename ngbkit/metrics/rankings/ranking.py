@@ -24,7 +24,7 @@ def ranking(data: Data, *, unlike: Unlike = "error", untuned: bool = False) -> p
     """The compilers of each group, the one that is most probably the fastest first.
 
     They are compared as the verdict of a run compares them: round by round, so that drift affects all alike, and with
-    the noise of each process once. Equally probable ones are ordered by speed. Those whose outputs were not checked are
+    the noise of each column's rounds and process once. Equally probable ones are ordered by speed. Those whose outputs were not checked are
     the last of their group, however fast they are.
 
     Parameters

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +15,8 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL, SEED, Sampler
-from ngbkit.metrics.rankings.candidates import ColumnPair, RankingCandidate, compute_leads, list_candidates, pair
+from ngbkit.metrics.draws import PROBABILITY_LEVEL
+from ngbkit.metrics.rankings.candidates import ColumnPair, RankingCandidate, draw_leads, list_candidates, pair
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 if TYPE_CHECKING:
@@ -27,10 +26,8 @@ _PROBABILITY = Annotated[float, validation.number(0, 1, "a number from 0 to 1, s
 
 # The values of the factors by name, and the batch size.
 _Key = tuple[tuple[tuple[str, Any], ...], int]
-# A device and a compiler; the networks of each; and one of them with a pair of its networks.
-_Column = tuple[str, str]
-_Cell = dict[_Column, dict[str, RankingCandidate]]
-_Side = tuple[_Column, str, str]
+# The networks of each device and compiler.
+_Cell = dict[tuple[str, str], dict[str, RankingCandidate]]
 
 
 def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
@@ -72,11 +69,10 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     import pandas as pd
 
     validation.check("probability", _PROBABILITY, probability)
-    sampler = Sampler(level=PROBABILITY_LEVEL, generator=np.random.default_rng(SEED))
     rows: list[dict[str, Any]] = []
     compared = 0
     for (factors, batch_size), cell in _list_cells(data, unlike, untuned).items():
-        count, reversed_pairs = _find_reversals(cell, sampler)
+        count, reversed_pairs = _find_reversals(cell)
         rows += [{**dict(factors), "batch_size": batch_size, **row} for row in reversed_pairs]
         compared += count
     names = ["workload_a", "workload_b", *list_factors(data), "batch_size"]
@@ -105,53 +101,38 @@ def _list_cells(data: Data, unlike: Unlike, untuned: bool) -> dict[_Key, _Cell]:
     return cells
 
 
-def _find_reversals(cell: _Cell, sampler: Sampler) -> tuple[int, list[dict[str, Any]]]:
+def _find_reversals(cell: _Cell) -> tuple[int, list[dict[str, Any]]]:
     """The number of pairs of networks in two columns, and those whose order differs between the two."""
     networks = list(dict.fromkeys(network for members in cell.values() for network in members))
     pairs = {
-        (column, *names): pair(members[names[0]], members[names[1]])
+        (column, names): pair(members[names[0]], members[names[1]])
         for column, members in cell.items()
         for names in combinations(networks, 2)
         if members.keys() >= {*names}
     }
-    compared, places = 0, []
-    for columns in combinations(cell, 2):
-        for names in combinations(networks, 2):
-            sides = [(column, *names) for column in columns]
-            if pairs.keys() >= {*sides}:
-                compared += 1
-                places += [sides] if math.prod(pairs[side].log_ratio for side in sides) < 0 else []
-    draws = _draw_leads({side: pairs[side] for sides in places for side in sides}, sampler)
-    return compared, [_build_row(sides, [pairs[side] for side in sides], draws) for sides in places]
+    sides = [
+        [pairs[first, names], pairs[second, names]]
+        for first, second in combinations(cell, 2)
+        for names in combinations(networks, 2)
+        if {(first, names), (second, names)} <= pairs.keys()
+    ]
+    reversed_pairs = [both for both in sides if both[0].log_ratio * both[1].log_ratio < 0]
+    drawn = draw_leads(reversed_pairs, PROBABILITY_LEVEL)
+    rows = [_build_row(both, [draws for _, draws in leads]) for both, leads in zip(reversed_pairs, drawn, strict=True)]
+    return len(sides), rows
 
 
-def _draw_leads(pairs: Mapping[_Side, ColumnPair], sampler: Sampler) -> dict[_Side, np.ndarray]:
-    """Draw the leads of the pairs, as logarithms: what happens to a device at one time happens to all its columns."""
-    normal = sampler.generator.standard_normal
-    classes: dict[tuple[Any, ...], list[_Side]] = {}
-    for side, each in pairs.items():
-        classes.setdefault(each.likeness, []).append(side)
-    of_times: dict[tuple[str, Any], np.ndarray] = defaultdict(lambda: normal(DRAWS))
-    draws: dict[_Side, np.ndarray] = {}
-    for group in classes.values():
-        leads, rows = compute_leads([pairs[side] for side in group], sampler)
-        for side, lead, row in zip(group, leads, rows, strict=True):
-            first, second = (of_times[side[0][0], each.time] for each in pairs[side].columns)
-            draws[side] = row + lead.process_sd * normal(DRAWS) + lead.between_sd / math.sqrt(2) * (first - second)
-    return draws
-
-
-def _build_row(
-    sides: Sequence[_Side], pairs: Sequence[ColumnPair], draws: Mapping[_Side, np.ndarray]
-) -> dict[str, Any]:
-    same = [draws[side] * np.sign(each.log_ratio) for side, each in zip(sides, pairs, strict=True)]
+def _build_row(pairs: Sequence[ColumnPair], draws: Sequence[np.ndarray]) -> dict[str, Any]:
+    same = [each * np.sign(columns.log_ratio) for columns, each in zip(pairs, draws, strict=True)]
     candidates = [candidate for each in pairs for candidate in each.columns]
-    (first, a, b), (second, _, _) = sides
+    (a, b), (second, _) = (each.columns for each in pairs)
     return {
-        "workload_a": a,
-        "workload_b": b,
-        **dict(zip(("device_1", "compiler_1"), first, strict=True)),
-        **dict(zip(("device_2", "compiler_2"), second, strict=True)),
+        "workload_a": a.workload,
+        "workload_b": b.workload,
+        "device_1": a.device,
+        "compiler_1": a.compiler,
+        "device_2": second.device,
+        "compiler_2": second.compiler,
         "ratio_1": math.exp(pairs[0].log_ratio),
         "ratio_2": math.exp(pairs[1].log_ratio),
         "probability": math.nan if np.isnan(same).any() else float(np.mean((same[0] > 0) & (same[1] > 0))),

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics.beside import compare_sides, iterate_trials
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import (
     MOST_LOOKS,
@@ -229,19 +227,18 @@ def _read_gate(data: Data, columns: Sequence[str], place: int | None) -> _GateRe
 
 
 def _build_evidence(first: RankingCandidate, others: Sequence[RankingCandidate], place: int | None) -> Evidence:
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    ratios = [_estimate(first, other, sampler) for other in others]
+    ratios = [_estimate(first, other) for other in others]
     covariance = np.diag([variance + _LEAST_VARIANCE for _, variance in ratios])
     if len(others) > 1:
         # Both ratios are over the first column: the ratio between them tells how much of their variance is common.
-        _, between = _estimate(others[1], others[0], sampler)
+        _, between = _estimate(others[1], others[0])
         most = _MOST_CORRELATED * math.sqrt(covariance[0, 0] * covariance[1, 1])
         common = min(most, max(0.0, (covariance[0, 0] + covariance[1, 1] - between) / 2))
         covariance[0, 1] = covariance[1, 0] = common
     return Evidence(place=place, log_ratios=tuple(ratio for ratio, _ in ratios), covariance=covariance)
 
 
-def _estimate(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[float, float]:
+def _estimate(earlier: RankingCandidate, later: RankingCandidate) -> tuple[float, float]:
     """Estimate the logarithm of the later column's latency over the earlier one's, and its variance."""
-    lead, deviation = compare_sides(earlier, later, sampler, are_versions=True)
+    lead, deviation = compare_sides(earlier, later, are_versions=True)
     return lead.log_ratio, widen_for_freedom(deviation, DEGREES * math.sqrt(lead.rounds)) ** 2
