@@ -117,9 +117,10 @@ def build_gate(
     import pandas as pd
 
     if len(judged):
-        settings = {name: judged[name] for name in ("rounds", "conclusive")}
-        bounds = (judged[name] for name in ("slowdown", "low", "high"))
-        judged = judged.assign(verdict=judge(*bounds, level=LEVEL, margin=margin, **settings))
+        slowdown, low, high = (judged[name] for name in ("slowdown", "low", "high"))
+        rounds, conclusive = judged["rounds"], judged["conclusive"]
+        verdicts = judge(slowdown, low, high, level=LEVEL, rounds=rounds, conclusive=conclusive, margin=margin)
+        judged = judged.assign(verdict=verdicts)
     nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan)
     frames = [judged, lost.assign(**nothing, rounds=0, conclusive=False)]
     trials = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
