@@ -126,7 +126,6 @@ def measure_bisection(number: int, *, planted: bool, repeats: int) -> dict[str, 
         "slowdown": result.slowdown,
         "gates": len(result.gates),
         "contended": sum(not step.conclusive for step in result.gates),
-        "environments": len(result.environments),
         "seconds": time.monotonic() - start,
     }
 
@@ -155,7 +154,7 @@ def measure(path: Path, runs: int, repeats: int) -> None:
 
 def report(records: Sequence[dict[str, Any]]) -> None:
     """Print how many bisections have the right answer, a wrong one, or none, and what they took."""
-    print("planted  bisections  right  wrong release  not conclusive  most gates  mean gates  environments  s each")
+    print("planted  bisections  right  wrong release  not conclusive  most gates  mean gates  s each")
     for planted in (True, False):
         part = [record for record in records if record["planted"] == planted]
         if not part:
@@ -163,10 +162,10 @@ def report(records: Sequence[dict[str, Any]]) -> None:
         right = sum(record["right"] for record in part)
         wrong = sum(not record["right"] and record["verdict"] == "slower" for record in part)
         gates = [record["gates"] for record in part]
-        means = [sum(record[name] for record in part) / len(part) for name in ("gates", "environments", "seconds")]
+        means = [sum(record[name] for record in part) / len(part) for name in ("gates", "seconds")]
         print(
             f"{SHARE if planted else 0.0:>7.0%}  {len(part):>10}  {right:>5}  {wrong:>13}  "
-            f"{len(part) - right - wrong:>14}  {max(gates):>10}  {means[0]:>10.1f}  {means[1]:>12.1f}  {means[2]:>6.0f}"
+            f"{len(part) - right - wrong:>14}  {max(gates):>10}  {means[0]:>10.1f}  {means[1]:>6.0f}"
         )
 
 

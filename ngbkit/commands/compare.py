@@ -36,7 +36,7 @@ def compare(call: Call) -> Answer:
 
         figures.save(chart, args.figure)
     if fail_on is not None:
-        gate = comparison.gate(*filter(None, [args.margin]), across_devices=args.across_devices)
+        gate = comparison.gate(*filter(None, [args.margin]))
         return gate_report.answer_gate(gate, args, comparison.unlike)
     report = comparison.to_report(changed=not args.all, most=None)
     # The difference of the cells and the notes of the table, which Markdown lists.

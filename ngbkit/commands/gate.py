@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 from ngbkit import __version__
@@ -95,22 +94,15 @@ def compare_interpreters(before: str | None, after: str | None) -> list[str]:
     if before is None and after is None:
         return []
     return environment.find_differences(
-        *(_describe_interpreter(python or sys.executable) for python in (before, after))
+        *(environment.describe() if python is None else _describe_interpreter(python) for python in (before, after))
     )
 
 
 def _describe_interpreter(python: str) -> dict[str, Any]:
     variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    is_own = python == sys.executable
+    settings: dict[str, Any] = {"env": variables, "capture_output": True, "text": True, "check": True}
     try:
-        done = subprocess.run(
-            [python, "-c", _DESCRIBE],
-            env=None if is_own else variables,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_DESCRIBE_S,
-        )
+        done = subprocess.run([python, "-c", _DESCRIBE], timeout=_DESCRIBE_S, **settings)
         described: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         log = str(getattr(error, "stderr", None) or error).strip().splitlines()

@@ -23,11 +23,7 @@ FAIL_ON = argument(
 )
 MARGIN = argument("--margin SHARE", "the slowdown that is accepted, with --fail-on (default: 1%%)")
 MARKDOWN = argument("--markdown", "print Markdown, such as for a summary of GitHub Actions")
-ACROSS_DEVICES = argument(
-    "--across-devices",
-    "with --fail-on, judge two runs of different hardware, or of different threads or precision, all the same",
-)
-VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, ACROSS_DEVICES, MARKDOWN)
+VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, MARKDOWN)
 
 
 def check_formats(args: argparse.Namespace) -> None:
@@ -36,16 +32,12 @@ def check_formats(args: argparse.Namespace) -> None:
 
     if args.json and args.markdown:
         raise UsageError("invalid options: got --json and --markdown, which exclude each other. Give one of them.")
-    for option, is_set in (
-        ("--margin", args.margin is not None),
-        ("--across-devices", vars(args).get("across_devices")),
-    ):
-        if is_set and args.fail_on is None:
-            raise UsageError(
-                f"invalid options: got {option} without --fail-on, which it belongs to. Add --fail-on slower."
-            )
     if args.margin is not None:
         validation.check("margin", validation.Margin, args.margin)
+        if args.fail_on is None:
+            raise UsageError(
+                "invalid options: got --margin without --fail-on, which it belongs to. Add --fail-on slower."
+            )
     if args.fail_on is not None:
         parse_fail_on(args.fail_on)
 

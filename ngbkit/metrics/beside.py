@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import xarray as xr
@@ -15,7 +15,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
+from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead, list_candidates
 
 
 def label_network(name: str, label: str) -> str:
@@ -51,40 +51,49 @@ def list_turns(first: Data, second: Data, renamed: Mapping[str, str]) -> dict[Ha
     By `identify_trial`, with the standard deviation of its logarithm. `renamed` has the networks that were matched by
     their place.
     """
+    if not all(
+        any("bundle" in node and node["bundle"].notnull().any() for node in nodes(data).values())
+        for data in (first, second)
+    ):
+        return {}
     names = {after: before for before, after in renamed.items()}
-    earlier, later = (_list_candidates(data) for data in (first, second))
+    references = {identify_trial(labels): trial for labels, trial in iterate_trials(first)}
     ratios: dict[Hashable, tuple[float, float]] = {}
-    for (device, batch_size), candidates in later.items():
-        references = {_identify(device, batch_size, each): each for each in earlier.get((device, batch_size), ())}
-        for candidate in candidates:
-            key = _identify(device, batch_size, candidate, names)
-            reference = references.get(key)
-            if reference is None or math.isnan(candidate.bundle) or reference.bundle != candidate.bundle:
-                continue
-            lead = compute_lead(candidate, reference, LEVEL)
-            if lead.compared == "side by side":
-                widening = WIDENING if candidate.stopped or reference.stopped else 1.0
-                ratios[key] = math.exp(lead.log_ratio), widening * math.hypot(lead.rounds_sd, lead.process_sd)
+    for labels, trial in iterate_trials(second):
+        key = identify_trial({**labels, "workload": names.get(trial.workload, trial.workload)})
+        reference = references.get(key)
+        if reference is None or math.isnan(trial.bundle) or reference.bundle != trial.bundle:
+            continue
+        lead, deviation = compare_sides(trial, reference, are_versions=False)
+        if lead.compared == "side by side":
+            ratios[key] = math.exp(lead.log_ratio), deviation
     return ratios
+
+
+def iterate_trials(data: Data) -> Iterator[tuple[dict[str, Any], RankingCandidate]]:
+    """Iterate over the measured trials of a dataset, each with its labels in the order of every table."""
+    for (device, batch_size), trials in list_candidates(data, "gate", "allow", untuned=True).items():
+        for trial in trials:
+            place = {"device": device, "compiler": trial.compiler, "batch_size": batch_size}
+            yield {"workload": trial.workload, **trial.factors, **place}, trial
+
+
+def compare_sides(
+    candidate: RankingCandidate, reference: RankingCandidate, *, are_versions: bool
+) -> tuple[Lead, float]:
+    """Compare two sides of a run: the lead of the first over the second, and the deviation of its logarithm.
+
+    The processes of two versions of one program differ by less than those of two programs may.
+    """
+    lead = compute_lead(candidate, reference, LEVEL)
+    processes_sd = reference.copies_sd if are_versions else lead.process_sd
+    deviation = math.hypot(lead.rounds_sd, processes_sd, lead.between_sd)
+    return lead, deviation * WIDENING if candidate.stopped or reference.stopped else deviation
 
 
 def identify_trial(labels: Mapping[str, Any]) -> Hashable:
     """Identify a trial by its labels, those that are missing left out."""
     return frozenset((name, label) for name, label in labels.items() if label == label)
-
-
-def _identify(
-    device: str, batch_size: int, candidate: RankingCandidate, names: Mapping[str, str] | None = None
-) -> Hashable:
-    workload = (names or {}).get(candidate.workload, candidate.workload)
-    labels = {"device": device, "batch_size": batch_size, "workload": workload, "compiler": candidate.compiler}
-    return identify_trial({**labels, **candidate.factors})
-
-
-def _list_candidates(data: Data) -> Mapping[tuple[str, int], list[RankingCandidate]]:
-    """List the measured columns of a dataset whose trials took turns with those of other networks; none of others."""
-    took_turns = any("bundle" in node and bool(node["bundle"].notnull().any()) for node in nodes(data).values())
-    return list_candidates(data, "throughput", "allow", untuned=True) if took_turns else {}
 
 
 def _is_earlier(name: str, label: str) -> bool:
@@ -93,20 +102,19 @@ def _is_earlier(name: str, label: str) -> bool:
 
 def _select(data: Data, is_selected: Callable[[str], bool], label: str = "") -> Data:
     """Select networks, in the dataset and in the sweep of its attributes; without the label in their names."""
-
-    def rename(name: str) -> str:
-        return name.removesuffix(label_network("", label)) if label else name
-
-    attrs = dict(data.attrs)
+    attrs, ending = dict(data.attrs), label_network("", label) if label else ""
     if sweep := json.loads(attrs.get("sweep") or "{}"):
-        workloads = [{**each, "name": rename(each["name"])} for each in sweep["workloads"] if is_selected(each["name"])]
+        workloads = [each for each in sweep["workloads"] if is_selected(each["name"])]
+        workloads = [{**each, "name": each["name"].removesuffix(ending)} for each in workloads]
         attrs["sweep"] = json.dumps({**sweep, "workloads": workloads})
     selected: dict[str, xr.Dataset] = {}
     for path, node in nodes(data).items():
         names = [str(name) for name in list_labels(node, "workload") if is_selected(str(name))]
         if names:
             part = node.sel(workload=names)
-            selected[path] = part.assign_coords(workload=[*map(rename, names)]).assign_attrs(attrs)
+            selected[path] = part.assign_coords(workload=[name.removesuffix(ending) for name in names]).assign_attrs(
+                attrs
+            )
     if isinstance(data, xr.Dataset):
         return selected["/"] if selected else data.isel(workload=[])
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **selected})

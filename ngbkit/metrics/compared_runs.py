@@ -7,18 +7,14 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timezone
+from typing import Any
 
 from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_DEVICE_KEYS = ("chip", "cores_usable", "memory_bytes", "system", "python", "ngbkit_commit")
 _TIME = "%Y%m%d-%H%M%S"  # the beginning of the id of a run
 _CONTENT = ("source", "spec", "values", "batch_axis", "python")
 _CONTEXT_LINES = 2
@@ -26,36 +22,16 @@ _CONTEXT_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """The two runs of a comparison.
+    """The two runs of a comparison."""
 
-    Parameters
-    ----------
-    names
-        The names of both: of the variables, of the files or of the runs that hold them.
-    is_single
-        Whether both are parts of one run.
-    times
-        When they began; None where a dataset does not say.
-    renamed
-        The networks that were matched by their place: the name in the first run, and the name in the second.
-    changes
-        What changed in networks, in sentences.
-    difference
-        The difference of their cells, as ``diff -u`` prints it; empty for the same cell.
-    is_changed
-        Whether any network of the first run is another one in the second.
-    beside
-        The word of ``--beside`` that measures the networks of the first run again; empty where it is unknown.
-    """
-
-    names: tuple[str, str]
-    is_single: bool
-    times: tuple[datetime | None, datetime | None]
-    renamed: Mapping[str, str]
-    changes: tuple[str, ...]
-    difference: str
-    is_changed: bool
-    beside: str
+    names: tuple[str, str]  # of the variables, of the files or of the runs that hold them
+    is_single: bool  # both are parts of one run
+    times: tuple[datetime | None, datetime | None]  # of their beginning; None where a dataset does not say
+    renamed: Mapping[str, str]  # the networks that were matched by their place, from the first run to the second
+    changes: tuple[str, ...]  # of networks, in sentences
+    difference: str  # of their cells, as `diff -u` prints it; empty for the same cell
+    is_changed: bool  # a network of the first run is another one in the second
+    beside: str  # the word of --beside that measures the networks of the first run again; empty where it is unknown
 
     @property
     def title(self) -> str:
@@ -71,14 +47,6 @@ class ComparedRuns:
             for name, time in zip(self.names, self.times, strict=True)
         ]
         return f"{titles[1]} against {titles[0]}"
-
-    @property
-    def gap(self) -> str:
-        """The time between both in a phrase; empty where it is unknown, or where they are one run."""
-        first, second = self.times
-        if first is None or second is None or first == second:
-            return ""
-        return f"{_format_gap(abs(second - first))} apart"
 
 
 def pair_runs(first: Data, second: Data, names: Sequence[str] = (), beside: str = "") -> ComparedRuns:
@@ -168,28 +136,6 @@ def _list_differences(pairs: Sequence[tuple[str, str, Any, Any]], names: Sequenc
         if before and after:
             earlier, later = (text.strip().splitlines() for text in (before, after))
             yield from difflib.unified_diff(earlier, later, names[0], names[1], lineterm="", n=_CONTEXT_LINES)
-
-
-def _format_gap(gap: timedelta) -> str:
-    seconds = gap.total_seconds()
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def compare_environments(first: Data, second: Data) -> pd.DataFrame:
-    """Compare the machines of two runs, a property per row and a device of a run per column."""
-    import pandas as pd
-
-    columns: dict[str, dict[str, Any]] = {}
-    for run, data in (("first", first), ("second", second)):
-        for label, device in read_environments(data).items():
-            properties = {key: device.get(key) for key in _DEVICE_KEYS}
-            columns[f"{run}: {label}"] = properties | device.get("packages", {})
-    frame = pd.DataFrame(columns)
-    differ = [len(set(map(str, row))) > 1 for row in frame.itertuples(index=False)]
-    return frame.assign(differs=differ)
 
 
 def list_differences(first: Data, second: Data, find: Callable[..., list[str]]) -> list[str]:

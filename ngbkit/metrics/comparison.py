@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics.compared_runs import ComparedRuns
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.gates.gate import Gate, build_gate
-from ngbkit.metrics.gates.regressions import MARGIN, judge
+from ngbkit.metrics.gates.regressions import MARGIN
 from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Charted, Report
@@ -47,29 +46,19 @@ class Comparison(Charted):
     trials
         One row per trial that both runs measured: its labels in the first run; ``first`` and ``second`` with the ends
         of their intervals, ``change`` (the second over the first) with its own, and ``is``: ``"higher"``, ``"lower"``,
-        or ``"same"`` if the intervals cannot distinguish them; and ``conclusive``, false where either run had too few
-        uncontended rounds, or was not checked.
-    winners
-        One row per group: the fastest compiler of each run that both checked, and ``another``, true if the first run's
-        winner surely lost its lead.
-    environments
-        One row per property, one column per run and device.
+        or ``"same"`` if the intervals cannot distinguish them; ``conclusive``, false where either run had too few
+        uncontended rounds, or was not checked; and ``unchecked``, why it was not, empty where it was.
     unlike
         The differences between the machines, the contracts and the files of the two, in sentences.
     incomparable
-        Those of `unlike` that no gate judges unless it is told to: other hardware, or another contract.
+        Those of `unlike` that no gate judges: other hardware, or another contract.
     missing
         The number of trials that only one run measured.
     keys
         The columns that are labels.
-    failed
-        One row per trial that the first run measured and that failed in the second: its labels, and ``reason``.
-    absent
-        The labels of the other trials that only the first run measured.
-    unjudged
-        One row per trial that failed in the first run: its labels, and ``reason``.
-    unchecked
-        Why trials of `trials` were not checked in either run, by their index there.
+    lost
+        One row per trial that failed in the first run, or has no result in the second: its labels, and the ``verdict``
+        of a gate, with its ``reason``.
     drift_sd
         The standard deviation, between two times, of the logarithm of a throughput over itself, which is in the
         intervals of ``change``; 0 for a ratio of trials that each run measured in the same rounds, and for throughputs
@@ -82,16 +71,11 @@ class Comparison(Charted):
     metric: str
     runs: ComparedRuns
     trials: pd.DataFrame
-    winners: pd.DataFrame
-    environments: pd.DataFrame
     unlike: tuple[str, ...]
     incomparable: tuple[str, ...]
     missing: int
     keys: list[str]
-    failed: pd.DataFrame
-    absent: pd.DataFrame
-    unjudged: pd.DataFrame
-    unchecked: Mapping[int, str]
+    lost: pd.DataFrame
     drift_sd: float
     left_out: tuple[str, ...]
 
@@ -103,12 +87,10 @@ class Comparison(Charted):
     @property
     def verdicts(self) -> pd.Series[str]:
         """The verdict on each trial, one of `words` if that is conclusive."""
-        trials = self.trials
-        is_judged = trials.index.isin(self.judged.index) & ~trials.index.isin(self.unchecked)
-        higher, lower = self.words
+        trials, (higher, lower) = self.trials, self.words
         verdicts = trials["is"].map({"higher": higher, "lower": lower, "same": NOT_CONCLUSIVE})
-        verdicts = verdicts.where(is_judged, NOT_CONCLUSIVE).mask(trials.index.isin(self.unchecked), NOT_CHECKED)
-        return verdicts.mask(self._is_same, SAME)
+        verdicts = verdicts.where(trials.index.isin(self.judged.index), NOT_CONCLUSIVE)
+        return verdicts.mask(trials["unchecked"] != "", NOT_CHECKED).mask(self._is_same, SAME)
 
     @property
     def judged(self) -> pd.DataFrame:
@@ -123,15 +105,11 @@ class Comparison(Charted):
 
     def on_device(self, label: str) -> Comparison:
         """The comparison of the trials on one device, by its label in the first run."""
-        names = ("trials", "winners", "failed", "absent", "unjudged")
-        frames = {name: (frame := getattr(self, name))[frame["device"] == label] for name in names}
-        indices = frames["trials"].index
-        unchecked = {index: reason for index, reason in self.unchecked.items() if index in indices}
-        return replace(self, **frames, unchecked=unchecked)
+        trials, lost = (frame[frame["device"] == label] for frame in (self.trials, self.lost))
+        return replace(self, trials=trials, lost=lost)
 
-    @property
-    def share(self) -> str:
-        """The number of trials that differ beyond their intervals, and the number that differ by chance."""
+    def _count_changes(self) -> str:
+        """Count the trials that differ beyond their intervals, and those that differ by chance."""
         judged, total = self.judged, len(self._bounded)
         counts = [int((judged["is"] == direction).sum()) for direction in ("higher", "lower")]
         parts = [f"{count} {word}" for count, word in zip(counts, self.words, strict=True) if count]
@@ -159,11 +137,17 @@ class Comparison(Charted):
         return trials[has_ends[0] & has_ends[1] & ~self._is_same.to_numpy()]
 
     @property
+    def _compared(self) -> pd.DataFrame:
+        """The trials without those that a metric compares with themselves, as the speed-up of the baseline."""
+        trials = self.trials
+        return trials[~((trials["first_low"] == trials["first_high"]) & (trials["change"] == 1))]
+
+    @property
     def _is_same(self) -> pd.Series[bool]:
         """The trials of which both runs have the same measurement: no two agree to the last bit."""
         return self.trials["first"] == self.trials["second"]
 
-    def gate(self, margin: float | str = MARGIN, *, across_devices: bool = False) -> Gate:
+    def gate(self, margin: float | str = MARGIN) -> Gate:
         """Judge each trial: whether it is slower by more than a margin, beyond what chance does to any trial.
 
         The two runs are from different times, so `metric` should be one that a slower machine does not change, such as
@@ -175,13 +159,11 @@ class Comparison(Charted):
         ----------
         margin
             The slowdown that is accepted: 0.02, or ``"2%"``.
-        across_devices
-            Whether runs of different hardware, or under different contracts, are judged all the same.
 
         Raises
         ------
         UsageError
-            The margin is no share; the runs have other networks; or they are incomparable, without `across_devices`.
+            The margin is no share; the runs have other networks; or they are of other hardware or contracts.
         """
         share = validation.check("margin", validation.Margin, margin)
         if self.runs.renamed:
@@ -190,40 +172,26 @@ class Comparison(Charted):
                 f"invalid gate: got {before} in one run and {after} in the other; expected networks of the same names. "
                 "Measure both in turns: `ngbkit gate`; or rename one by .assign_coords(workload=[…])."
             )
-        if self.incomparable and not across_devices:
+        if self.incomparable:
             raise UsageError(
                 f"invalid gate: got two runs that differ by more than their code: {'; '.join(self.incomparable)}; "
-                "expected two of one machine. Measure both in turns: `ngbkit gate`; or judge them all the same: "
-                "--across-devices, or across_devices=True."
+                "expected two of one machine. Measure both in turns: `ngbkit gate`."
             )
-        trials = self.trials
+        trials = self._compared
         slowdown = {"slowdown": "change", "low": "change_high", "high": "change_low"}
-        values = {name: 1 / trials[column] for name, column in slowdown.items()}
-        values |= {"rounds": trials["rounds"], "conclusive": trials["conclusive"].astype(bool)}
-        verdicts = judge(**values, level=LEVEL, margin=share)
         judged = trials[self.keys].assign(
-            before=trials["first"], after=trials["second"], **values, verdict=verdicts, reason=self._list_reasons()
+            before=trials["first"],
+            after=trials["second"],
+            **{name: 1 / trials[column] for name, column in slowdown.items()},
+            rounds=trials["rounds"],
+            conclusive=trials["conclusive"].astype(bool),
+            reason=trials["unchecked"],
         )
-        # What is compared with itself, as the baseline's speed-up, says nothing.
-        judged = judged[~((trials["first_low"] == trials["first_high"]) & (trials["change"] == 1))]
-        return build_gate(
-            judged,
-            failed=self.failed,
-            absent=self.absent,
-            unjudged=self.unjudged,
-            margin=share,
-            compared=f"{self.metric} of two runs",
-            warnings=self._list_warnings(),
-        )
-
-    def _list_reasons(self) -> list[str]:
-        """List why each of the trials was not checked; empty where it was."""
-        return [self.unchecked.get(index, "") for index in self.trials.index]
+        compared, warnings = f"{self.metric} of two runs", self._list_warnings()
+        return build_gate(judged, self.lost, margin=share, compared=compared, warnings=warnings)
 
     def _list_warnings(self) -> list[str]:
         """List what weakens the verdicts of a gate."""
-        if self.incomparable:
-            return [f"the two runs differ by more than their code: {'; '.join(self.incomparable)}"]
         baseline = [line for line in self.unlike if line.startswith(_BASELINE_PACKAGES)]
         if baseline and "compiler" in load_frame_metrics()[self.metric].relative_to:
             return [
@@ -238,27 +206,26 @@ class Comparison(Charted):
         return []
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the environments, as plain JSON."""
+        """The comparison as plain JSON."""
         return {
             "metric": self.metric,
             "trials": to_json_value(self.trials.to_dict("records")),
-            "winners": to_json_value(self.winners.to_dict("records")),
             "unlike": list(self.unlike),
             "missing": self.missing,
         }
 
     def __str__(self) -> str:
-        another, unmeasured = int(self.winners["another"].sum()), int(self._is_same.sum())
-        reasons = ", or ".join(dict.fromkeys(self.unchecked.values()))
+        unmeasured, failed = int(self._is_same.sum()), int((self.lost["verdict"] == "failed").sum())
+        unchecked = self.trials["unchecked"][self.trials["unchecked"] != ""]
+        reasons = ", or ".join(unchecked.unique())
         parts = [
-            f"the best compiler surely changed in {another} of {len(self.winners)} groups" if another else "",
             f"{unmeasured} trials are the same measurement in both" if unmeasured and self.words[0] == "faster" else "",
-            f"{len(self.unchecked)} trials were {reasons}" if reasons else "",
-            f"{len(self.failed)} trials of the first run failed in the second" if len(self.failed) else "",
+            f"{len(unchecked)} trials were {reasons}" if reasons else "",
+            f"{failed} trials of the first run failed in the second" if failed else "",
             f"{self.missing} trials were measured in only one of the two" if self.missing else "",
         ]
-        remarks = "; ".join(filter(None, parts))
-        return f"{self.share}. {remarks[0].upper()}{remarks[1:]}." if remarks else f"{self.share}."
+        remarks, share = "; ".join(filter(None, parts)), self._count_changes()
+        return f"{share}. {remarks[0].upper()}{remarks[1:]}." if remarks else f"{share}."
 
     def to_report(self, *, changed: bool = False, most: int | None = _MOST_ROWS) -> Report:
         """Build the sentence, the table of the trials that changed most, and the difference of the cells."""
@@ -305,8 +272,7 @@ class Comparison(Charted):
         """
         import pandas as pd
 
-        trials = self.trials.assign(verdict=self.verdicts)
-        trials = trials[~((trials["first_low"] == trials["first_high"]) & (trials["change"] == 1))]
+        trials = self._compared.assign(verdict=self.verdicts)
         if changed:
             trials = trials[trials["verdict"].isin(self.words)]
         columns = {"first": self.runs.names[0], "second": self.runs.names[1], "change": "ratio"}

@@ -1,41 +1,40 @@
-"""Pairs two runs of one sweep, on two machines or two days, and compares them."""
+"""Pairs two runs of one sweep, on two machines or two days, and compares their trials."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.contention import find_unchecked
+from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL
-from ngbkit.errors import UsageError
+from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics.beside import identify_trial, list_turns, split_sides
-from ngbkit.metrics.compared_runs import ComparedRuns, compare_environments, list_altered, list_differences, pair_runs
-from ngbkit.metrics.compared_trials import (
-    VALUES,
-    compute_changes,
-    compute_values,
-    describe_left_out,
-    find_winners,
-    list_unchecked,
-    list_unjudged,
-    list_unlike,
-    list_unmatched,
-)
+from ngbkit.metrics.compared_runs import ComparedRuns, list_altered, list_differences, pair_runs
 from ngbkit.metrics.comparison import Comparison
+from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.drift import estimate_apart_sd
-from ngbkit.metrics.metric import find_metric, load_frame_metrics
+from ngbkit.metrics.gates.gate import judge_lost
+from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics
 from ngbkit.sweep.column import BASELINE
+from ngbkit.sweep.records import MEASURED, OPEN
+from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _KEYS = ("device", "compiler", "batch_size")
+VALUES = ("value", "low", "high", "conclusive", "rounds", "reason", "unchecked", "contract")
+_MOST_LABELS = 4
 
 
 def compare(
@@ -100,29 +99,19 @@ def compare(
     paired = [turns.get(identify_trial(each), (math.nan, math.nan)) for each in labels_of_trials]
     if paired and not any(math.isnan(ratio) for ratio, _ in paired):
         drift_sd = 0.0
-    trials, unchecked = compute_changes(joined, columns, drift_sd, paired), list_unchecked(joined)
-    incomparable = [*list_differences(first, second, environment.find_hardware_differences), *list_unlike(joined)]
+    incomparable = [*list_differences(first, second, environment.find_hardware_differences), *_list_unlike(joined)]
     unlike = [*list_differences(first, second, environment.find_differences), *list_altered(first, second)]
-    lost, excess = (list_unmatched(frame, joined, keys) for frame in (earlier, later))
-    reasons = outcomes[[*keys, "reason"]].drop_duplicates(keys)
-    absent = lost[[name for name in columns if name in lost]].merge(reasons, on=keys, how="left")
-    has_failed = (absent["reason"].fillna("") != "").to_numpy()
     return Comparison(
         metric=record.name,
         runs=runs,
-        trials=trials,
-        winners=find_winners(trials[~trials.index.isin(unchecked)], [name for name in columns if name != "compiler"]),
-        environments=compare_environments(first, second),
+        trials=_compute_changes(joined, columns, drift_sd, paired),
         unlike=tuple(dict.fromkeys([*incomparable, *unlike])),
         incomparable=tuple(incomparable),
-        missing=len(lost) + len(excess),
+        missing=sum(int((~_find_matched(frame, joined, keys)).sum()) for frame in (earlier, later)),
         keys=columns,
-        failed=absent[has_failed],
-        absent=absent[~has_failed].drop(columns="reason"),
-        unjudged=list_unjudged(origins, outcomes, keys),
-        unchecked=unchecked,
+        lost=_list_lost(origins, outcomes, joined, keys),
         drift_sd=drift_sd,
-        left_out=tuple(describe_left_out(earlier, later, keys, runs.names)),
+        left_out=tuple(_describe_left_out(earlier, later, keys, runs.names)),
     )
 
 
@@ -141,3 +130,123 @@ def _choose_metric(first: Data, second: Data, runs: ComparedRuns) -> str:
 
 def _name_few(labels: pd.Series[str]) -> str:
     return ", ".join(labels.unique()[:4])
+
+
+def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
+    """The metric of every trial that has one, with its interval; and those that failed, with their reason."""
+    import pandas as pd
+
+    frames, problem = [], None
+    for node in nodes(data).values():
+        try:
+            result = metric.compute_masked(node, ci=level)
+        except MetricError as error:
+            problem = error
+            continue
+        columns = {"value": metric.name, "low": "ci_low", "high": "ci_high", "conclusive": "conclusive"}
+        variables = {column: result[name] for column, name in columns.items()}
+        variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
+        variables["unchecked"] = node["error"].where(find_unchecked(node), "")
+        variables["contract"] = node.get("contract", xr.full_like(node["error"], ""))
+        frame = to_frame(xr.Dataset(variables))
+        frames.append(frame[np.isfinite(frame["value"]) | (frame["reason"] != "")])
+    if not frames:
+        raise problem or UsageError("this dataset has no trial. Use the dataset of a run.")
+    values: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    return values
+
+
+def _compute_changes(
+    joined: pd.DataFrame, keys: list[str], drift_sd: float, paired: Sequence[tuple[float, float]] = ()
+) -> pd.DataFrame:
+    """Compute the change of each trial with its interval, which allows for drift unless its rounds are `paired`."""
+    change = joined["value_second"] / joined["value_first"]
+    widths = [np.log(joined[f"high_{run}"] / joined[f"low_{run}"]) / 2 for run in ("first", "second")]
+    quantile = find_quantile(LEVEL)
+    width = np.sqrt(sum(half**2 for half in widths) + (quantile * drift_sd) ** 2)
+    if paired:
+        ratios, deviations = np.array(paired).T
+        change = change.where(np.isnan(ratios), ratios)
+        width = np.where(np.isnan(ratios), width, quantile * deviations)
+    low, high = change * np.exp(-width), change * np.exp(width)
+    verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
+    names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
+    trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})
+    conclusive = joined["conclusive_first"].astype(bool) & joined["conclusive_second"].astype(bool)
+    rounds = joined[["rounds_first", "rounds_second"]].min(axis=1)
+    columns = {"change": change, "change_low": low, "change_high": high, "conclusive": conclusive, "rounds": rounds}
+    trials = trials.assign(**columns, **{"is": verdicts}, unchecked=_list_unchecked(joined))
+    numbers = [f"{column}{end}" for column in ("first", "second", "change") for end in ("", "_low", "_high")]
+    changes: pd.DataFrame = trials[[*keys, *numbers, "rounds", "conclusive", "is", "unchecked"]]
+    return changes
+
+
+def _list_unchecked(joined: pd.DataFrame) -> list[str]:
+    """List why trials were not checked in either run; empty where they were."""
+    texts = []
+    for first, second in zip(joined["unchecked_first"], joined["unchecked_second"], strict=True):
+        runs = [run for run, reason in (("the first run", first), ("the second run", second)) if reason]
+        texts.append(f"not checked in {' and '.join(runs)}: {first or second}" if runs else "")
+    return texts
+
+
+def _count_rounds(node: xr.Dataset) -> xr.DataArray:
+    """Count the rounds of every trial."""
+    counts: xr.DataArray = xr.apply_ufunc(_count_distinct, node["round"], input_core_dims=[["repeat"]])
+    return counts
+
+
+def _count_distinct(rounds: np.ndarray) -> np.ndarray:
+    """Count the distinct numbers of each row that are not negative."""
+    ordered = np.sort(np.nan_to_num(np.asarray(rounds, float), nan=-1), axis=-1)
+    return np.asarray(np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1))
+
+
+def _describe_failures(node: xr.Dataset) -> xr.DataArray:
+    """Describe why each trial failed; empty where it did not, or has not been measured."""
+    reasons = node["status"].astype(str) + ": " + node["error"].astype(str)
+    return reasons.where(~node["status"].isin(["", *MEASURED, *OPEN]), "")
+
+
+def _find_matched(frame: pd.DataFrame, joined: pd.DataFrame, keys: list[str]) -> np.ndarray:
+    """Find which trials of a run are matched by a trial of the other one."""
+    merged = frame.merge(joined[keys].drop_duplicates(), on=keys, how="left", indicator=True)
+    return np.asarray(merged["_merge"] == "both")
+
+
+def _list_lost(origins: pd.DataFrame, outcomes: pd.DataFrame, joined: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """List the trials of the first run that no value of the second matches, each with a gate's verdict and reason."""
+    lost = origins[(origins["reason"] != "") | ~_find_matched(origins, joined, keys)].drop(columns=[*VALUES[:5]])
+    after = outcomes[[*keys, "reason"]].drop_duplicates(keys)
+    both = lost.merge(after, on=keys, how="left", suffixes=("", "_after"))
+    pairs = zip(both["reason"], both["reason_after"].fillna(""), strict=True)
+    verdicts = [judge_lost(*pair) for pair in pairs]
+    columns = {name: [verdict[name] for verdict in verdicts] for name in ("verdict", "reason")}
+    return both.drop(columns=["unchecked", "contract", "reason_after"]).assign(**columns)
+
+
+def _list_unlike(joined: pd.DataFrame) -> list[str]:
+    """List how trials of the second run were timed under another contract than those of the first."""
+    counts: Counter[str] = Counter()
+    for (first, second), pairs in joined.groupby(["contract_first", "contract_second"]):
+        if first and second and (differences := describe_differences(json.loads(str(second)), json.loads(str(first)))):
+            counts[", ".join(differences)] += len(pairs)
+    return [f"{count} trials were timed with {differences}" for differences, count in counts.items()]
+
+
+def _describe_left_out(
+    earlier: pd.DataFrame, later: pd.DataFrame, keys: list[str], names: tuple[str, str]
+) -> Iterator[str]:
+    """Describe the labels that only one run has, and the factors that only one varies."""
+    for frame, other, name in ((earlier, later, names[0]), (later, earlier, names[1])):
+        for column in map(str, frame):
+            if column in keys:
+                others = set(other[column])
+                labels = [label for label in frame[column].unique() if label not in others and label == label]
+                if labels:
+                    texts = [format_value(label) for label in labels[:_MOST_LABELS]] + ["…"] * (
+                        len(labels) > _MOST_LABELS
+                    )
+                    yield f"only {name} has {column.replace('_', ' ')} {', '.join(texts)}"
+            elif column not in VALUES:
+                yield f"only {name} varies {column}: each value is compared with the same trial of the other run"

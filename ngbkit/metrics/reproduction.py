@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import xarray as xr
 
 from ngbkit.dataset.long_form import list_factors, list_labels
+from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
-from ngbkit.metrics.compared_trials import compute_values
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.metric import load_frame_metrics
+from ngbkit.metrics.pairing import VALUES, compute_values
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.reversals import reversals
@@ -40,30 +41,17 @@ _COUNTED = {
     _OPEN: ("is not conclusive here", "are not conclusive here"),
     _ABSENT: ("was not measured here", "were not measured here"),
 }
-_METRIC = "speedup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproducedFinding:
-    """A finding of the first run, and the answer of the second.
+    """A finding of the first run, and the answer of the second."""
 
-    Parameters
-    ----------
-    subject
-        The network with its factors and the batch size.
-    claim
-        The finding, such as ``"openvino is faster than the baseline"``.
-    first, second
-        The number behind it in either run with its interval; empty where there is none.
-    verdict
-        Whether it holds in the second run; a speed-up that the first run did not measure beyond chance is no finding.
-    """
-
-    subject: str
-    claim: str
-    first: str
-    second: str
-    verdict: Verdict
+    subject: str  # the network with its factors and the batch size
+    claim: str  # such as "openvino is faster than the baseline"
+    first: str  # the number behind it in the first run with its interval
+    second: str  # that in the second; empty where there is none
+    verdict: Verdict  # a speed-up that the first run did not measure beyond chance is no finding
 
     def to_row(self, names: tuple[str, str]) -> dict[str, str]:
         """Format it as a row of a table, whose columns are named after the two runs."""
@@ -93,17 +81,15 @@ def list_findings(first: Data, second: Data) -> list[ReproducedFinding]:
     list of ReproducedFinding
         A finding holds if the second run has it as conclusively, and does not if it has the opposite as conclusively.
     """
-    parts = _split_devices(first)
-    findings = []
-    for label, part in parts.items():
-        rows = [
-            *_judge_speedups(part, second),
-            *_judge_contests(part, second),
-            *_judge_reversals(part, second),
-        ]
-        prefix = f"{label}: " if len(parts) > 1 else ""
-        findings += [replace(row, subject=f"{prefix}{row.subject}") for row in rows]
-    return findings
+    devices = list_labels(first, "device")
+    if len(devices) > 1:
+        parts = {label: list_findings(select(first, device=[label]), second) for label in devices}
+        return [replace(row, subject=f"{label}: {row.subject}") for label, rows in parts.items() for row in rows]
+    return [
+        *_judge_speedups(first, second),
+        *_judge_contests(first, second),
+        *_judge_reversals(first, second),
+    ]
 
 
 def summarize(findings: Sequence[ReproducedFinding]) -> str:
@@ -116,50 +102,37 @@ def summarize(findings: Sequence[ReproducedFinding]) -> str:
     return f"{text} {others} not conclusive." if counts[_NO_FINDING] else text
 
 
-def _split_devices(data: Data) -> dict[str, Data]:
-    """Split a dataset or a tree by device."""
-    labels = list_labels(data, "device")
-    if len(labels) < 2:
-        return dict.fromkeys(labels or [""], data)
-    return {label: _select_device(data, label) for label in labels}
-
-
-def _select_device(data: Data, label: str) -> Data:
-    def select(node: xr.Dataset) -> xr.Dataset:
-        return node.sel(device=[label]) if "device" in node.dims else node
-
-    return select(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(select)
-
-
 def _judge_speedups(first: Data, second: Data) -> Iterator[ReproducedFinding]:
     """Judge each speed-up whose interval excludes 1."""
-    metric = load_frame_metrics()[_METRIC]
-    try:
-        published = compute_values(first, metric, LEVEL)
-    except MetricError:  # without the baseline there are no speed-ups
-        return
-    try:
-        values = compute_values(second, metric, LEVEL)
-        measured = {_identify(row): row for row in _list_rows(values)}
-    except MetricError:
-        measured = {}
-    for row in _list_rows(published):
-        if row["compiler"] == BASELINE:
-            continue
-        direction = _find_direction(row)
-        other = measured.get(_identify(row), {})
+    measured = _list_speedups(second)
+    for key, row in _list_speedups(first).items():
+        direction, other = _find_direction(row), measured.get(key, {})
         has_value = bool(np.isfinite(other.get("value", np.nan)))
         answer = _find_direction(other) if has_value else ""
         verdict = _ABSENT if not has_value else _HOLDS if answer == direction else FAILS if answer else _OPEN
+        compiler = row["compiler"]
+        factors = {name: value for name, value in key if name not in ("workload", "compiler", "batch_size")}
         yield ReproducedFinding(
-            subject=_name_trial(row),
-            claim=f"{row['compiler']} is {direction} than the baseline"
-            if direction
-            else f"speed-up of {row['compiler']}",
+            subject=_name_subject(format_network(str(row["workload"]), factors), row["batch_size"]),
+            claim=f"{compiler} is {direction} than the baseline" if direction else f"speed-up of {compiler}",
             first=_format(row),
             second=_format(other) if has_value else str(other.get("reason", "")),
             verdict=verdict if direction else _NO_FINDING,
         )
+
+
+def _list_speedups(data: Data) -> dict[tuple[tuple[str, str], ...], dict[str, Any]]:
+    """List the speed-up of each trial by its labels, whatever its device; none without the baseline."""
+    try:
+        values = compute_values(data, load_frame_metrics()["speedup"], LEVEL)
+    except MetricError:
+        return {}
+    labels = [str(name) for name in values if name not in (*VALUES, "device")]
+    return {
+        tuple(sorted((name, str(row[name])) for name in labels if row[name] == row[name])): row
+        for row in _list_rows(values)
+        if row["compiler"] != BASELINE
+    }
 
 
 def _list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -173,19 +146,7 @@ def _find_direction(row: Mapping[str, Any]) -> str:
     return "faster" if row["low"] > 1 else "slower" if row["high"] < 1 else ""
 
 
-def _identify(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Identify a trial by its labels, whatever its device."""
-    values = ("value", "low", "high", "conclusive", "rounds", "reason", "unchecked", "contract", "device")
-    return tuple(sorted((name, str(value)) for name, value in row.items() if name not in values and value == value))
-
-
-def _name_trial(row: Mapping[str, Any]) -> str:
-    usual = {"workload", "compiler", "batch_size"}
-    factors = {name: value for name, value in _identify(row) if name not in usual}
-    return _name(format_network(str(row["workload"]), factors), row["batch_size"])
-
-
-def _name(network: str, batch_size: object) -> str:
+def _name_subject(network: str, batch_size: object) -> str:
     return f"{network}, batch {batch_size}"
 
 
@@ -199,16 +160,16 @@ def _judge_contests(first: Data, second: Data) -> Iterator[ReproducedFinding]:
     for contest in list_contests(first):
         if not contest.conclusive:
             continue
-        winner, other = _name_winner(contest), contests.get(_identify_contest(contest))
+        (winner, *_), other = _list_rivals(contest), contests.get(_identify_contest(contest))
         if other is None or winner not in _list_rivals(other):
             verdict: Verdict = _ABSENT
         elif not other.conclusive:
             verdict = _OPEN
         else:
-            verdict = _HOLDS if _name_winner(other) == winner else FAILS
-        is_network = contest.subject == "network"
+            verdict = _HOLDS if _list_rivals(other)[0] == winner else FAILS
+        _, network, batch_size = _identify_contest(contest)
         yield ReproducedFinding(
-            subject=_name("all networks" if is_network else contest.first.network, contest.batch_size),
+            subject=_name_subject(network or "all networks", batch_size),
             claim=f"{winner} is the fastest {contest.subject}",
             first=_describe_lead(contest),
             second="" if other is None else _describe_lead(other),
@@ -221,20 +182,15 @@ def _identify_contest(contest: Contest) -> tuple[str, str, int]:
     return contest.subject, network, contest.batch_size
 
 
-def _name_winner(contest: Contest) -> str:
-    return contest.first.compiler if contest.subject == "compiler" else contest.first.network
-
-
-def _list_rivals(contest: Contest) -> set[str]:
-    candidates = [contest.first, *(comparison.second for comparison in contest.comparisons)]
-    return {each.compiler if contest.subject == "compiler" else each.network for each in candidates}
+def _list_rivals(contest: Contest) -> list[str]:
+    """List the compilers or the networks of a contest, its winner first."""
+    return [each.compiler if contest.subject == "compiler" else each.network for each in contest.columns]
 
 
 def _describe_lead(contest: Contest) -> str:
     """Describe the lead of the fastest over the next."""
-    comparison = contest.comparisons[0]
-    rival = comparison.second.compiler if contest.subject == "compiler" else comparison.second.network
-    return f"{_name_winner(contest)}, {comparison.estimate} times {rival}"
+    winner, rival, *_ = _list_rivals(contest)
+    return f"{winner}, {contest.comparisons[0].estimate} times {rival}"
 
 
 def _judge_reversals(first: Data, second: Data) -> Iterator[ReproducedFinding]:
@@ -243,31 +199,31 @@ def _judge_reversals(first: Data, second: Data) -> Iterator[ReproducedFinding]:
         published = reversals(first, probability=LEVEL, unlike="mask")
     except MetricError:
         return
-    published = published[published["checked"].astype(bool) & published["probability"].notna()]
-    if published.empty:
+    rows = _list_rows(published[published["checked"].astype(bool) & published["probability"].notna()])
+    if not rows:
         return
-    factors, orders = list_factors(first), _Orders(second)
+    factors = list_factors(first)
     try:
-        repeated = reversals(second, unlike="mask")
+        repeated = _list_rows(reversals(second, unlike="mask"))
     except MetricError:
-        repeated = published.iloc[:0]
-    probabilities = {_identify_reversal(row, factors): row["probability"] for row in _list_rows(repeated)}
-    for row in _list_rows(published):
+        repeated = []
+    probabilities = {_identify_reversal(row, factors): row["probability"] for row in repeated}
+    orders = _list_orders(second, {row[name] for row in rows for name in ("compiler_1", "compiler_2")})
+    for row in rows:
         values = {name: row[name] for name in factors if row[name] == row[name]}
         pair = [format_network(row[name], values) for name in ("workload_a", "workload_b")]
         compilers = (row["compiler_1"], row["compiler_2"])
-        probability = probabilities.get(_identify_reversal(row, factors), 0.0)
-        winners = [orders.find_faster(pair, compiler, row["batch_size"]) for compiler in compilers]
+        winners = [orders.get((frozenset(pair), compiler, row["batch_size"])) for compiler in compilers]
         answers = [f"{winner} with {name}" for winner, name in zip(winners, compilers, strict=True) if winner]
         verdict: Verdict = _OPEN
-        if probability >= LEVEL:
+        if probabilities.get(_identify_reversal(row, factors), 0.0) >= LEVEL:
             verdict = _HOLDS
         elif None in winners:
             verdict = _ABSENT
         elif winners[0] == winners[1] != "":
             verdict = FAILS
         yield ReproducedFinding(
-            subject=_name(" and ".join(pair), row["batch_size"]),
+            subject=_name_subject(" and ".join(pair), row["batch_size"]),
             claim=f"their order differs between {' and '.join(compilers)}",
             first=f"{row['ratio_1']:.2f} and {row['ratio_2']:.2f}",
             second=", ".join(answers),
@@ -281,27 +237,12 @@ def _identify_reversal(row: Mapping[str, Any], factors: Sequence[str]) -> tuple[
     return frozenset((row["workload_a"], row["workload_b"])), values, row["batch_size"], compilers
 
 
-class _Orders:
-    """The orders of networks in a run, by compiler."""
-
-    def __init__(self, data: Data) -> None:
-        self._data = data
-        self._rows: dict[str, list[dict[str, Any]]] = {}
-
-    def find_faster(self, pair: Sequence[str], compiler: str, batch_size: int) -> str | None:
-        """Find the network of a pair that is surely faster; empty if neither is, None if they were not compared."""
-        if compiler not in self._rows:
-            self._rows[compiler] = self._list_rows(compiler)
-        for row in self._rows[compiler]:
-            if {row["network_a"], row["network_b"]} == {*pair} and row["batch_size"] == batch_size:
-                return str(row["network_a"]) if row["conclusive"] else ""
-        return None
-
-    def _list_rows(self, compiler: str) -> list[dict[str, Any]]:
-        labels = list_labels(self._data, "compiler")
-        if compiler not in labels:
-            return []
-        try:
-            return _list_rows(compare_networks(self._data, compiler, unlike="mask"))
-        except MetricError:
-            return []
+def _list_orders(data: Data, compilers: Collection[str]) -> dict[tuple[frozenset[str], str, int], str]:
+    """List the surely faster network by pair, compiler and batch size; empty where neither is."""
+    orders = {}
+    for compiler in set(list_labels(data, "compiler")).intersection(compilers):
+        with suppress(MetricError):
+            for row in _list_rows(compare_networks(data, compiler, unlike="mask")):
+                pair = frozenset((row["network_a"], row["network_b"]))
+                orders[pair, compiler, row["batch_size"]] = str(row["network_a"]) if row["conclusive"] else ""
+    return orders

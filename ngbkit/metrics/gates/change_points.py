@@ -15,17 +15,15 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
-from ngbkit.device.timing.normal import LEVEL, find_quantile
-from ngbkit.metrics.gates.regressions import ALPHA
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics.gates.regressions import ALPHA, Verdict, bound_ratio, judge
 
 Floats = NDArray[np.floating[Any]]
-EndVerdict = Literal["slower", "not slower", ""]
 Level = Literal["before", "between", "after"]
 """The level of a release: that of the first one, one between, or that of the last."""
 
@@ -43,32 +41,27 @@ _LEAST_TOLERANCE, _MOST_TOLERANCE = 0.15, 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """The evidence of one gate: logarithms of latencies over that of the first release in the same rounds.
+    """The evidence of one gate: logarithms of latencies over that of the first release in the same rounds."""
 
-    Parameters
-    ----------
-    place
-        The place of the probe among the releases; None for a gate of the two ends.
-    log_ratios
-        Of the last release, and of the probe if there is one.
-    covariance
-        Of these, ``(ratios, ratios)``.
-    """
-
-    place: int | None
-    log_ratios: tuple[float, ...]
-    covariance: Floats
+    place: int | None  # of the probe among the releases; None for a gate of the two ends
+    log_ratios: tuple[float, ...]  # of the last release, and of the probe if there is one
+    covariance: Floats  # of these, (ratios, ratios)
 
 
-def judge_ends(evidence: Sequence[Evidence], margin: float) -> EndVerdict:
+def judge_ends(evidence: Sequence[Evidence], margin: float) -> Verdict:
     """Judge whether the last release is slower than the first by more than the margin, by all gates so far.
 
-    Empty while that is not known. Each of `MOST_LOOKS` looks has an equal part of the error.
+    Each of `MOST_LOOKS` looks has an equal part of the error.
     """
-    log_ratio, deviation = estimate_change(evidence)
-    score = (log_ratio - math.log1p(margin)) / deviation
-    level = ALPHA / MOST_LOOKS
-    return "slower" if ndtr(-score) < level else "not slower" if ndtr(score) < level else ""
+    if not evidence:
+        return "not conclusive"
+    slowdown, low, high = bound_ratio(*estimate_change(evidence))
+    alpha = ALPHA / MOST_LOOKS
+    # The deviation of each gate is widened for its rounds, so that no more freedom is lost here.
+    verdicts = judge(
+        [slowdown], [low], [high], level=LEVEL, rounds=math.inf, conclusive=[True], margin=margin, alpha=alpha
+    )
+    return cast("Verdict", str(verdicts[0]))
 
 
 def estimate_change(evidence: Sequence[Evidence]) -> tuple[float, float]:
@@ -80,26 +73,14 @@ def estimate_change(evidence: Sequence[Evidence]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChangePoints:
-    """The probabilities of all hypotheses about the change, ``(hypotheses,)`` each.
+    """The probabilities of all hypotheses about the change, ``(hypotheses,)`` each."""
 
-    Parameters
-    ----------
-    count
-        The number of releases, those that cannot be measured included.
-    firsts, seconds
-        The places of the releases with the first and with the second change; the same for one change.
-    probabilities
-        Of each hypothesis, by the evidence.
-    changes, deviations
-        The logarithm of the last release's latency over the first's under each hypothesis, with its deviation.
-    """
-
-    count: int
-    firsts: NDArray[np.intp]
-    seconds: NDArray[np.intp]
+    count: int  # of releases, those that cannot be measured included
+    firsts: NDArray[np.intp]  # the place of the release with the first change
+    seconds: NDArray[np.intp]  # that of the second; the same for one change
     probabilities: Floats
-    changes: Floats
-    deviations: Floats
+    changes: Floats  # the logarithm of the last release's latency over the first's
+    deviations: Floats  # of these
 
     @property
     def split_probability(self) -> float:
@@ -154,9 +135,7 @@ class ChangePoints:
     def estimate_slowdown(self) -> tuple[float, float, float]:
         """Estimate the latency after the change over that before it, with its 95 % interval, by all gates."""
         best = int(np.argmax(self.probabilities))
-        half = find_quantile(LEVEL) * float(self.deviations[best])
-        change = float(self.changes[best])
-        return math.exp(change), math.exp(change - half), math.exp(change + half)
+        return bound_ratio(float(self.changes[best]), float(self.deviations[best]))
 
 
 def fit_change_points(evidence: Sequence[Evidence], count: int, margin: float) -> ChangePoints:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.gates.regressions import ALPHA, VERDICTS, Verdict
+from ngbkit.metrics.gates.regressions import ALPHA, VERDICTS, Verdict, judge
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import split_labels
@@ -107,32 +108,22 @@ class Gate(Reported):
 
 
 def build_gate(
-    judged: pd.DataFrame,
-    *,
-    failed: pd.DataFrame,
-    absent: pd.DataFrame,
-    unjudged: pd.DataFrame,
-    margin: float,
-    compared: str,
-    warnings: Iterable[str] = (),
+    judged: pd.DataFrame, lost: pd.DataFrame, *, margin: float, compared: str, warnings: Iterable[str] = ()
 ) -> Gate:
-    """Build the gate of judged trials, of those that failed, of those without any outcome after, and of the others.
+    """Judge the trials that both sides measured, as one family, and build their gate with the `lost` ones.
 
-    UsageError: it has no trial, or only such that failed before.
+    Those have a verdict and a reason, and no numbers. UsageError: there is no trial, or only such that failed before.
     """
     import pandas as pd
 
-    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan) | {
-        "rounds": 0,
-        "conclusive": False,
-    }
-    lost: list[tuple[pd.DataFrame, Verdict]] = [
-        (failed, "failed"),
-        (absent, "not conclusive"),
-        (unjudged, "not judged"),
-    ]
-    frames = [judged, *(frame.assign(**nothing, verdict=verdict) for frame, verdict in lost if len(frame))]
-    trials = pd.concat(frames, ignore_index=True).fillna({"reason": ""})
+    if len(judged):
+        slowdown, low, high = (judged[name] for name in ("slowdown", "low", "high"))
+        rounds, conclusive = judged["rounds"], judged["conclusive"]
+        verdicts = judge(slowdown, low, high, level=LEVEL, rounds=rounds, conclusive=conclusive, margin=margin)
+        judged = judged.assign(verdict=verdicts)
+    nothing = dict.fromkeys(("before", "after", "slowdown", "low", "high"), math.nan)
+    frames = [judged, lost.assign(**nothing, rounds=0, conclusive=False)]
+    trials = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
     if trials.empty:
         raise UsageError(
             "no trial to judge: the two sides have no trial in common, beside what is compared with itself."
@@ -143,9 +134,15 @@ def build_gate(
     return Gate(trials=trials, margin=margin, compared=compared, warnings=tuple(warnings))
 
 
-def describe_lost(before: str, after: str) -> str:
-    """Describe a trial that is none to judge: how it failed before, and after, if it did."""
-    return f"{before} on both sides" if before == after else f"{before} before{f', {after} after' if after else ''}"
+def judge_lost(before: str, after: str) -> dict[str, str]:
+    """Judge a trial without a value on both sides, by why it failed before and after, empty where it did not."""
+    if before:
+        suffix = f", {after} after" if after else ""
+        return {
+            "verdict": "not judged",
+            "reason": f"{before} {'on both sides' if before == after else 'before' + suffix}",
+        }
+    return {"verdict": "failed" if after else "not conclusive", "reason": after}
 
 
 _NUMBERS = frozenset({"before", "after", "slowdown", "low", "high", "rounds", "conclusive", "verdict", "reason"})

@@ -13,13 +13,13 @@ false alarms of 10 to 40 rounds and 1 to 40 trials.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from ngbkit.device.timing.normal import find_quantile
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, to_normal_scores
 
 Verdict = Literal["slower", "failed", "not conclusive", "not judged", "not slower"]
@@ -36,6 +36,12 @@ MARGIN = 0.01
 """The slowdown that is no regression unless the user says otherwise."""
 
 
+def bound_ratio(log_ratio: float, deviation: float) -> tuple[float, float, float]:
+    """Bound a ratio by its logarithm and the deviation of that: the ratio, and both ends of its interval."""
+    half = find_quantile(LEVEL) * deviation
+    return math.exp(log_ratio), math.exp(log_ratio - half), math.exp(log_ratio + half)
+
+
 def judge(
     slowdown: ArrayLike,
     low: ArrayLike,
@@ -45,46 +51,21 @@ def judge(
     rounds: ArrayLike,
     conclusive: ArrayLike,
     margin: float = MARGIN,
+    alpha: float = ALPHA,
 ) -> NDArray[np.str_]:
-    """Judge trials that both sides measured.
+    """Judge trials that both sides measured: one of `VERDICTS` for each.
 
-    Parameters
-    ----------
-    slowdown, low, high
-        Latency after over latency before, ``(trials,)``, with its interval; without an interval it is not conclusive.
-    level
-        The probability of the intervals.
-    rounds
-        The rounds behind each.
-    conclusive
-        Whether enough of these were uncontended.
-    margin
-        The slowdown that is accepted: 0.02 for 2 %.
-
-    Returns
-    -------
-    numpy.ndarray
-        One of `VERDICTS` per trial.
-    """
-    p_slower, p_fine = compute_p_values(slowdown, low, high, level=level, rounds=rounds, margin=margin)
-    usable = np.asarray(conclusive, bool) & np.isfinite(p_slower)
-    slower = np.zeros(usable.shape, bool)
-    slower[usable] = adjust_by_holm(p_slower[usable]) < ALPHA
-    fine = usable & (p_fine < ALPHA)
-    return np.select([slower, fine], ["slower", "not slower"], "not conclusive")
-
-
-def compute_p_values(
-    slowdown: ArrayLike, low: ArrayLike, high: ArrayLike, *, level: float, rounds: ArrayLike, margin: float
-) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-    """Compute the one-sided p-values of "slower by the margin at most", and of "slower by the margin at least".
-
-    The arguments are those of `judge`; NaN where there is no interval.
+    They have the ratio of the latency after over that before with its interval, the rounds behind it, and whether
+    enough of these were uncontended; without an interval, a trial is not conclusive. `alpha` is the probability of any
+    false alarm, and of a trial that passes although it is slower.
     """
     bounds = np.log([np.asarray(end, float) for end in (slowdown, low, high)])
-    excess = bounds[0] - math.log1p(margin)
     width = (bounds[2] - bounds[1]) / 2 / find_quantile(level)
     with np.errstate(divide="ignore", invalid="ignore"):
-        score = np.where(width > 0, excess / width, np.nan)
+        score = np.where(width > 0, (bounds[0] - math.log1p(margin)) / width, np.nan)
     normal = to_normal_scores(score, rounds, FAMILY_DEGREES)
-    return ndtr(-normal), ndtr(normal)
+    usable = np.asarray(conclusive, bool) & ~np.isnan(normal)
+    slower = np.zeros(usable.shape, bool)
+    slower[usable] = adjust_by_holm(ndtr(-normal[usable])) < alpha
+    fine = usable & (ndtr(normal) < alpha)
+    return np.select([slower, fine], ["slower", "not slower"], "not conclusive")

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from ngbkit import validation
+from ngbkit import options, validation
 from ngbkit.dataset.environments import read_environments
 from ngbkit.device.release_index import IndexedReleases, list_indexed_releases
-from ngbkit.errors import RunInterruptedError, UsageError
+from ngbkit.errors import RunInterruptedError, RunNotFoundError, UsageError
+from ngbkit.files import write_atomically
 from ngbkit.hardware.environment import list_refusals
 from ngbkit.metrics.gates.regressions import ALPHA, MARGIN
 from ngbkit.runs import lifecycle
-from ngbkit.runs.bisection.gate_log import GateLog
 from ngbkit.runs.bisection.outcome import Bisection
 from ngbkit.runs.bisection.search import ReleaseSearch
 from ngbkit.runs.folders import find, load_dataset
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.grid import Grid
-from ngbkit.user_text import format_count
+from ngbkit.user_text import format_count, parse_json
+from ngbkit.workloads.base import hash_json
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from ngbkit.runs.run import Run
     from ngbkit.workloads.base import Workload
 
+_FORMAT = 1
 # The longest note of a run.
 _LONGEST_NOTE = 200
 
@@ -93,23 +97,25 @@ def bisect(
     sweep = Grid(**{**keywords, "workloads": network, "compilers": compiler})
     column = _check(sweep, good, bad, releases)
     request = {"sweep": sweep.id, "good": good, "bad": bad, "releases": list(releases)}
-    log = GateLog.open(request, again=again)
+    log = _GateLog(request, again=again)
     if not log.releases:
         if not releases:
             report(f"listing the releases of {column.compiler}")
-        log.set_releases(_list_releases(column, good, bad, releases))
+        indexed = _list_releases(column, good, bad, releases)
+        log.releases, log.skipped = indexed.releases, indexed.skipped
+        log.save()
     elif log.gates:
         report(f"continuing after {format_count(len(log.gates), 'gate', 'gates')}; --again begins anew")
     skipped = f", {len(log.skipped)} skipped" if log.skipped else ""
     report(f"{len(log.releases)} releases from {log.releases[0]} to {log.releases[-1]}{skipped}")
 
     def measure(columns: Sequence[str]) -> tuple[Data, str, float]:
-        gate = log.find_gate(columns)
-        if gate is not None and gate.seconds:
-            data = load_dataset(find(gate.run_id))
+        gate = log.take(columns)
+        if gate is not None and gate["seconds"]:
+            data = load_dataset(find(gate["run_id"]))
             if not _has_refusal(data):
-                return data, gate.run_id, gate.seconds
-            log.remove([gate.run_id])
+                return data, gate["run_id"], gate["seconds"]
+            log.remove([gate["run_id"]])
             gate = None
         start = time.monotonic()
         report(f"{', '.join(columns[:-1])} and {columns[-1]} take turns")
@@ -118,18 +124,18 @@ def bisect(
             run = lifecycle.start(evolve(sweep, compilers=columns), engines=engines, note=note[:_LONGEST_NOTE])
             gate = log.add(columns, run.id)
         else:
-            run = lifecycle.resume(gate.run_id, engines=engines)
+            run = lifecycle.resume(gate["run_id"], engines=engines)
         try:
             data = wait(run)
         except KeyboardInterrupt:
             raise RunInterruptedError(
                 f"stopped in run {run.id}. The same command continues, and measures no finished gate again."
             ) from None
-        gate.seconds = time.monotonic() - start
+        gate["seconds"] = time.monotonic() - start
         log.save()
         if _has_refusal(data):
             log.remove([run.id])
-        return data, run.id, gate.seconds
+        return data, run.id, gate["seconds"]
 
     search = ReleaseSearch(
         network=sweep.workloads[0].name,
@@ -146,6 +152,55 @@ def bisect(
     if bisection.verdict == "not conclusive":
         log.remove(search.contended)
     return bisection
+
+
+class _GateLog:
+    """The releases of a bisection, and the run of each gate with its seconds, 0 until it ends: the same call continues.
+
+    It is a file of the state folder, by what the bisection asks for.
+    """
+
+    def __init__(self, request: Mapping[str, Any], *, again: bool) -> None:
+        folder = options.make_state_dir() / options.LAYOUT.bisections
+        self._path = folder / f"{hash_json(dict(request))[:20]}.json"
+        self._used: set[str] = set()
+        content: Any = None
+        with suppress(OSError, ValueError):
+            content = None if again else parse_json(self._path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            content = {"releases": [], "skipped": {}, "gates": []}
+        self.releases: tuple[str, ...] = tuple(content["releases"])
+        self.skipped: dict[str, str] = content["skipped"]
+        self.gates: list[dict[str, Any]] = content["gates"]
+
+    def take(self, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Take a gate of these columns that this call has not used yet, and whose run exists."""
+        for gate in self.gates:
+            if gate["columns"] == list(columns) and gate["run_id"] not in self._used:
+                self._used.add(gate["run_id"])
+                with suppress(RunNotFoundError):
+                    find(gate["run_id"])
+                    return gate
+        return None
+
+    def add(self, columns: Sequence[str], run_id: str) -> dict[str, Any]:
+        """Add a gate whose run has just begun."""
+        self.gates.append({"columns": list(columns), "run_id": run_id, "seconds": 0.0})
+        self._used.add(run_id)
+        self.save()
+        return self.gates[-1]
+
+    def remove(self, run_ids: Collection[str]) -> None:
+        """Remove gates, so that the next call measures them again."""
+        self.gates = [gate for gate in self.gates if gate["run_id"] not in run_ids]
+        self.save()
+
+    def save(self) -> None:
+        """Write the log."""
+        options.make_private(self._path.parent)
+        content = {"format": _FORMAT, "releases": self.releases, "skipped": self.skipped, "gates": self.gates}
+        with write_atomically(self._path) as draft:
+            draft.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _has_refusal(data: Data) -> bool:

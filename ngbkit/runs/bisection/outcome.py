@@ -1,9 +1,9 @@
-"""The result of a bisection: the release that made a network slower, the gates that tell it, and their price."""
+"""The result of a bisection: the release that made a network slower, and the gates that tell it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -11,7 +11,7 @@ from ngbkit.metrics.estimate import Estimate
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.tabular import Texts
-from ngbkit.user_text import format_count, format_duration, format_seconds, format_size
+from ngbkit.user_text import format_count, format_duration
 
 BisectionVerdict = Literal["slower", "several changes", "not slower", "not conclusive"]
 """``"slower"``: a release made it slower; ``"several changes"``: a release between has a level of its own; ``"not
@@ -19,38 +19,19 @@ slower"`` by more than the margin from the first to the last; and ``"not conclus
 
 VERDICTS: tuple[BisectionVerdict, ...] = get_args(BisectionVerdict)
 
-# The operators that are listed, and the share of all seconds by which one of them must differ.
-_MOST_OPERATORS, _LEAST_SHARE = 5, 0.01
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateStep:
-    """One gate of a bisection.
-
-    Parameters
-    ----------
-    run_id
-        Its run.
-    release
-        The probe; empty for a gate of the first and the last release.
-    slowdown, low, high
-        The latency of the probe, or else of the last release, over the first's, with its 95 % interval; NaN without.
-    reading
-        The conclusion from it, in words.
-    conclusive
-        Whether enough of its rounds were uncontended.
-    seconds
-        The duration of the run.
-    """
+    """One gate of a bisection: the latency of its probe, or else of the last release, over the first's."""
 
     run_id: str
-    release: str
+    release: str  # of the probe; empty for a gate of the first and the last release
     slowdown: float
-    low: float
+    low: float  # of the 95 % interval; NaN without
     high: float
-    conclusive: bool
-    reading: str
-    seconds: float
+    conclusive: bool  # by enough uncontended rounds
+    reading: str  # the conclusion from it, in words
+    seconds: float  # that the run took
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -78,10 +59,6 @@ class Bisection(Reported):
         The slowdown that is accepted: 0.01 for 1 %.
     gates
         The gates in their order.
-    environments
-        The seconds and the bytes of the environment of each release that was installed.
-    operators
-        What the profiles of the nearest releases before and after the change show, a row per operator.
     notes
         What else a reader must know, a sentence each.
     """
@@ -99,8 +76,6 @@ class Bisection(Reported):
     high: float = math.nan
     margin: float
     gates: tuple[GateStep, ...] = ()
-    environments: Mapping[str, Mapping[str, float]]
-    operators: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -123,26 +98,13 @@ class Bisection(Reported):
         return Report(sentences=[str(self)], frames=[Texts.of_rows(rows)], notes=self.list_notes())
 
     def list_notes(self) -> list[str]:
-        """List the gates and environments that it took, the skipped releases, the operators, and the other notes."""
+        """List the gates that it took, the skipped releases, and the other notes."""
         seconds = sum(step.seconds for step in self.gates)
-        installed = sum(each["seconds"] for each in self.environments.values())
-        size = int(sum(each["size_bytes"] for each in self.environments.values()))
-        gates = format_count(len(self.gates), "gate", "gates")
-        environments = format_count(len(self.environments), "environment", "environments")
-        took = f"{gates} in {format_duration(seconds)}; {environments} of {len(self.releases)} releases, "
         return [
-            f"{took}installed in {format_duration(installed)}, {format_size(size)}.",
+            f"{format_count(len(self.gates), 'gate', 'gates')} in {format_duration(seconds)}.",
             *(f"{release} was skipped: {reason.rstrip('.')}." for release, reason in self.skipped.items()),
             *self.notes,
-            *self._describe_operators(),
         ]
-
-    def _describe_operators(self) -> Iterator[str]:
-        for row in self.operators:
-            times = [
-                f" in {format_seconds(row[key])}" if row[key] else "" for key in ("seconds_before", "seconds_after")
-            ]
-            yield f"- {row['operator']}: {row['count_before']}{times[0]} before, {row['count_after']}{times[1]} after"
 
     def to_json(self) -> dict[str, Any]:
         """The bisection as plain JSON."""
@@ -172,42 +134,3 @@ class Bisection(Reported):
             return f"Not conclusive: {name} is slower since one of {listed}. A call takes {estimate}."
         interval = f": a call takes {estimate}" if math.isfinite(self.slowdown) else ""
         return f"Not conclusive: {name} may be slower by more than {margin} since {first}, or not{interval}."
-
-
-def compare_operators(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Compare the operators in the facts of two releases: those that differ most, in seconds or else in number."""
-    counts = [_count_operators(facts) for facts in (before, after)]
-    seconds = [facts.get("operator_s") or {} for facts in (before, after)]
-    rows = [
-        {
-            "operator": name,
-            **{f"count_{side}": count.get(name, 0) for side, count in zip(_SIDES, counts, strict=True)},
-            **{f"seconds_{side}": each.get(name, 0.0) for side, each in zip(_SIDES, seconds, strict=True)},
-        }
-        for name in dict.fromkeys([*counts[0], *counts[1]])
-    ]
-    total = sum(seconds[0].values())
-
-    def measure_change(row: Mapping[str, Any]) -> float:
-        return abs(float(row["seconds_after"] - row["seconds_before"]))
-
-    changed = [
-        row
-        for row in rows
-        if row["count_before"] != row["count_after"] or (total and measure_change(row) > _LEAST_SHARE * total)
-    ]
-    return tuple(sorted(changed, key=measure_change, reverse=True)[:_MOST_OPERATORS])
-
-
-_SIDES: Sequence[str] = ("before", "after")
-
-
-def has_operators(facts: Mapping[str, Any]) -> bool:
-    """Return whether a profile tells operators in the facts of a release."""
-    return bool(_count_operators(facts))
-
-
-def _count_operators(facts: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the number of operators by kind: of ONNX Runtime's, or of OpenVINO's kernels."""
-    counts: Mapping[str, int] = facts.get("operators") or facts.get("primitives") or {}
-    return counts

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.dataset.assembly import nodes
 from ngbkit.errors import UsageError
+from ngbkit.metrics.beside import compare_sides, iterate_trials
+from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import (
     MOST_LOOKS,
     ChangePoints,
@@ -19,8 +21,11 @@ from ngbkit.metrics.gates.change_points import (
     fit_change_points,
     judge_ends,
 )
-from ngbkit.metrics.gates.gate_reading import GateReading, read_gate
-from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep, compare_operators, has_operators
+from ngbkit.metrics.gates.regressions import bound_ratio
+from ngbkit.metrics.rankings.candidates import RankingCandidate
+from ngbkit.metrics.statistics import DEGREES, widen_for_freedom
+from ngbkit.metrics.trials import failures
+from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep
 from ngbkit.sweep.column import Column
 
 if TYPE_CHECKING:
@@ -31,6 +36,21 @@ Measure = Callable[[Sequence[str]], tuple["Data", str, float]]
 
 # Gates beyond those of a bisection whose every gate tells a half of the releases from the other.
 _FURTHER_GATES = 3
+# The ratios of a gate share one latency; more would be no distribution.
+_MOST_CORRELATED = 0.9
+# Of rounds that do not differ at all.
+_LEAST_VARIANCE = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _GateReading:
+    """The reading of a gate."""
+
+    evidence: Evidence | None  # of its rounds; None where a column has no result
+    problems: Mapping[str, str] = field(default_factory=dict)  # why it has none, by its label
+    conclusive: bool = False  # by enough uncontended rounds of all columns, whose outputs were checked
+    unchecked: str = ""  # why outputs were not; empty where they were
+    regression: str = ""  # the piece of the network that takes longer in the last column, where both were profiled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,15 +66,15 @@ class ReleaseSearch:
     error: float
     measure: Measure
     report: Callable[[str], object]
-    _available: list[int] = field(init=False)
     _steps: list[GateStep] = field(default_factory=list)
     _evidence: list[Evidence] = field(default_factory=list)
-    _readings: dict[int, GateReading] = field(default_factory=dict)
-    _environments: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    _regression: str = ""
     contended: list[str] = field(default_factory=list)  # the runs of gates that other work slowed
 
-    def __post_init__(self) -> None:
-        self._available = list(range(1, len(self.releases) - 1))
+    @property
+    def _available(self) -> list[int]:
+        """The places of the probes that can be measured, as far as is known."""
+        return [place for place in range(1, len(self.releases) - 1) if self.releases[place] not in self.skipped]
 
     def carry_out(self) -> Bisection:
         """Measure gates of the ends, and if the last release is slower, gates of probes."""
@@ -62,10 +82,10 @@ class ReleaseSearch:
             reading = self._measure_gate(None)
             if reading.unchecked:
                 return self._conclude("not conclusive", notes=(f"Its outputs were not checked: {reading.unchecked}.",))
-            verdict = judge_ends(self._evidence, self.margin) if self._evidence else ""
+            verdict = judge_ends(self._evidence, self.margin)
             if verdict == "not slower":
                 return self._conclude("not slower")
-            if verdict:
+            if verdict == "slower":
                 return self._locate()
         return self._conclude("not conclusive")
 
@@ -80,26 +100,22 @@ class ReleaseSearch:
             probe = points.choose_probe(self._available)
             if probability >= 1 - self.error or probe is None:
                 return self._conclude("slower", points, places, probability)
-            between = [place for place in self._readings if points.find_level(place) == "between"]
+            probes = dict.fromkeys(gate.place for gate in self._evidence if gate.place is not None)
+            between = [place for place in probes if points.find_level(place) == "between"]
             if points.split_probability >= 1 - self.error and between:
                 return self._conclude("several changes", points, between, points.split_probability)
             if len(self._steps) >= most:
                 return self._conclude("not conclusive", points, points.find_credible(1 - self.error))
             self._measure_gate(probe)
 
-    def _measure_gate(self, place: int | None) -> GateReading:
+    def _measure_gate(self, place: int | None) -> _GateReading:
         """Measure the ends, with the release at a place between them, and add the evidence."""
         first, last = self.releases[0], self.releases[-1]
         probe = "" if place is None else self.releases[place]
         releases = [first, *filter(None, [probe]), last]
         columns = [replace(self.column, release=release).label for release in releases]
         data, run_id, seconds = self.measure(columns)
-        reading = read_gate(data, columns, place)
-        for column, environment in reading.environments.items():
-            if "size_bytes" in environment:
-                self._environments[Column.read(column).release] = {
-                    key: environment[key] for key in ("seconds", "size_bytes")
-                }
+        reading = _read_gate(data, columns, place)
         text = self._add_reading(reading, columns, place)
         if not (reading.problems or reading.unchecked or reading.conclusive):
             self.contended.append(run_id)
@@ -107,7 +123,7 @@ class ReleaseSearch:
         self.report(f"gate {len(self._steps)}: {text}")
         return reading
 
-    def _add_reading(self, reading: GateReading, columns: Sequence[str], place: int | None) -> str:
+    def _add_reading(self, reading: _GateReading, columns: Sequence[str], place: int | None) -> str:
         """Add the evidence of a gate, or skip its probe; return what it tells, in words."""
         for label, problem in reading.problems.items():
             if place is None or label != columns[1]:
@@ -121,12 +137,11 @@ class ReleaseSearch:
         if not reading.conclusive or reading.evidence is None:
             return "not conclusive: other work slowed it"
         self._evidence.append(reading.evidence)
+        self._regression = reading.regression or self._regression
         name = self.releases[-1] if place is None else self.releases[place]
         if place is None:
-            self._readings |= {0: reading, len(self.releases) - 1: reading}
             verdict = judge_ends(self._evidence, self.margin)
-            return f"{name} is {verdict}" if verdict else f"{name} may be slower or not"
-        self._readings[place] = reading
+            return f"{name} may be slower or not" if verdict == "not conclusive" else f"{name} is {verdict}"
         points = fit_change_points(self._evidence, len(self.releases), self.margin)
         level = points.find_level(place)
         left = points.find_credible(1 - self.error)
@@ -142,7 +157,6 @@ class ReleaseSearch:
     def _skip(self, place: int, reason: str) -> str:
         """Skip a probe without a usable result; return that in words."""
         self.skipped[self.releases[place]] = reason
-        self._available.remove(place)
         return f"{self.releases[place]} is skipped, and its neighbour tried: {reason}"
 
     def _conclude(
@@ -153,25 +167,21 @@ class ReleaseSearch:
         probability: float = math.nan,
         notes: tuple[str, ...] = (),
     ) -> Bisection:
-        slowdown: tuple[float, ...] = (math.nan,) * 3
+        slowdown = (math.nan,) * 3
         if points is not None:
             slowdown = points.estimate_slowdown()
         elif self._evidence:
-            change, deviation = estimate_change(self._evidence)
-            half = find_quantile(LEVEL) * deviation
-            slowdown = tuple(np.exp([change, change - half, change + half]).tolist())
-        if verdict == "not conclusive" and self.contended:
+            slowdown = bound_ratio(*estimate_change(self._evidence))
+        if verdict == "slower":
+            profile = "`--profile` names the piece of the network that takes longer."
+            notes = (f"The piece that takes longer: {self._regression}." if self._regression else profile,)
+        elif verdict == "not conclusive" and self.contended:
             notes += (
                 f"Other work slowed {len(self.contended)} of {len(self._steps)} gates: end it, or raise --patience. "
                 "The same command measures these gates again.",
             )
         elif verdict == "not conclusive" and not notes:
-            notes += ("More repeats settle more (-r), or a wider --margin.",)
-        operators: tuple[Mapping[str, Any], ...] = ()
-        if verdict == "slower":
-            operators, note = self._compare_neighbours(places)
-            regressions = [reading.regression for reading in self._readings.values() if reading.regression]
-            notes += (*(f"The piece that takes longer: {text}." for text in regressions[-1:]), note)
+            notes = ("More repeats settle more (-r), or a wider --margin.",)
         return Bisection(
             network=self.network,
             compiler=self.column.label,
@@ -186,33 +196,49 @@ class ReleaseSearch:
             high=slowdown[2],
             margin=self.margin,
             gates=tuple(self._steps),
-            environments=dict(self._environments),
-            operators=operators,
             notes=notes,
         )
 
-    def _compare_neighbours(self, places: Sequence[int]) -> tuple[tuple[Mapping[str, Any], ...], str]:
-        """Compare the operators of the nearest measured releases before and after a change, and describe that."""
-        before = max(place for place in self._readings if place < min(places))
-        after = min(place for place in self._readings if place >= max(places))
-        sides = [self.releases[place] for place in (before, after)]
-        facts = [
-            self._readings[place].facts.get(replace(self.column, release=side).label, {})
-            for place, side in zip((before, after), sides, strict=True)
-        ]
-        operators = compare_operators(*facts)
-        if operators:
-            return operators, f"The profiles of {sides[0]} and of {sides[1]}, one each, differ in:"
-        if any(map(has_operators, facts)):
-            return (), f"The profiles of {sides[0]} and {sides[1]} show the same operators, in about the same time."
-        return (), f"{self.column.compiler} reports no operators, so that no profile tells which became slower."
 
-
-def _build_step(gate: GateReading, **fields: Any) -> GateStep:
+def _build_step(gate: _GateReading, **fields: Any) -> GateStep:
     """Build the row of a gate, with the ratio of its probe, or else of the last release."""
-    value, half = math.nan, math.nan
+    slowdown = (math.nan,) * 3
     if gate.evidence is not None:
-        value = gate.evidence.log_ratios[-1]
-        half = find_quantile(LEVEL) * math.sqrt(gate.evidence.covariance[-1, -1])
-    slowdown, low, high = np.exp([value, value - half, value + half]).tolist()
-    return GateStep(slowdown=slowdown, low=low, high=high, conclusive=gate.conclusive, **fields)
+        slowdown = bound_ratio(gate.evidence.log_ratios[-1], math.sqrt(gate.evidence.covariance[-1, -1]))
+    return GateStep(slowdown=slowdown[0], low=slowdown[1], high=slowdown[2], conclusive=gate.conclusive, **fields)
+
+
+def _read_gate(data: Data, columns: Sequence[str], place: int | None) -> _GateReading:
+    """Read the gate of a first and a last column, and of a probe between them, the release at `place`."""
+    (node,) = nodes(data).values()
+    measured = {trial.compiler: trial for _, trial in iterate_trials(data)}
+    if missing := [label for label in columns if label not in measured]:
+        errors = {row["compiler"]: f"{row['status']}: {row['error']}" for row in failures(node).to_dict("records")}
+        problems = {label: errors.get(label, "it was not measured") for label in missing}
+        return _GateReading(evidence=None, problems=problems)
+    first, *others = (measured[label] for label in columns)
+    evidence = _build_evidence(first, others[::-1], place)  # the last release comes before the probe
+    return _GateReading(
+        evidence=evidence,
+        conclusive=all(each.conclusive for each in (first, *others)) and bool(np.isfinite(evidence.covariance).all()),
+        unchecked=next((each.reason for each in (first, *others) if each.reason), ""),
+        regression=name_regression(node, "compiler", (columns[0], columns[-1]), {}),
+    )
+
+
+def _build_evidence(first: RankingCandidate, others: Sequence[RankingCandidate], place: int | None) -> Evidence:
+    ratios = [_estimate(first, other) for other in others]
+    covariance = np.diag([variance + _LEAST_VARIANCE for _, variance in ratios])
+    if len(others) > 1:
+        # Both ratios are over the first column: the ratio between them tells how much of their variance is common.
+        _, between = _estimate(others[1], others[0])
+        most = _MOST_CORRELATED * math.sqrt(covariance[0, 0] * covariance[1, 1])
+        common = min(most, max(0.0, (covariance[0, 0] + covariance[1, 1] - between) / 2))
+        covariance[0, 1] = covariance[1, 0] = common
+    return Evidence(place=place, log_ratios=tuple(ratio for ratio, _ in ratios), covariance=covariance)
+
+
+def _estimate(earlier: RankingCandidate, later: RankingCandidate) -> tuple[float, float]:
+    """Estimate the logarithm of the later column's latency over the earlier one's, and its variance."""
+    lead, deviation = compare_sides(earlier, later, are_versions=True)
+    return lead.log_ratio, widen_for_freedom(deviation, DEGREES * math.sqrt(lead.rounds)) ** 2

@@ -43,8 +43,8 @@ def bisect(levels: Sequence[float], seed: int) -> tuple[str, tuple[int, ...], in
     """Bisect as the search does: the outcome, the releases that it names, and the number of gates."""
     generator = np.random.default_rng(seed)
     evidence: list[Evidence] = []
-    verdict = ""
-    while not verdict and len(evidence) < MOST_LOOKS:
+    verdict = "not conclusive"
+    while verdict == "not conclusive" and len(evidence) < MOST_LOOKS:
         evidence.append(measure(levels, None, generator))
         verdict = judge_ends(evidence, MARGIN)
     while verdict == "slower":
