@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -194,12 +194,10 @@ def list_runs(count: int | None = None) -> list[Row]:
     A run that cannot be read is left out with a warning.
     """
     from ngbkit import runs
-    from ngbkit.runs.content_index import list_digests
 
     errors: list[NgbkitError] = []
     latest = list(islice(runs.summaries(errors.append), None if count is None else min(count + _WINDOW, sys.maxsize)))
-    digests = list_digests(summary.id for summary in latest)
-    rows = [_to_row(summary, previous, digests) for summary, previous in _pair(latest)][:count]
+    rows = [_to_row(summary, previous) for summary, previous in _pair(latest)][:count]
     for error in errors:
         warnings.warn(f"left out a run: {error}", NgbkitWarning, stacklevel=2)
     return rows
@@ -207,7 +205,7 @@ def list_runs(count: int | None = None) -> list[Row]:
 
 def describe_run(summary: Summary) -> str:
     """A run in a few words, beside its id: its note or its place, its age, its end and its trials."""
-    row = _describe(_to_row(summary, None, {}))
+    row = _describe(_to_row(summary, None))
     return ", ".join([row["note"] or row["from"], row["when"], row["ended"], row["trials"]])
 
 
@@ -222,7 +220,7 @@ def _pair(latest: Sequence[Summary]) -> Iterator[tuple[Summary, Summary | None]]
     return ((summary, previous.get(summary.id)) for summary in latest)
 
 
-def _to_row(summary: Summary, previous: Summary | None, digests: Mapping[str, Mapping[str, str]]) -> Row:
+def _to_row(summary: Summary, previous: Summary | None) -> Row:
     from ngbkit.runs.summary import list_changes
 
     return {
@@ -233,7 +231,7 @@ def _to_row(summary: Summary, previous: Summary | None, digests: Mapping[str, Ma
         "notebook": summary.context.notebook,
         "cell": summary.context.cell,
         "place": summary.context.place,
-        "changes": None if previous is None else list_changes(previous, summary, digests),
+        "changes": None if previous is None else list_changes(previous, summary),
         "state": summary.state,
         "error": summary.error,
         "trials": summary.trials,
