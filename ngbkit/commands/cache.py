@@ -28,22 +28,16 @@ _NAMES = {
 }
 _NEEDED = "runs, or used within a day"
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
-_AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _PREFIXES = "kmgt"
-
-_CLEANING = ("keep", "older_than", "tuning", "dry_run")
 
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options of another action, and an action without what it needs."""
-    for name in _CLEANING:
+    for name in ("keep", "tuning"):
         if getattr(args, name) and args.action != "clean":
-            raise UsageError(
-                f"invalid option --{name.replace('_', '-')}: got it with {args.action}; expected clean. Leave it out."
-            )
-    if args.action == "clean" and not (args.names or args.keep or args.older_than):
-        raise UsageError("clean needs a limit: --keep 5GB, --older-than 30d, or names; --keep 0 removes all.")
+            raise UsageError(f"invalid option --{name}: got it with {args.action}; expected clean. Leave it out.")
+    if args.action == "clean" and not (args.names or args.keep):
+        raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all.")
 
 
 def parse_size(text: str) -> int:
@@ -54,14 +48,6 @@ def parse_size(text: str) -> int:
     power = _PREFIXES.index(match[2].lower()) + 1 if match[2] else 0
     size: float = float(match[1]) * (1024 if match[3] else 1000) ** power
     return round(size)
-
-
-def parse_age(text: str) -> float:
-    """The seconds in ``30d``, ``12h`` or ``2w``."""
-    match = _AGE.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"invalid age {text!r}; use a form such as 30d, 12h or 2w.")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def answer_cache(call: Call) -> Answer:
@@ -98,9 +84,7 @@ COMMAND = Command(
             completes="device",
         ),
         argument("--keep SIZE", "clean: until at most this size is left, such as 5GB"),
-        argument("--older-than AGE", "clean: entries unused for this long, such as 30d, 12h or 2w"),
         argument("--tuning", "clean: also results of tuning, which took long"),
-        argument("--dry-run", "clean: only report what would be done"),
     ),
     run=answer_cache,
     magic=Magic(name="ngcache", details=DETAILS),
@@ -119,17 +103,12 @@ def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
 def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
     from ngbkit.cluster.caches import cleaning
 
-    if args.dry_run:
-        evicted = _choose_evictions(caches, args)
-    else:
-        with caches.lock("clean"):
-            evicted = cleaning.remove(caches, _choose_evictions(caches, args))
-    done = "would be removed" if args.dry_run else "removed"
-    empty = "Nothing would be removed." if args.dry_run else "Nothing was removed: no entry is over the limit."
+    with caches.lock("clean"):
+        evicted = cleaning.remove(caches, _choose_evictions(caches, args))
     return Answer.of_rows(
-        [{**row, "done": done} for row in _to_rows(evicted)],
-        empty,
-        json={**_to_json(caches, evicted), "removed": not args.dry_run},
+        [{**row, "done": "removed"} for row in _to_rows(evicted)],
+        "Nothing was removed: no entry is over the limit.",
+        json=_to_json(caches, evicted),
     )
 
 
@@ -138,7 +117,6 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
     from ngbkit.runs.deletion import list_artifacts
 
     keep_bytes = None if args.keep is None else parse_size(args.keep)
-    older_than_s = None if args.older_than is None else parse_age(args.older_than)
     selected = _select(contents.list_items(caches, list_artifacts()), args.names)
     evictable = [item for item in selected if not _is_needed(item, args)]
     if args.names and not evictable:
@@ -146,9 +124,7 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
         needed = ["results of tuning, which took long. Add --tuning"] if "tuning" in kinds else []
         needed += [f"artifacts of {_NEEDED}. `ngbkit runs --delete ID` deletes a run's"] if "artifact" in kinds else []
         raise UsageError(f"{' '.join(args.names)} names only {', or '.join(needed)}.")
-    if keep_bytes is None and older_than_s is None:
-        return evictable
-    return cleaning.choose_evictions(evictable, keep_bytes=keep_bytes, older_than_s=older_than_s)
+    return evictable if keep_bytes is None else cleaning.choose_evictions(evictable, keep_bytes)
 
 
 def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import validation
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
+from ngbkit.commands.resume import resume
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4
-# Runs that are listed by default.
-_LISTED = 20
+# Runs that are listed by default, and lines of a failure.
+_LISTED, _LINES = 20, 12
 # An earlier run of the same notebook is looked for among so many more.
 _WINDOW = 200
 _STATES = {"interrupted": "its process ended"}
@@ -43,8 +43,12 @@ def answer_runs(call: Call) -> Answer | None:
     run_id = args.get("resume") or args.get("settle")
     if run_id is None and (args.get("retry") or args.get("budget")):
         raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
+    if run_id == "":
+        raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
     if run_id is not None:
-        return _resume(call, run_id)
+        if args["failures"] is not None:
+            raise UsageError("--resume measures and --failures only reports. Give one of them.")
+        return resume(call, run_id)
     if args.get("open"):
         return _open(args["open"])
     if args["note"]:
@@ -53,8 +57,7 @@ def answer_runs(call: Call) -> Answer | None:
         return _delete(args["delete"])
     if args["failures"] is not None:
         rows = list_failures(args["failures"])
-        described = describe_failures(rows, args["lines"])
-        return Answer.of_rows(described, "No trial of this run failed.", json=rows, form="sheets")
+        return Answer.of_rows(describe_failures(rows), "No trial of this run failed.", json=rows, form="sheets")
     return _list(args)
 
 
@@ -62,8 +65,7 @@ def _list(args: dict[str, Any]) -> Answer:
     """List the latest runs for people, and all of them for programs unless a number is given."""
     from ngbkit.runs.folders import list_ids
 
-    count = validation.check("-n", validation.PositiveCount | None, args["count"])
-    rows = list_runs(count or (None if args["all"] or args.get("json") else _LISTED))
+    rows = list_runs(None if args["all"] or args.get("json") else _LISTED)
     others = len(list_ids()) - len(rows)
     more = [f"{others} earlier runs are not listed: `ngbkit runs --all` lists all."] if others > 0 and rows else []
     return Answer.of_rows(
@@ -122,19 +124,6 @@ def _delete(run_ids: Sequence[str]) -> Answer:
     )
 
 
-def _resume(call: Call, run_id: str) -> Answer | None:
-    args = call.args
-    if not run_id:
-        raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
-    if args.failures is not None:
-        raise UsageError("--resume measures and --failures only reports. Give one of them.")
-    settling = arguments.to_settling(args, run_id)
-    if settling is not None and not settling.trial_ids:
-        return Answer(report=Report(sentences=[settling.description]))
-    notices = [] if settling is None else [settling.description]
-    return call.measure(lambda: arguments.to_resumed_run(run_id, args, settling), notices)
-
-
 DETAILS = """
 The latest runs, each with what changed since the one before it in the same notebook. Opening measures nothing;
 resuming measures only the missing trials.
@@ -153,8 +142,7 @@ COMMAND = Command(
     name="runs",
     help="List earlier runs, note or delete one, or say why trials of one failed.",
     arguments=(
-        argument("-n, --count N", f"list this many (default: {_LISTED}; all with --json)", type=int),
-        argument("--all", "list all runs"),
+        argument("--all", f"list all runs, and not only the latest {_LISTED}; --json lists all"),
         argument(
             "--note", "replace the note of this run by a text", nargs="+", metavar=("ID", "TEXT"), completes="run"
         ),
@@ -166,12 +154,12 @@ COMMAND = Command(
         ),
         argument(
             "--failures ID",
-            "why trials of the run with this id, or of the last one, failed, with the last lines of each compiler",
+            f"why trials of the run with this id, or of the last one, failed, with the last {_LINES} lines of each "
+            "compiler; --json has all",
             nargs="?",
             const="",
             completes="run",
         ),
-        argument("--lines N", "number of those lines (default: 12)", type=int, default=12),
     ),
     run=answer_runs,
     magic=Magic(
@@ -291,9 +279,8 @@ def list_failures(run_id: str) -> list[Row]:
     ]
 
 
-def describe_failures(rows: Iterable[Row], lines: int) -> list[Row]:
-    """The failures for people, trials that failed alike together, with the last `lines` of their detail."""
-    validation.check("--lines", validation.PositiveCount, lines)
+def describe_failures(rows: Iterable[Row]) -> list[Row]:
+    """The failures for people, trials that failed alike together, with the last lines of their detail."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["compiler"], row["status"], row["stage"], row["error"]), []).append(row)
@@ -302,7 +289,7 @@ def describe_failures(rows: Iterable[Row], lines: int) -> list[Row]:
             "trials": _join_trials([row["trial"] for row in group]),
             "failed in": stage if status == "failed" else f"{stage} ({status})",
             "error": error,
-            "said last": "\n".join(group[-1]["detail"].rstrip().splitlines()[-lines:]),
+            "said last": "\n".join(group[-1]["detail"].rstrip().splitlines()[-_LINES:]),
         }
         for (_, status, stage, error), group in groups.items()
     ]

@@ -13,6 +13,7 @@ import pytest
 
 from ngbkit import cli, runs
 from ngbkit.api import Sweep
+from ngbkit.commands import runs as commands
 from ngbkit.commands.completion import LISTERS, Cursor
 from ngbkit.commands.runs import list_runs
 from ngbkit.dataset import synthetic
@@ -173,9 +174,10 @@ def test_the_list_tells_iterations_apart(
 ) -> None:
     """The table has the latest runs with their changes, and the number of the others."""
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(commands, "_LISTED", 2)
     for number in range(4):
         make_run(state_dir, f"run{number}", build_sweep(batch_sizes=[1, 2 ** (number + 1)]), created=number, cell=CELL)
-    assert cli.OK == cli.main(["runs", "-n", "2"])
+    assert cli.OK == cli.main(["runs"])
     table = capsys.readouterr().out
     rows = {line.split()[0]: line for line in table.splitlines() if line.startswith("run")}
 
