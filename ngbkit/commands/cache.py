@@ -6,14 +6,13 @@ import argparse
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import format_age, format_duration, format_size, parse_json
+from ngbkit.user_text import format_age, format_size
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -171,7 +170,7 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
             "kind": item.kind,
             "key": item.key[:_KEY_LENGTH],
             "what": _describe(item),
-            "holds": _describe_contents(item),
+            "note": _describe_use(item),
             "size": format_size(item.bytes),
             "used": format_age(time.time() - item.used_at),
         }
@@ -206,38 +205,15 @@ def _describe_result(item: CacheItem) -> str:
     return f"{item.compiler}: {network[:_KEY_LENGTH] if is_hash else network} batch {item.metadata.get('batch_size')}"
 
 
-def _describe_contents(item: CacheItem) -> str:
+def _describe_use(item: CacheItem) -> str:
+    """Describe the runs that have an artifact, or why nothing uses a result of tuning here."""
     from ngbkit.cluster.caches import contents
     from ngbkit.cluster.replies import sanitize
 
-    metadata = item.metadata
-    if item.kind == "tuning":
-        if not metadata:
-            return ""
-        seconds = metadata.get("tuning_s")
-        took = f" in {format_duration(seconds)}" if isinstance(seconds, (int, float)) and seconds < 1e9 else ""
-        target = _format_target(metadata.get("target", ""))
-        unused = [f"unused here: {text}" for text in contents.find_differences(item)]
-        return sanitize("; ".join([f"{metadata.get('candidates', 0)} candidates{took}, {target}", *unused]))
-    if item.kind == "environment":
-        took = format_duration(metadata["seconds"])
-        return f"Python {metadata['python']}, {len(metadata['packages'])} packages, installed in {took}"
     if item.kind == "artifact":
-        runs = metadata["runs"]
+        runs = item.metadata["runs"]
         number = f"of {len(runs) or 'no'} {'runs' if len(runs) > 1 else 'run'}"
         return f"{number}, kept for a day" if _is_recent(item) and not runs else number
-    files = [f"{metadata['onnx']} ONNX"] if metadata["onnx"] else []
-    files += ["reference"] if metadata["reference"] else []
-    files += [f"{metadata['compiled']} compiled"] if metadata["compiled"] else []
-    return ", ".join(files)
-
-
-def _format_target(target: Any) -> str:
-    """The target of a compiler in words, also if it is JSON: ``"llvm num-cores=2 mcpu=znver4"``."""
-    with suppress(ValueError, TypeError):
-        target = parse_json(target)
-    if not isinstance(target, dict):
-        return str(target)
-    settings = {name: value for name, value in target.items() if value and isinstance(value, (str, int))}
-    settings.pop("kind", None)
-    return " ".join([str(target.get("kind", "")), *(f"{name}={value}" for name, value in settings.items())])
+    is_described = item.kind == "tuning" and item.metadata
+    unused = contents.find_differences(item) if is_described else []
+    return sanitize("; ".join(f"unused here: {text}" for text in unused))

@@ -108,19 +108,15 @@ def _note(run_id: str, *words: str) -> Answer:
 
 
 def _delete(run_ids: Sequence[str]) -> Answer:
-    """Delete runs, and answer with what that freed."""
+    """Delete runs, and answer with what is gone."""
     from ngbkit.runs.deletion import delete
 
     deletion = delete(run_ids)
-    rows = [{"deleted": f"run {name}", "size": format_size(size)} for name, size in deletion.runs.items()]
-    if deletion.artifacts:
-        files = "1 file" if len(deletion.artifacts) == 1 else f"{len(deletion.artifacts)} files"
-        size = format_size(sum(deletion.artifacts.values()))
-        rows.append({"deleted": f"{files} of networks that no other run has", "size": size})
-    return Answer.of_rows(
-        rows,
-        json={"runs": deletion.runs, "artifacts": deletion.artifacts, "bytes": deletion.bytes},
-        notes=[f"{format_size(deletion.bytes)} are free again."],
+    files = "1 file" if len(deletion.artifacts) == 1 else f"{len(deletion.artifacts)} files"
+    others = [f"Deleted {files} of networks that no other run has."] if deletion.artifacts else []
+    return Answer(
+        json={"runs": list(deletion.runs), "artifacts": list(deletion.artifacts)},
+        report=Report(sentences=[f"Deleted run {', '.join(deletion.runs)}.", *others]),
     )
 
 

@@ -214,19 +214,11 @@ def test_deleting_keeps_the_files_of_other_runs(state_dir: Path, tmp_path: Path)
     journal = state_dir / "devices" / "cpu" / "a.sqlite"
     journal.parent.mkdir(parents=True)
     journal.write_bytes(bytes(100))
-    graph, linked = store.root / f"{digests[1]}-0.onnx", state_dir / "runs" / "a" / "linked"
+    graph = store.root / f"{digests[1]}-0.onnx"
     graph.write_bytes(bytes(5000))
-    linked.hardlink_to(graph)  # which keeps its content, so that none is freed
-    sizes = {
-        path: 512 * path.stat().st_blocks
-        for path in (journal, *(state_dir / "runs" / "a").iterdir(), store.locate(digests[1]))
-    }
-    linked.rename(tmp_path / "linked")
-    del sizes[linked]
     deletion = delete(["a"])
 
-    assert {digests[1]: sizes.pop(store.locate(digests[1]))} == deletion.artifacts
-    assert {"a": sum(sizes.values())} == deletion.runs
+    assert (("a",), (digests[1],)) == (deletion.runs, deletion.artifacts)
     assert not graph.exists()
     assert ["b"] == [summary.id for summary in runs.summaries()]
     assert [True, False] == [store.contains(digest) for digest in digests]

@@ -108,7 +108,7 @@ def test_artifacts_that_no_run_needs_are_removed(
     for path in (graph, store.locate(old), layout):
         os.utime(path, (0, 0))
     monkeypatch.setattr(deletion, "list_artifacts", lambda: {needed: {"20300101-a": "net"}})
-    rows = {row["key"]: (row["what"], row["holds"], row["size"]) for row in list_rows(run_cache("list"))[:-1]}
+    rows = {row["key"]: (row["what"], row["note"], row["size"]) for row in list_rows(run_cache("list"))[:-1]}
     with pytest.raises(
         UsageError, match=r"net names only artifacts of runs, .* `ngbkit runs --delete ID` deletes a run's"
     ):
