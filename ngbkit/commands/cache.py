@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
@@ -30,15 +30,6 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORE
 _PREFIXES = "kmgt"
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse options of another action, and an action without what it needs."""
-    for name in ("keep", "tuning"):
-        if getattr(args, name) and args.action != "clean":
-            raise UsageError(f"invalid option --{name}: got it with {args.action}; expected clean. Leave it out.")
-    if args.action == "clean" and not (args.names or args.keep):
-        raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all.")
-
-
 def parse_size(text: str) -> int:
     """The bytes in ``5GB``, ``500 MiB`` or ``0``."""
     match = _SIZE.fullmatch(text.strip())
@@ -53,8 +44,14 @@ def answer_cache(call: Call) -> Answer:
     """Carry out the action that a call names."""
     from ngbkit.cluster.caches import contents
 
-    check(call.args)
-    return _ACTIONS[call.args.action](contents.locate(call.args.device), call.args)
+    args, is_cleaning = call.args, call.args.action == "clean"
+    for name in ("keep", "tuning"):
+        if getattr(args, name) and not is_cleaning:
+            raise UsageError(f"invalid option --{name}: got it with {args.action}; expected clean. Leave it out.")
+    if is_cleaning and not (args.names or args.keep):
+        raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all.")
+    caches = contents.locate(args.device)
+    return _clean(caches, args) if is_cleaning else _list(caches, args)
 
 
 DETAILS = """
@@ -135,12 +132,6 @@ def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:
 
 def _is_recent(item: CacheItem) -> bool:
     return time.time() - item.used_at < _DAY_S
-
-
-_ACTIONS: Mapping[str, Callable[[DeviceCaches, argparse.Namespace], Answer]] = {
-    "list": _list,
-    "clean": _clean,
-}
 
 
 def _select(items: Sequence[CacheItem], names: Sequence[str]) -> list[CacheItem]:

@@ -63,23 +63,15 @@ _FIRST_PLAN, _SHIFT, _SHIFTS = 500_000_000, 1_500_000_000, 600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrials:
-    """The known trials of a sweep on one device.
+    """The known trials of a sweep on one device."""
 
-    Parameters
-    ----------
-    records
-        Their records, by the id of the trial in the new sweep; each has its `origin`.
-    facts
-        The facts of their networks.
-    environment
-        The description of the device when they were measured; empty without any.
-    text
-        A sentence on what is known and what is not.
-    """
-
+    # By the id of the trial in the new sweep; each has its `origin`.
     records: Mapping[str, Record] = field(default_factory=dict)
+    # Of their networks.
     facts: Mapping[str, Any] = field(default_factory=dict)
+    # The description of the device when they were measured; empty without any.
     environment: Mapping[str, Any] = field(default_factory=dict)
+    # A sentence on what is known and what is not.
     text: str = ""
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.conclusions import QUIET
@@ -115,9 +115,6 @@ class Pair:
     problem: str = ""
 
 
-_Record = TypeVar("_Record", Noise, Pair)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SelfCheck(Reported):
     """The fitness of a machine for measurements; displayed as a table.
@@ -157,31 +154,14 @@ class SelfCheck(Reported):
     contended: Noise | None = None
     pairs: tuple[Pair, ...] = ()
 
-    @property
-    def coverage(self) -> float:
-        """The share of all groups, quiet or not, whose interval covers 1."""
-        parts = [part for part in (self.quiet, self.contended) if part is not None and part.groups]
-        return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON: the quiet noise at the top level, the rest under ``contended`` and ``pairs``."""
         data = asdict(self)
         quiet = data.pop("quiet")
-        json_value: dict[str, Any] = to_json_value({**data, **quiet})
-        return json_value
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SelfCheck:
-        """Return the self-check that `to_json` or `ngbkit.runs.selfcheck.latest` returned."""
-        noises = (_parse(Noise, data), _parse(Noise, data["contended"]) if data["contended"] else None)
-        names = [field.name for field in fields(cls) if field.name not in ("quiet", "contended", "conditions", "pairs")]
-        return cls(
-            quiet=noises[0],
-            contended=noises[1],
-            conditions=tuple(data["conditions"]),
-            pairs=tuple(_parse(Pair, pair) for pair in data["pairs"]),
-            **{name: data[name] for name in names},
+        json_value: dict[str, Any] = to_json_value(
+            {**data, **quiet, "faults": self.find_faults(), "conclusions": self.conclude()}
         )
+        return json_value
 
     def find_faults(self) -> list[str]:
         """Find why the machine is unfit to measure on, in a few words each; empty if it is fit."""
@@ -191,10 +171,6 @@ class SelfCheck(Reported):
         if noise.coverage_high < LEVEL:
             faults.append("intervals are too narrow")
         return faults
-
-    def list_tables(self) -> list[pd.DataFrame]:
-        """List the tables: a row for each figure of the noise, and a row for each other compiler."""
-        return [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
 
     def conclude(self) -> list[str]:
         """Say in sentences which speed-ups are distinguishable, and where intervals are too narrow."""
@@ -217,15 +193,9 @@ class SelfCheck(Reported):
     def to_report(self) -> Report:
         """Build the conclusions, the conditions and the tables."""
         origin = f"run {self.run}, {self.created}, ngbkit {self.ngbkit_version}"
-        frames = [to_texts(table) for table in self.list_tables()]
+        tables = [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
+        frames = [to_texts(table) for table in tables]
         return Report(sentences=[*self.conclude(), *self.conditions], frames=frames, notes=[origin])
-
-
-def _parse(record: type[_Record], data: Mapping[str, Any]) -> _Record:
-    """Parse the fields of a record, where JSON has null for NaN."""
-    values: dict[str, Any] = {field.name: data[field.name] for field in fields(record)}
-    values |= {name: math.nan for name, value in values.items() if value is None}
-    return record(**values)
 
 
 def _list_figures(noise: Noise) -> list[tuple[str, str, str]]:
