@@ -73,7 +73,8 @@ def _check(workload: Workload, run_id: str, label: str) -> None:
         )
     digests = [digest for key, digest in _load_digests(run_id).items() if json.loads(key)[0] == workload.name]
     changes = [contents.find_change(options.get_state_dir(), digest) for digest in digests]
-    if any(changes) or (not digests and _imports_modules(workload)):
+    is_foreign = all(change is None for change in changes)  # the run of another machine, or one that noted nothing
+    if any(changes) or (is_foreign and _imports_modules(workload)):
         raise UsageError(
             f"{workload.name} of {label} cannot be measured again: the modules that it imports have changed since, or "
             "are not those of this machine. Put both versions into one cell, as models, with --together."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,14 @@ def edit_helper(folder: Path) -> Workload:
     return workload
 
 
+def replay_elsewhere(folder: Path) -> Workload:
+    """Build a network of a file whose run is a recording of another machine."""
+    workload = edit_helper(folder)
+    shutil.rmtree(options.get_state_dir() / LAYOUT.manifests)
+    (folder / "parts.py").write_text("WIDTH = 2\n")
+    return workload
+
+
 def remove_file(folder: Path) -> Workload:
     """Build a network of a file that the state folder no longer has."""
     return Workload(name="small", source="onnx", spec={"inputs": []}, artifacts={"0" * 32: folder / "small.onnx"})
@@ -94,7 +103,11 @@ def remove_file(folder: Path) -> Workload:
 
 @pytest.mark.parametrize(
     ("build", "reason"),
-    [(edit_helper, "the modules that it imports have changed since"), (remove_file, "its files are no longer in the")],
+    [
+        (edit_helper, "the modules that it imports have changed since"),
+        (replay_elsewhere, "the modules that it imports have changed since, or are not those of this machine"),
+        (remove_file, "its files are no longer in the"),
+    ],
 )
 def test_a_network_that_cannot_be_as_it_was_is_refused(
     tmp_path: Path, build: Callable[[Path], Workload], reason: str
