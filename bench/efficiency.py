@@ -21,7 +21,7 @@ from ngbkit import Sweep, runs, set_options
 from ngbkit.device import peaks
 from ngbkit.hardware import environment
 from ngbkit.runs import Run
-from ngbkit.runs.selfcheck.groups import set_process_sd
+from ngbkit.runs.selfcheck.noise import set_process_sd
 
 COMPILERS = ("identity", "onnxruntime", "openvino")
 

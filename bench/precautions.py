@@ -2,8 +2,8 @@
 
     python bench/precautions.py --rounds 2 -r 20 > notebooks/data/02-disturbances.json
 
-Beside the disturbances of ``ngbkit selfcheck --disturbances``, which are settings of ngbkit, the two of `naive`: every
-compiler in one process, and a module in training mode. Output: JSON, one row an effect.
+Beside the disturbances of ``ngbkit selfcheck --disturbances``, two other settings of ngbkit, and the two of `naive`:
+every compiler in one process, and a module in training mode. Output: JSON, one row an effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prepared import prepare
 
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.hardware import environment, subprocesses
-from ngbkit.runs.selfcheck import check, disturbances
+from ngbkit.runs.selfcheck import disturbances
 from ngbkit.runs.selfcheck.disturbances import COMPILERS, DISTURBANCES, NETWORK, Disturbance, Numbers
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
@@ -29,6 +29,12 @@ from ngbkit.workloads import timm
 from ngbkit.workloads.subprocesses import build_python_path
 
 TIMEOUT_S = 600.0
+
+
+SETTINGS = (
+    Disturbance(name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}),
+    Disturbance(name="sequential blocks", arguments=("--sequential",)),
+)
 
 
 def measure_naively(spec: Mapping[str, Any]) -> Numbers:
@@ -43,7 +49,7 @@ def measure_naively(spec: Mapping[str, Any]) -> Numbers:
 def main() -> None:
     """Measure, and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=check.ROUNDS)
+    parser.add_argument("--rounds", type=int, default=disturbances.ROUNDS)
     parser.add_argument("-r", "--repeats", type=int, default=disturbances.REPEATS)
     parser.add_argument("--threads", type=int, default=environment.count_usable_cores())
     args = parser.parse_args()
@@ -55,6 +61,7 @@ def main() -> None:
         threads=args.threads,
         disturbances=(
             *DISTURBANCES,
+            *SETTINGS,
             *(
                 Disturbance(
                     name=name,

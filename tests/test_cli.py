@@ -122,7 +122,7 @@ def test_a_conclusive_run_is_not_measured_again(
     capsys.readouterr()
 
     assert cli.OK == cli.main(["resume", run.id, "--settle"])
-    assert "ngbkit: Nothing is inconclusive" in capsys.readouterr().err
+    assert "Nothing is inconclusive" in capsys.readouterr().out
     for other in (["--retry", "failed"], ["--budget", "50%"]):
         assert cli.INVALID == cli.main(["resume", run.id, "--settle", *other])
         assert f"{other[0]} measure different trials" in capsys.readouterr().err

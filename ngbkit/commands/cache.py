@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import format_age, format_duration, format_size, parse_json
+from ngbkit.user_text import format_age, format_size
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -28,22 +27,7 @@ _NAMES = {
 }
 _NEEDED = "runs, or used within a day"
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *(?:([KMGT])(i?))?B?", re.IGNORECASE)
-_AGE = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?) *([smhdw])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _PREFIXES = "kmgt"
-
-_CLEANING = ("keep", "older_than", "tuning", "dry_run")
-
-
-def check(args: argparse.Namespace) -> None:
-    """Refuse options of another action, and an action without what it needs."""
-    for name in _CLEANING:
-        if getattr(args, name) and args.action != "clean":
-            raise UsageError(
-                f"invalid option --{name.replace('_', '-')}: got it with {args.action}; expected clean. Leave it out."
-            )
-    if args.action == "clean" and not (args.names or args.keep or args.older_than):
-        raise UsageError("clean needs a limit: --keep 5GB, --older-than 30d, or names; --keep 0 removes all.")
 
 
 def parse_size(text: str) -> int:
@@ -56,20 +40,18 @@ def parse_size(text: str) -> int:
     return round(size)
 
 
-def parse_age(text: str) -> float:
-    """The seconds in ``30d``, ``12h`` or ``2w``."""
-    match = _AGE.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"invalid age {text!r}; use a form such as 30d, 12h or 2w.")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
 def answer_cache(call: Call) -> Answer:
     """Carry out the action that a call names."""
     from ngbkit.cluster.caches import contents
 
-    check(call.args)
-    return _ACTIONS[call.args.action](contents.locate(call.args.device), call.args)
+    args, is_cleaning = call.args, call.args.action == "clean"
+    for name in ("keep", "tuning"):
+        if getattr(args, name) and not is_cleaning:
+            raise UsageError(f"invalid option --{name}: got it with {args.action}; expected clean. Leave it out.")
+    if is_cleaning and not (args.names or args.keep):
+        raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all.")
+    caches = contents.locate(args.device)
+    return _clean(caches, args) if is_cleaning else _list(caches, args)
 
 
 DETAILS = """
@@ -98,9 +80,7 @@ COMMAND = Command(
             completes="device",
         ),
         argument("--keep SIZE", "clean: until at most this size is left, such as 5GB"),
-        argument("--older-than AGE", "clean: entries unused for this long, such as 30d, 12h or 2w"),
         argument("--tuning", "clean: also results of tuning, which took long"),
-        argument("--dry-run", "clean: only report what would be done"),
     ),
     run=answer_cache,
     magic=Magic(name="ngcache", details=DETAILS),
@@ -119,17 +99,12 @@ def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
 def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
     from ngbkit.cluster.caches import cleaning
 
-    if args.dry_run:
-        evicted = _choose_evictions(caches, args)
-    else:
-        with caches.lock("clean"):
-            evicted = cleaning.remove(caches, _choose_evictions(caches, args))
-    done = "would be removed" if args.dry_run else "removed"
-    empty = "Nothing would be removed." if args.dry_run else "Nothing was removed: no entry is over the limit."
+    with caches.lock("clean"):
+        evicted = cleaning.remove(caches, _choose_evictions(caches, args))
     return Answer.of_rows(
-        [{**row, "done": done} for row in _to_rows(evicted)],
-        empty,
-        json={**_to_json(caches, evicted), "removed": not args.dry_run},
+        [{**row, "done": "removed"} for row in _to_rows(evicted)],
+        "Nothing was removed: no entry is over the limit.",
+        json=_to_json(caches, evicted),
     )
 
 
@@ -138,7 +113,6 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
     from ngbkit.runs.deletion import list_artifacts
 
     keep_bytes = None if args.keep is None else parse_size(args.keep)
-    older_than_s = None if args.older_than is None else parse_age(args.older_than)
     selected = _select(contents.list_items(caches, list_artifacts()), args.names)
     evictable = [item for item in selected if not _is_needed(item, args)]
     if args.names and not evictable:
@@ -146,9 +120,7 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
         needed = ["results of tuning, which took long. Add --tuning"] if "tuning" in kinds else []
         needed += [f"artifacts of {_NEEDED}. `ngbkit runs --delete ID` deletes a run's"] if "artifact" in kinds else []
         raise UsageError(f"{' '.join(args.names)} names only {', or '.join(needed)}.")
-    if keep_bytes is None and older_than_s is None:
-        return evictable
-    return cleaning.choose_evictions(evictable, keep_bytes=keep_bytes, older_than_s=older_than_s)
+    return evictable if keep_bytes is None else cleaning.choose_evictions(evictable, keep_bytes)
 
 
 def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:
@@ -160,12 +132,6 @@ def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:
 
 def _is_recent(item: CacheItem) -> bool:
     return time.time() - item.used_at < _DAY_S
-
-
-_ACTIONS: Mapping[str, Callable[[DeviceCaches, argparse.Namespace], Answer]] = {
-    "list": _list,
-    "clean": _clean,
-}
 
 
 def _select(items: Sequence[CacheItem], names: Sequence[str]) -> list[CacheItem]:
@@ -195,7 +161,7 @@ def _to_rows(items: Sequence[CacheItem]) -> list[dict[str, Any]]:
             "kind": item.kind,
             "key": item.key[:_KEY_LENGTH],
             "what": _describe(item),
-            "holds": _describe_contents(item),
+            "note": _describe_use(item),
             "size": format_size(item.bytes),
             "used": format_age(time.time() - item.used_at),
         }
@@ -230,38 +196,15 @@ def _describe_result(item: CacheItem) -> str:
     return f"{item.compiler}: {network[:_KEY_LENGTH] if is_hash else network} batch {item.metadata.get('batch_size')}"
 
 
-def _describe_contents(item: CacheItem) -> str:
+def _describe_use(item: CacheItem) -> str:
+    """Describe the runs that have an artifact, or why nothing uses a result of tuning here."""
     from ngbkit.cluster.caches import contents
     from ngbkit.cluster.replies import sanitize
 
-    metadata = item.metadata
-    if item.kind == "tuning":
-        if not metadata:
-            return ""
-        seconds = metadata.get("tuning_s")
-        took = f" in {format_duration(seconds)}" if isinstance(seconds, (int, float)) and seconds < 1e9 else ""
-        target = _format_target(metadata.get("target", ""))
-        unused = [f"unused here: {text}" for text in contents.find_differences(item)]
-        return sanitize("; ".join([f"{metadata.get('candidates', 0)} candidates{took}, {target}", *unused]))
-    if item.kind == "environment":
-        took = format_duration(metadata["seconds"])
-        return f"Python {metadata['python']}, {len(metadata['packages'])} packages, installed in {took}"
     if item.kind == "artifact":
-        runs = metadata["runs"]
+        runs = item.metadata["runs"]
         number = f"of {len(runs) or 'no'} {'runs' if len(runs) > 1 else 'run'}"
         return f"{number}, kept for a day" if _is_recent(item) and not runs else number
-    files = [f"{metadata['onnx']} ONNX"] if metadata["onnx"] else []
-    files += ["reference"] if metadata["reference"] else []
-    files += [f"{metadata['compiled']} compiled"] if metadata["compiled"] else []
-    return ", ".join(files)
-
-
-def _format_target(target: Any) -> str:
-    """The target of a compiler in words, also if it is JSON: ``"llvm num-cores=2 mcpu=znver4"``."""
-    with suppress(ValueError, TypeError):
-        target = parse_json(target)
-    if not isinstance(target, dict):
-        return str(target)
-    settings = {name: value for name, value in target.items() if value and isinstance(value, (str, int))}
-    settings.pop("kind", None)
-    return " ".join([str(target.get("kind", "")), *(f"{name}={value}" for name, value in settings.items())])
+    is_described = item.kind == "tuning" and item.metadata
+    unused = contents.find_differences(item) if is_described else []
+    return sanitize("; ".join(f"unused here: {text}" for text in unused))

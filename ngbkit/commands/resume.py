@@ -5,18 +5,17 @@ from __future__ import annotations
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command
-from ngbkit.commands.shell import print_progress
+from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 
 
-def resume(call: Call) -> Answer | None:
-    """Resume the run of a call."""
-    settling = arguments.to_settling(call.args, call.args.run)
-    if settling is not None:
-        print_progress(f"ngbkit: {settling.description}")
-        if not settling.trial_ids:
-            return Answer(json=[])
-    return call.measure(lambda: arguments.to_resumed_run(call.args.run, call.args, settling))
+def resume(call: Call, run_id: str) -> Answer | None:
+    """Resume a run as a call says; where nothing would settle it, answer with that."""
+    settling = arguments.to_settling(call.args, run_id)
+    if settling is not None and not settling.trial_ids:
+        return Answer(json=[], report=Report(sentences=[settling.description]))
+    notices = [] if settling is None else [settling.description]
+    return call.measure(lambda: arguments.to_resumed_run(run_id, call.args, settling), notices)
 
 
 COMMAND = Command(
@@ -27,7 +26,7 @@ COMMAND = Command(
         *arguments.RESUME,
         arguments.SETTLE,
     ),
-    run=resume,
+    run=lambda call: resume(call, call.args.run),
     shell=arguments.OUTCOME,
     needs=CLIENT_SIDE,
     in_magic="%ngruns --resume",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import validation
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
+from ngbkit.commands.resume import resume
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4
-# Runs that are listed by default.
-_LISTED = 20
+# Runs that are listed by default, and lines of a failure.
+_LISTED, _LINES = 20, 12
 # An earlier run of the same notebook is looked for among so many more.
 _WINDOW = 200
 _STATES = {"interrupted": "its process ended"}
@@ -43,8 +43,12 @@ def answer_runs(call: Call) -> Answer | None:
     run_id = args.get("resume") or args.get("settle")
     if run_id is None and (args.get("retry") or args.get("budget")):
         raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
+    if run_id == "":
+        raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
     if run_id is not None:
-        return _resume(call, run_id)
+        if args["failures"] is not None:
+            raise UsageError("--resume measures and --failures only reports. Give one of them.")
+        return resume(call, run_id)
     if args.get("open"):
         return _open(args["open"])
     if args["note"]:
@@ -53,8 +57,7 @@ def answer_runs(call: Call) -> Answer | None:
         return _delete(args["delete"])
     if args["failures"] is not None:
         rows = list_failures(args["failures"])
-        described = describe_failures(rows, args["lines"])
-        return Answer.of_rows(described, "No trial of this run failed.", json=rows, form="sheets")
+        return Answer.of_rows(describe_failures(rows), "No trial of this run failed.", json=rows, form="sheets")
     return _list(args)
 
 
@@ -62,8 +65,7 @@ def _list(args: dict[str, Any]) -> Answer:
     """List the latest runs for people, and all of them for programs unless a number is given."""
     from ngbkit.runs.folders import list_ids
 
-    count = validation.check("-n", validation.PositiveCount | None, args["count"])
-    rows = list_runs(count or (None if args["all"] or args.get("json") else _LISTED))
+    rows = list_runs(None if args["all"] or args.get("json") else _LISTED)
     others = len(list_ids()) - len(rows)
     more = [f"{others} earlier runs are not listed: `ngbkit runs --all` lists all."] if others > 0 and rows else []
     return Answer.of_rows(
@@ -106,33 +108,16 @@ def _note(run_id: str, *words: str) -> Answer:
 
 
 def _delete(run_ids: Sequence[str]) -> Answer:
-    """Delete runs, and answer with what that freed."""
+    """Delete runs, and answer with what is gone."""
     from ngbkit.runs.deletion import delete
 
     deletion = delete(run_ids)
-    rows = [{"deleted": f"run {name}", "size": format_size(size)} for name, size in deletion.runs.items()]
-    if deletion.artifacts:
-        files = "1 file" if len(deletion.artifacts) == 1 else f"{len(deletion.artifacts)} files"
-        size = format_size(sum(deletion.artifacts.values()))
-        rows.append({"deleted": f"{files} of networks that no other run has", "size": size})
-    return Answer.of_rows(
-        rows,
-        json={"runs": deletion.runs, "artifacts": deletion.artifacts, "bytes": deletion.bytes},
-        notes=[f"{format_size(deletion.bytes)} are free again."],
+    files = "1 file" if len(deletion.artifacts) == 1 else f"{len(deletion.artifacts)} files"
+    others = [f"Deleted {files} of networks that no other run has."] if deletion.artifacts else []
+    return Answer(
+        json={"runs": list(deletion.runs), "artifacts": list(deletion.artifacts)},
+        report=Report(sentences=[f"Deleted run {', '.join(deletion.runs)}.", *others]),
     )
-
-
-def _resume(call: Call, run_id: str) -> Answer | None:
-    args = call.args
-    if not run_id:
-        raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
-    if args.failures is not None:
-        raise UsageError("--resume measures and --failures only reports. Give one of them.")
-    settling = arguments.to_settling(args, run_id)
-    if settling is not None and not settling.trial_ids:
-        return Answer(report=Report(sentences=[settling.description]))
-    notices = [] if settling is None else [settling.description]
-    return call.measure(lambda: arguments.to_resumed_run(run_id, args, settling), notices)
 
 
 DETAILS = """
@@ -153,8 +138,7 @@ COMMAND = Command(
     name="runs",
     help="List earlier runs, note or delete one, or say why trials of one failed.",
     arguments=(
-        argument("-n, --count N", f"list this many (default: {_LISTED}; all with --json)", type=int),
-        argument("--all", "list all runs"),
+        argument("--all", f"list all runs, and not only the latest {_LISTED}; --json lists all"),
         argument(
             "--note", "replace the note of this run by a text", nargs="+", metavar=("ID", "TEXT"), completes="run"
         ),
@@ -166,12 +150,12 @@ COMMAND = Command(
         ),
         argument(
             "--failures ID",
-            "why trials of the run with this id, or of the last one, failed, with the last lines of each compiler",
+            f"why trials of the run with this id, or of the last one, failed, with the last {_LINES} lines of each "
+            "compiler; --json has all",
             nargs="?",
             const="",
             completes="run",
         ),
-        argument("--lines N", "number of those lines (default: 12)", type=int, default=12),
     ),
     run=answer_runs,
     magic=Magic(
@@ -194,12 +178,10 @@ def list_runs(count: int | None = None) -> list[Row]:
     A run that cannot be read is left out with a warning.
     """
     from ngbkit import runs
-    from ngbkit.runs.content_index import list_digests
 
     errors: list[NgbkitError] = []
     latest = list(islice(runs.summaries(errors.append), None if count is None else min(count + _WINDOW, sys.maxsize)))
-    digests = list_digests(summary.id for summary in latest)
-    rows = [_to_row(summary, previous, digests) for summary, previous in _pair(latest)][:count]
+    rows = [_to_row(summary, previous) for summary, previous in _pair(latest)][:count]
     for error in errors:
         warnings.warn(f"left out a run: {error}", NgbkitWarning, stacklevel=2)
     return rows
@@ -207,7 +189,7 @@ def list_runs(count: int | None = None) -> list[Row]:
 
 def describe_run(summary: Summary) -> str:
     """A run in a few words, beside its id: its note or its place, its age, its end and its trials."""
-    row = _describe(_to_row(summary, None, {}))
+    row = _describe(_to_row(summary, None))
     return ", ".join([row["note"] or row["from"], row["when"], row["ended"], row["trials"]])
 
 
@@ -222,7 +204,7 @@ def _pair(latest: Sequence[Summary]) -> Iterator[tuple[Summary, Summary | None]]
     return ((summary, previous.get(summary.id)) for summary in latest)
 
 
-def _to_row(summary: Summary, previous: Summary | None, digests: Mapping[str, Mapping[str, str]]) -> Row:
+def _to_row(summary: Summary, previous: Summary | None) -> Row:
     from ngbkit.runs.summary import list_changes
 
     return {
@@ -233,7 +215,7 @@ def _to_row(summary: Summary, previous: Summary | None, digests: Mapping[str, Ma
         "notebook": summary.context.notebook,
         "cell": summary.context.cell,
         "place": summary.context.place,
-        "changes": None if previous is None else list_changes(previous, summary, digests),
+        "changes": None if previous is None else list_changes(previous, summary),
         "state": summary.state,
         "error": summary.error,
         "trials": summary.trials,
@@ -293,9 +275,8 @@ def list_failures(run_id: str) -> list[Row]:
     ]
 
 
-def describe_failures(rows: Iterable[Row], lines: int) -> list[Row]:
-    """The failures for people, trials that failed alike together, with the last `lines` of their detail."""
-    validation.check("--lines", validation.PositiveCount, lines)
+def describe_failures(rows: Iterable[Row]) -> list[Row]:
+    """The failures for people, trials that failed alike together, with the last lines of their detail."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["compiler"], row["status"], row["stage"], row["error"]), []).append(row)
@@ -304,7 +285,7 @@ def describe_failures(rows: Iterable[Row], lines: int) -> list[Row]:
             "trials": _join_trials([row["trial"] for row in group]),
             "failed in": stage if status == "failed" else f"{stage} ({status})",
             "error": error,
-            "said last": "\n".join(group[-1]["detail"].rstrip().splitlines()[-lines:]),
+            "said last": "\n".join(group[-1]["detail"].rstrip().splitlines()[-_LINES:]),
         }
         for (_, status, stage, error), group in groups.items()
     ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.report import Report
-from ngbkit.runs.selfcheck.check import GROUPS, PARTNERS, ROUNDS
+from ngbkit.runs.selfcheck.check import GROUPS, PARTNERS
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import parse_compilers
@@ -22,6 +21,15 @@ REPORT = "ngbkit selfcheck --run {run}"
 """The command that reports on a self-check that was stopped, and resumed."""
 
 _MEASURED = ("groups", "compilers", "hog", "repeats", "precision")
+# What each option does instead of a check, and the options that have no part in it.
+_OTHERS = {
+    "history": ("--history compares stored runs", (*_MEASURED, "threads", "disturbances", "run")),
+    "disturbances": (
+        "--disturbances is a measurement of its own",
+        ("groups", "compilers", "hog", "precision", "run"),
+    ),
+    "run": ("--run reports on an earlier self-check", _MEASURED),
+}
 
 
 def check_machine(call: Call) -> Answer:
@@ -31,17 +39,19 @@ def check_machine(call: Call) -> Answer:
     from ngbkit.runs.selfcheck import disturbances
 
     args = call.args
+    _check(args)
     if args.disturbances:
-        effects = disturbances.measure(**to_disturbances(args), report=call.report)
+        keywords = {name: getattr(args, name) for name in ("repeats", "threads") if getattr(args, name) is not None}
+        effects = disturbances.measure(**keywords, report=call.report)
         table = disturbances.tabulate(effects)
         return Answer(
             json=to_json_value(effects.to_dict("records")), report=Report(frames=[to_texts(table)]), value=table
         )
-    if args.history:
-        check_history(args)
-        result: History | SelfCheck = selfcheck.compare_runs()
-    else:
-        result = selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT))
+    result: History | SelfCheck = (
+        selfcheck.compare_runs()
+        if args.history
+        else selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT))
+    )
     return Answer(json=result.to_json(), report=result.to_report(), value=result)
 
 
@@ -80,7 +90,6 @@ COMMAND = Command(
         argument(
             "--disturbances", "instead: measure how each precaution of ngbkit changes the numbers when it is left out"
         ),
-        argument("--rounds N", f"rounds of the disturbances (default: {ROUNDS})", type=int),
         argument("--run ID", "report on the earlier self-check with this id, and measure no group", completes="run"),
         argument("--history", "instead: compare the stored runs of each sweep with each other, and measure nothing"),
     ),
@@ -94,30 +103,15 @@ COMMAND = Command(
 
 def to_call(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `ngbkit.runs.selfcheck.run`."""
-    if args.run is not None:
-        _refuse(args, _MEASURED, f"--run {args.run} reports on an earlier self-check")
-    if args.rounds is not None:
-        raise UsageError("--rounds is about disturbances. Add --disturbances.")
-    names = ("groups", "hog", "repeats", "precision", "threads")
     compilers = None if args.compilers is None else parse_compilers(args.compilers)
+    names = ("groups", "hog", "repeats", "precision", "threads")
     keywords = {**{name: getattr(args, name) for name in names}, "compilers": compilers, "run_id": args.run}
     return {name: value for name, value in keywords.items() if value is not None}
 
 
-def to_disturbances(args: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of `ngbkit.runs.selfcheck.disturbances.measure`."""
-    others = ("groups", "compilers", "hog", "precision", "run", "history")
-    _refuse(args, others, "--disturbances is a measurement of its own")
-    return {name: getattr(args, name) for name in ("rounds", "repeats", "threads") if getattr(args, name) is not None}
-
-
-def check_history(args: argparse.Namespace) -> None:
-    """Reject arguments that are about measuring beside `--history`."""
-    _refuse(args, (*_MEASURED, "threads", "disturbances", "rounds", "run"), "--history compares stored runs")
-
-
-def _refuse(args: argparse.Namespace, names: Sequence[str], purpose: str) -> None:
-    """Reject options that do not belong to the purpose of another one."""
-    option = next((name for name in names if getattr(args, name)), None)
-    if option is not None:
-        raise UsageError(f"{purpose}, and --{option} is about measuring. Give one of them.")
+def _check(args: argparse.Namespace) -> None:
+    """Reject options that do not belong to what another one does instead of a check."""
+    for other, (purpose, names) in _OTHERS.items():
+        option = next((name for name in names if getattr(args, name)), None)
+        if getattr(args, other) and option is not None:
+            raise UsageError(f"{purpose}, and --{option} is about measuring. Give one of them.")

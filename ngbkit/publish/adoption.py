@@ -15,7 +15,6 @@ from ngbkit import registry
 from ngbkit.cluster import devices
 from ngbkit.errors import NgbkitError
 from ngbkit.publish.cells import is_measuring, read_notebook
-from ngbkit.runs import content_index
 from ngbkit.runs.folders import get_runs_dir, load_metadata
 from ngbkit.runs.recordings import EarlierRun, build_name, copy_run, is_complete, list_changed
 from ngbkit.runs.run_context import RunContext
@@ -115,12 +114,8 @@ class Adoption:
         for run in sorted(self.runs, key=lambda run: run.id not in output_ids):
             if name := _find_name(run):
                 latest.setdefault(name, run)
-        digests = content_index.list_digests(run.id for run in latest.values())
         entries = {
-            name: EarlierRun(
-                folder=str((get_runs_dir() / run.id).absolute()),
-                digests=digests[run.id],
-            )
+            name: EarlierRun(folder=str((get_runs_dir() / run.id).absolute()), digests=run.digests)
             for name, run in latest.items()
         }
         target.write_text(json.dumps(entries), encoding="utf-8")
@@ -211,7 +206,7 @@ def _describe_end(run: Summary) -> str:
 
 def _list_changed(run: Summary) -> list[str]:
     """List the networks of a run whose modules are no longer those that it measured."""
-    return list_changed(content_index.list_digests([run.id])[run.id])
+    return list_changed(run.digests)
 
 
 def _list_changed_packages(recording: Path) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,10 @@ from ngbkit.sweep.fence import take_fence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """The runs that were deleted, each with the bytes that it freed; and the same of artifacts, by content hash."""
+    """The ids of the runs that were deleted, and the content hashes of the artifacts that only they used."""
 
-    runs: dict[str, int]
-    artifacts: dict[str, int]
-
-    @property
-    def bytes(self) -> int:
-        """The bytes that were freed in all."""
-        return sum(self.runs.values()) + sum(self.artifacts.values())
+    runs: tuple[str, ...]
+    artifacts: tuple[str, ...]
 
 
 @explain_errors()
@@ -43,8 +38,7 @@ def delete(run_ids: Sequence[str]) -> Deletion:
     Returns
     -------
     Deletion
-        What was deleted, with its size in bytes. Artifacts that other runs use stay; so do journals on devices of other
-        machines.
+        What was deleted. Artifacts that other runs use stay; so do journals on devices of other machines.
 
     Raises
     ------
@@ -62,10 +56,9 @@ def delete(run_ids: Sequence[str]) -> Deletion:
         digests = {digest for sweep in sweeps.values() for digest, _ in _iterate_artifacts(sweep)}
         if digests:
             digests -= list_artifacts(without=sweeps).keys()
-        return Deletion(
-            runs={folder.name: _remove(folder, sweep) for folder, sweep in sweeps.items()},
-            artifacts=dict(_remove_artifacts(digests)),
-        )
+        for folder, sweep in sweeps.items():
+            _remove(folder, sweep)
+        return Deletion(runs=tuple(folder.name for folder in folders), artifacts=tuple(_remove_artifacts(digests)))
 
 
 def list_artifacts(without: Collection[Path] = ()) -> dict[str, dict[str, str]]:
@@ -90,32 +83,19 @@ def _iterate_artifacts(sweep: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from ((digest, workload["name"]) for digest in workload["artifacts"])
 
 
-def _remove(folder: Path, sweep: dict[str, Any]) -> int:
-    """Remove the files of a run, first that without which it is none; return their size in bytes."""
-    state_dir = options.get_state_dir()
-    journals = [
-        path
-        for device in filter(is_label, sweep.get("devices", ()))
-        for path in list_journals(state_dir, device, folder.name)
-    ]
-    logs = [Path(f"{journal}{suffix}") for journal in journals for suffix in ("", "-wal", "-shm", ".lock")]
-    size = _measure(folder.rglob("*")) + _measure(logs)
+def _remove(folder: Path, sweep: dict[str, Any]) -> None:
+    """Remove the files of a run, first that without which it is none."""
     (folder / "run.json").unlink(missing_ok=True)
-    for path in logs:
-        path.unlink(missing_ok=True)
+    for device in filter(is_label, sweep.get("devices", ())):
+        for journal in list_journals(options.get_state_dir(), device, folder.name):
+            for suffix in ("", "-wal", "-shm", ".lock"):
+                Path(f"{journal}{suffix}").unlink(missing_ok=True)
     shutil.rmtree(folder)
-    return size
 
 
-def _remove_artifacts(digests: Set[str]) -> Iterator[tuple[str, int]]:
+def _remove_artifacts(digests: Set[str]) -> Iterator[str]:
     files = Store(options.get_state_dir() / options.LAYOUT.artifacts).list_files() if digests else {}
     for digest in sorted(files.keys() & digests):
-        yield digest, _measure(files[digest])
         for path in files[digest]:
             path.unlink()
-
-
-def _measure(paths: Iterable[Path]) -> int:
-    """Measure the bytes of the disk that only these files have: another link of a file keeps its content."""
-    statuses = (path.lstat() for path in paths if path.is_file())
-    return sum(512 * status.st_blocks for status in statuses if status.st_nlink == 1)
+        yield digest

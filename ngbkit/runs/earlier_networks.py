@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ngbkit import options
@@ -11,13 +12,14 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device import contents
 from ngbkit.device.world import World
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.files import Store
 from ngbkit.metrics.beside import label_network
 from ngbkit.metrics.compared_runs import match_by_place
-from ngbkit.runs import content_index
+from ngbkit.runs.folders import get_runs_dir
 from ngbkit.runs.recordings import Recordings
 from ngbkit.runs.run_context import RunContext
+from ngbkit.runs.summary import summarize
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
@@ -69,14 +71,21 @@ def _check(workload: Workload, run_id: str, label: str) -> None:
             f"{workload.name} of {label} cannot be measured again: its files are no longer in the state folder of this "
             "machine. Name its file beside the new one, with --together."
         )
-    measured = content_index.list_digests([run_id])[run_id]
-    digests = [digest for key, digest in measured.items() if json.loads(key)[0] == workload.name]
+    digests = [digest for key, digest in _load_digests(run_id).items() if json.loads(key)[0] == workload.name]
     changes = [contents.find_change(options.get_state_dir(), digest) for digest in digests]
-    if any(changes) or (not digests and _imports_modules(workload)):
+    is_foreign = all(change is None for change in changes)  # the run of another machine, or one that noted nothing
+    if any(changes) or (is_foreign and _imports_modules(workload)):
         raise UsageError(
             f"{workload.name} of {label} cannot be measured again: the modules that it imports have changed since, or "
             "are not those of this machine. Put both versions into one cell, as models, with --together."
         )
+
+
+def _load_digests(run_id: str) -> dict[str, str]:
+    """Load the contents that a run measured, by the key of a network's facts; none of a run that is gone."""
+    with suppress(NgbkitError, OSError):
+        return summarize(get_runs_dir() / run_id).digests
+    return {}
 
 
 def _imports_modules(workload: Workload) -> bool:

@@ -20,7 +20,7 @@ from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadat
 from ngbkit.runs.recordings import Recordings, copy_run
 from ngbkit.runs.run import Run
 from ngbkit.runs.run_context import RunContext
-from ngbkit.runs.run_guide import Replay, RunGuide
+from ngbkit.runs.run_guide import RunGuide
 from ngbkit.runs.run_index import summaries
 from ngbkit.runs.summary import INTERRUPTED, Summary
 from ngbkit.sweep.grid import Grid
@@ -184,7 +184,7 @@ def _replay(sweep: Grid, recording: Path, guide: RunGuide | None, recordings: Re
     if not (folder / "run.json").is_file():
         options.make_state_dir()
         copy_run(recording, folder)
-    run = Run(sweep, run_id, folder, (), {}, Replay(guide))
+    run = Run(sweep, run_id, folder, (), {}, guide, is_replay=True)
     if recordings.is_default or not recordings.records:
         run.known_trials = {device: recordings.describe(recording, device) for device in sweep.devices}
     return run._begin()

@@ -49,7 +49,7 @@ class EarlierRun(TypedDict):
     """A finished run of this machine, which may become a recording."""
 
     folder: str
-    # The contents of its networks by the keys of their facts, as `ngbkit.runs.content_index` has them.
+    # The contents of its networks by the keys of their facts, as `ngbkit.runs.Summary.digests`.
     digests: Mapping[str, str]
 
 

@@ -22,7 +22,7 @@ from ngbkit.runs.known import EarlierRuns
 from ngbkit.runs.progress import Progress, ProgressTracker
 from ngbkit.runs.progress_display import describe_interrupt
 from ngbkit.runs.recordings import Recordings
-from ngbkit.runs.run_guide import Replay, RunGuide
+from ngbkit.runs.run_guide import RunGuide
 from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
@@ -53,8 +53,6 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "stage": lambda event: str(event["text"]),
     "known": lambda event: str(event["text"]),
 }
-
-
 # The runs of this process that have not ended, in the order of their starts.
 _live: dict[Run, None] = {}
 
@@ -95,6 +93,8 @@ class Run:
         By trial id, the measurements so far of trials in flight; replaced whenever a device sends some.
     known_trials : dict
         By device, a sentence on the trials that earlier runs know; devices without any are left out.
+    is_replay : bool
+        True if the run repeats a recording, perhaps of another machine, and measures nothing.
     """
 
     def __init__(
@@ -110,8 +110,9 @@ class Run:
         *,
         reuses: bool = False,
         is_new: bool = False,
+        is_replay: bool = False,
     ) -> None:
-        self.sweep, self.id, self.folder = sweep, run_id, folder
+        self.sweep, self.id, self.folder, self.is_replay = sweep, run_id, folder, is_replay
         self._state: State = "starting"
         self.error: Exception | None = None
         self._retry, self._engines, self._guide = frozenset(retry), dict(engines), guide
@@ -128,7 +129,7 @@ class Run:
             settling.trial_ids if settling is not None else self._journal.list_stopped()
         )
         self._replaced: set[str] = set()
-        self._earlier = EarlierRuns(run_id, sweep)
+        self._earlier, self._contents = EarlierRuns(run_id, sweep), self._journal.notes("content")
         self._is_new, self._reuses = is_new, reuses and is_new
         statuses = self._journal.statuses()
         # The trials whose further records are joined with that in the journal.
@@ -201,11 +202,6 @@ class Run:
         self._listeners.append(listener)
 
     @property
-    def is_replay(self) -> bool:
-        """True if the run repeats a recording, perhaps of another machine, and measures nothing."""
-        return isinstance(self._guide, Replay)
-
-    @property
     def progress(self) -> Progress:
         """The progress of the run at this moment."""
         return self._summarize(None)
@@ -222,6 +218,8 @@ class Run:
 
     def _summarize(self, device: str | None) -> Progress:
         progress = self._tracker.snapshot(device)
+        if self.is_replay:
+            return replace(progress, remaining_s=None)
         return progress if self._guide is None else replace(progress, remaining_s=self._guide.left_s())
 
     @property
@@ -274,7 +272,7 @@ class Run:
                 world=self._world,
                 find_known=self._earlier.find_known if self._reuses else None,
             )
-            state = self._measure(dispatch)
+            state = "finished" if self.is_replay else self._measure(dispatch)
             self._state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters
             self.error = files.explain(error) or DeviceError(f"the run failed with {error!r}")
@@ -353,7 +351,9 @@ class Run:
         if kind in ("facts", "environment", "description"):
             self._journal.note(kind, event["key"], event["value"])
             if content := event["value"].get("content"):
-                self._earlier.add(event["device"], event["key"], content)
+                contents = self._contents.setdefault(event["key"], {})
+                contents[event["device"]] = self._earlier.describe_content(event["device"], content)
+                self._journal.note("content", event["key"], contents)
             if kind == "environment":
                 self._set_conditions(event["key"], event["value"])
         elif kind == "interim":

@@ -1,6 +1,6 @@
-"""Guides of runs: they choose what is measured, and complete the dataset.
+"""The guide of a run: it chooses what is measured, and completes the dataset.
 
-The `run` that they guide is an `ngbkit.runs.Run`, whose module imports this one.
+The `run` that it guides is an `ngbkit.runs.Run`, whose module imports this one.
 """
 
 from __future__ import annotations
@@ -27,25 +27,3 @@ class RunGuide(Protocol):
 
     def complete(self, run: Any, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
         """Complete the dataset of the run for its user."""
-
-
-class Replay:
-    """The guide of a replayed run: it measures nothing, and completes the dataset as the original guide did."""
-
-    key = "replay"
-
-    def __init__(self, guide: RunGuide | None) -> None:
-        self._guide = guide
-
-    def choose(self, run: Any) -> Collection[str]:
-        """Return no trial, so that the run ends."""
-        del run
-        return ()
-
-    def left_s(self) -> float | None:
-        """Return None: there is nothing to wait for."""
-        return None
-
-    def complete(self, run: Any, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
-        """Complete the dataset with the original guide, if there was one."""
-        return data if self._guide is None else self._guide.complete(run, data)

@@ -107,19 +107,11 @@ def _list_places(
     data: Data, pairs: Sequence[tuple[Cell, NetworkComparison]]
 ) -> dict[tuple[str, int, str], list[RankingCandidate]]:
     """List what is measured again, by device, batch size and network: all that took turns with a side of a pair."""
-    sides = {(cell, candidate.network) for cell, each in pairs for candidate in (each.first, each.second)}
-    bundles = {candidate.bundle for _, each in pairs for candidate in (each.first, each.second)}
-    cells = list_candidates(data, "settle", "mask", untuned=True)
-    together = {
-        (cell, candidate.network)
-        for cell, candidates in cells.items()
-        for candidate in candidates
-        if candidate.bundle in bundles
-    }
+    times = {(cell, candidate.time) for cell, each in pairs for candidate in (each.first, each.second)}
     places: dict[tuple[str, int, str], list[RankingCandidate]] = {}
-    for cell, candidates in cells.items():
+    for cell, candidates in list_candidates(data, "settle", "mask", untuned=True).items():
         for candidate in candidates:
-            if (cell, candidate.network) in sides | together:
+            if (cell, candidate.time) in times:
                 places.setdefault((*cell, candidate.network), []).append(candidate)
     return places
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.runs.folders import get_runs_dir, load_metadata, parse_sweep, read_sweep
@@ -18,6 +17,7 @@ from ngbkit.runs.run_context import RunContext
 
 if TYPE_CHECKING:
     from ngbkit.sweep.grid import Grid
+    from ngbkit.sweep.notes import ContentNote
 
 RUNNING, INTERRUPTED = "running", "interrupted"
 """The states of a run whose end is not recorded: a process still drives it, or its process ended without a word."""
@@ -58,6 +58,9 @@ class Summary:
         The reason why it failed; empty for others.
     bytes
         The size of its folder.
+    contents
+        By the key of each network's facts and by device, its ``digest`` (`ngbkit.device.contents`), and the hash of the
+        ``settings`` of the device then.
     """
 
     id: str
@@ -73,11 +76,17 @@ class Summary:
     state: str
     error: str
     bytes: int
+    contents: Mapping[str, Mapping[str, ContentNote]]
 
     @property
     def sweep(self) -> Grid:
         """Its whole sweep, read from its folder."""
         return read_sweep(get_runs_dir() / self.id)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The content of each network by the key of its facts, whatever its device."""
+        return {network: note["digest"] for network, notes in self.contents.items() for note in notes.values()}
 
     @property
     def is_resumable(self) -> bool:
@@ -104,6 +113,7 @@ def summarize(folder: Path) -> Summary:
     sweep = parse_sweep(folder, metadata)
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         by_trial, environments, endings = journal.statuses(), journal.notes("environment"), journal.notes("ending")
+        contents = journal.notes("content")
     statuses = Counter(status for trial_id, status in by_trial.items() if not trial_id.startswith(ANCHOR))
     statuses["pending"] = len(sweep) - sum(statuses.values())
     shares = {label: device.get("conditions", {}).get("other_busy_percent") for label, device in environments.items()}
@@ -121,6 +131,7 @@ def summarize(folder: Path) -> Summary:
         context=RunContext.load(folder),
         **ending,
         bytes=_measure_size(folder),
+        contents=contents,
     )
 
 
@@ -134,26 +145,19 @@ def _measure_size(folder: Path) -> int:
     return size
 
 
-def list_changes(
-    before: Summary, after: Summary, digests: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-) -> list[str]:
-    """List the changes from one run to a later one, shortly: ``["model: 3 lines", "+ openvino", "batch 1 → 1,4"]``.
-
-    `digests` are those of `ngbkit.runs.content_index.list_digests`; without them the modules that a cell imports are
-    taken to be the same.
-    """
-    return [*_list_network_changes(before, after, digests), *_list_option_changes(before.request, after.request)]
+def list_changes(before: Summary, after: Summary) -> list[str]:
+    """List the changes from one run to a later one, shortly: ``["model: 3 lines", "+ openvino", "batch 1 → 1,4"]``."""
+    return [*_list_network_changes(before, after), *_list_option_changes(before.request, after.request)]
 
 
-def _list_network_changes(before: Summary, after: Summary, digests: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _list_network_changes(before: Summary, after: Summary) -> Iterator[str]:
     changed = [name for name, network in after.networks.items() if before.networks.get(name, network) != network]
     if changed:
         count = _count_lines(before.context.code, after.context.code)
         lines = "1 line" if count == 1 else f"{count} lines"
         yield f"{', '.join(changed)}: {lines if count else 'other content'}"
     others = [name for name, network in after.networks.items() if before.networks.get(name) == network]
-    old, new = (digests.get(run.id, {}) for run in (before, after))
-    changed_keys = [key for key, digest in new.items() if old.get(key, digest) != digest]
+    changed_keys = [key for key, digest in after.digests.items() if before.digests.get(key, digest) != digest]
     imported = [name for name in others if name in {json.loads(key)[0] for key in changed_keys}]
     if imported:
         yield f"{', '.join(imported)}: a module that it imports"

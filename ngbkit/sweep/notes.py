@@ -110,6 +110,13 @@ class Ending(TypedDict):
     error: Line
 
 
+class ContentNote(TypedDict):
+    """The content of a network on a device (`ngbkit.device.contents`), and the hash of that device's settings."""
+
+    digest: Line
+    settings: Line
+
+
 class TuningCost(TypedDict):
     """The cost of the search for fast code of one trial."""
 
@@ -122,10 +129,11 @@ def parse(kind: str, key: Any, value: Any) -> Any:
     try:
         if not isinstance(key, str):
             raise SchemaError(f"got the key {validation.describe(key)}; expected a text")
-        if kind != "facts":
-            return validation.parse(_ANNOTATIONS.get(kind, Any), value)
-        _check_facts_key(key)
-        return validation.parse_fields(_FACTS, value)
+        if kind in ("facts", "content"):
+            _check_facts_key(key)
+        if kind == "facts":
+            return validation.parse_fields(_FACTS, value)
+        return validation.parse(_ANNOTATIONS.get(kind, Any), value)
     except SchemaError as error:
         raise JournalError(f"invalid {kind} {user_text.clean_line(str(key)[:80])}: {error}.") from None
 
@@ -155,6 +163,7 @@ _ANNOTATIONS: Mapping[str, Any] = {
     "description": Environment,
     "tuning": TuningCost,
     "ending": Ending,
+    "content": Mapping[str, ContentNote],
     "guide": Line,
     "retried": Line,
 }

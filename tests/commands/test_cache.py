@@ -1,11 +1,11 @@
-"""The words of `ngbkit cache`: sizes, ages, and what goes together."""
+"""The words of `ngbkit cache`: sizes, and what goes together."""
 
 from __future__ import annotations
 
 import pytest
-from keeping import DAY_S, run_cache
+from keeping import run_cache
 
-from ngbkit.commands.cache import format_size, parse_age, parse_size
+from ngbkit.commands.cache import format_size, parse_size
 from ngbkit.errors import UsageError
 
 
@@ -26,12 +26,6 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
     assert size == parse_size(text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30d", 30 * DAY_S), ("12h", 43200.0), ("2w", 14 * DAY_S), ("90 s", 90)])
-def test_ages_are_read_as_people_write_them(text: str, seconds: float) -> None:
-    """An age is parsed from a number and its unit."""
-    assert seconds == parse_age(text)
-
-
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (906_512_004, "907 MB")]
 )
@@ -43,12 +37,11 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("clean",), "--keep 5GB, --older-than 30d, or names"),
+        (("clean",), "--keep 5GB, or names"),
         (("clean", "--keep", "much"), "invalid size 'much'"),
         (("clean", "--keep", "iB"), "invalid size 'iB'"),
         (("clean", "--keep", "-5"), "invalid size '-5'"),
         (("clean", "--keep", 400 * "9" + "GB"), "invalid size '999"),
-        (("clean", "--older-than", "30"), "invalid age '30'"),
         (("list", "--keep", "5GB"), "invalid option --keep: got it with list; expected clean"),
         (("eat",), "invalid choice: 'eat'"),
     ],

@@ -19,7 +19,7 @@ from ngbkit.commands.compilers import describe_compilers, list_compilers, summar
 from ngbkit.commands.devices import list_devices
 from ngbkit.commands.runs import describe_failures, list_failures, list_runs
 from ngbkit.compilers.base import Compiler, Option, always
-from ngbkit.errors import RunNotFoundError, UnknownNameError, UsageError
+from ngbkit.errors import RunNotFoundError, UnknownNameError
 from ngbkit.hardware import environment
 from ngbkit.registry import find_version
 from ngbkit.runs.folders import build_metadata
@@ -211,11 +211,11 @@ def test_failures_say_what_was_said_last(state_dir: Path) -> None:
     long = "\n".join(f"line {number}" for number in range(100))
     sweep, run_id = fail_all(state_dir, {"openvino": long, "tvm": "Traceback\n  File x"})
     rows = list_failures(run_id[:8])
-    openvino, tvm = describe_failures(rows, 3)
+    openvino, tvm = describe_failures(rows)
 
     assert [str(trial) for trial in sweep.trials()] == [row["trial"] for row in rows]
     assert {long, "Traceback\n  File x"} == {row["detail"] for row in rows}
-    assert "line 97\nline 98\nline 99" == openvino["said last"]
+    assert "\n".join(f"line {number}" for number in range(88, 100)) == openvino["said last"]
     assert "resnet18 batch 1 tvm on cpu; resnet18 batch 2 tvm on cpu" == tvm["trials"]
     assert ("compile", "RuntimeError: it fell over") == (tvm["failed in"], tvm["error"])
 
@@ -223,17 +223,15 @@ def test_failures_say_what_was_said_last(state_dir: Path) -> None:
 def test_only_a_few_of_many_trials_are_named(state_dir: Path) -> None:
     """A sheet has the first trials of a failure and the number of the others."""
     _, run_id = fail_all(state_dir, {"openvino": ""})
-    (sheet,) = describe_failures(list_failures(run_id) * 3, 1)
+    (sheet,) = describe_failures(list_failures(run_id) * 3)
 
     assert sheet["trials"].endswith("; and 2 more")
 
 
-def test_failures_need_a_run_and_lines(state_dir: Path) -> None:
-    """An unknown run and an invalid number of lines are errors."""
+def test_failures_need_a_run(state_dir: Path) -> None:
+    """An unknown run is an error."""
     with pytest.raises(RunNotFoundError):
         list_failures("2099")
-    with pytest.raises(UsageError, match="invalid --lines: got 0"):
-        describe_failures([], 0)
 
 
 ROWS = [{"name": "a", "here": True, "options": {"level": 3}}, {"name": "<b>", "here": False, "others": ["x", "y"]}]

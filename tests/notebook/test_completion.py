@@ -54,7 +54,7 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
         ("%ngcache cl|", "%ngcache clean"),
         ("%ngcache -d cpu cl|", "%ngcache -d cpu clean"),
         ("%ngcache --device=c|", "%ngcache --device=cpu"),
-        ("%ngcache clean --older|", "%ngcache clean --older-than"),
+        ("%ngcache clean --tun|", "%ngcache clean --tuning"),
         ("%ngbench net -c openvino{|", '%ngbench net -c openvino{"precision":'),
         ('%ngbench net -c openvino{"|', '%ngbench net -c openvino{"precision":'),
         ('%ngbench net -c identity,openvino{"pre|', '%ngbench net -c identity,openvino{"precision":'),

@@ -181,7 +181,7 @@ def test_the_help_names_several_models(shell: InteractiveShell) -> None:
         ("%ngbench 'resnet18", "never closed"),
         ("%ngbench", "invalid workloads: got none"),
         ("%ngbench none.onnx", "there is no file none.onnx"),
-        ("%ngruns --failures 2099 --lines some", "invalid int value: 'some'"),
+        ("%ngselfcheck --groups some", "invalid int value: 'some'"),
         ("%ngcache list --keep 5GB", "--keep: got it with list; expected clean"),
         ("%%ngbench -o ds\nx = 1", "the cell binds neither `model` nor `models`; expected one of them"),
         ("%%ngbench -o ds\nx = 1", 'For several networks, bind models = {"small": small, "large": large}'),

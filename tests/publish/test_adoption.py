@@ -23,8 +23,6 @@ from ngbkit.files import hash_file
 from ngbkit.publish import publish
 from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.manifest import Manifest
-from ngbkit.runs import content_index
-from ngbkit.runs.content_index import MeasuredContent
 from ngbkit.runs.folders import build_metadata, load_dataset
 from ngbkit.runs.recordings import copy_run
 from ngbkit.runs.run_context import RunContext
@@ -109,7 +107,8 @@ def test_cells_without_a_measurement_are_listed(author: Author, state_dir: Path,
     manifests = contents.open_manifests(state_dir, "cpu")
     manifest = BuildManifest(files=FileSet.read([str(helper)]))
     manifests.add("recipe", "earlier", manifest, manifests.add_packages([])[0])
-    content_index.add([MeasuredContent("earlier", "cpu", "", facts_key("model", {}), "20260101-000000-0002", 0.0)])
+    with Journal(state_dir / "runs" / "20260101-000000-0002" / "journal.sqlite") as journal:
+        journal.note("content", facts_key("model", {}), {"cpu": {"digest": "earlier", "settings": ""}})
     helper.write_text("WIDTH = 8\n")
     with pytest.raises(UsageError) as raised:
         publish(notebook, tmp_path / "site")

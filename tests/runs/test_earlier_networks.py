@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from ngbkit.device import contents
 from ngbkit.errors import UsageError
 from ngbkit.files import Store
 from ngbkit.options import LAYOUT
-from ngbkit.runs.known import EarlierRuns
+from ngbkit.runs.folders import build_metadata, get_runs_dir
+from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.cell import from_source
@@ -76,9 +79,20 @@ def edit_helper(folder: Path) -> Workload:
     manifest = BuildManifest(files=FileSet.read([str(folder / "parts.py")]))
     manifests = contents.open_manifests(options.get_state_dir(), "cpu")
     manifests.add("recipe", "content", manifest, manifests.add_packages([])[0])
-    key = facts_key("small", {})
-    EarlierRuns("20260101-000000-aa", Sweep(workload)).add("cpu", key, "content")
+    run = get_runs_dir() / "20260101-000000-aa"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps(build_metadata(run.name, Sweep(workload))))
+    with Journal(run / "journal.sqlite") as journal:
+        journal.note("content", facts_key("small", {}), {"cpu": {"digest": "content", "settings": ""}})
     (folder / "parts.py").write_text("WIDTH = 8\n")
+    return workload
+
+
+def replay_elsewhere(folder: Path) -> Workload:
+    """Build a network of a file whose run is a recording of another machine."""
+    workload = edit_helper(folder)
+    shutil.rmtree(options.get_state_dir() / LAYOUT.manifests)
+    (folder / "parts.py").write_text("WIDTH = 2\n")
     return workload
 
 
@@ -89,7 +103,11 @@ def remove_file(folder: Path) -> Workload:
 
 @pytest.mark.parametrize(
     ("build", "reason"),
-    [(edit_helper, "the modules that it imports have changed since"), (remove_file, "its files are no longer in the")],
+    [
+        (edit_helper, "the modules that it imports have changed since"),
+        (replay_elsewhere, "the modules that it imports have changed since, or are not those of this machine"),
+        (remove_file, "its files are no longer in the"),
+    ],
 )
 def test_a_network_that_cannot_be_as_it_was_is_refused(
     tmp_path: Path, build: Callable[[Path], Workload], reason: str

@@ -1,9 +1,8 @@
-"""Eviction from the caches: entries that are too old, then the least recently used ones until the rest fits."""
+"""Eviction from the caches: the least recently used entries, until the rest fits."""
 
 from __future__ import annotations
 
 import shutil
-import time
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,21 +13,16 @@ from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.files import locate_usable
 
 
-def choose_evictions(
-    items: Iterable[CacheItem], *, keep_bytes: int | None, older_than_s: float | None, now: float | None = None
-) -> list[CacheItem]:
-    """Choose the items to evict, in order: all unused for `older_than_s`, then the least recently used.
+def choose_evictions(items: Iterable[CacheItem], keep_bytes: int) -> list[CacheItem]:
+    """Choose the least recently used items, in order, so that at most `keep_bytes` stay.
 
-    At most `keep_bytes` stay. Tuning results took long, so they are evicted after all preparations. None sets no limit;
-    `now` is in seconds since the epoch.
+    Tuning results took long, so they are evicted after all preparations.
     """
-    now = time.time() if now is None else now
     candidates = sorted(items, key=lambda item: (item.kind == "tuning", item.used_at, item.key))
-    evicted = [item for item in candidates if older_than_s is not None and now - item.used_at > older_than_s]
-    remaining = [item for item in candidates if item not in evicted]
-    size = sum(item.bytes for item in remaining)
-    for item in remaining:
-        if keep_bytes is None or size <= keep_bytes:
+    evicted = []
+    size = sum(item.bytes for item in candidates)
+    for item in candidates:
+        if size <= keep_bytes:
             break
         size -= item.bytes
         evicted.append(item)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ngbkit.runs.selfcheck.report import SelfCheck
 
 GROUPS = 12
-# The rounds of the disturbances.
-ROUNDS = 6
 # The compilers that are compared with identity: light ones that run on any CPU.
 PARTNERS = ("onnxruntime", "openvino")
 
@@ -112,7 +110,7 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
     """Build the self-check of a run; conditions that were not observed now are those of the run's environment."""
     from ngbkit.hardware import conditions
     from ngbkit.runs.folders import load_metadata
-    from ngbkit.runs.selfcheck import noise, pairs
+    from ngbkit.runs.selfcheck import noise
     from ngbkit.runs.selfcheck.report import SelfCheck
 
     quiet, contended = noise.estimate(data)
@@ -133,5 +131,5 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
         conditions=tuple(conditions.list_warnings(observed, threads)) if observed else (),
         quiet=quiet,
         contended=contended,
-        pairs=pairs.estimate(data),
+        pairs=noise.estimate_pairs(data),
     )

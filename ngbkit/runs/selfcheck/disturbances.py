@@ -20,7 +20,6 @@ from ngbkit import options, validation
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware import environment, subprocesses
-from ngbkit.runs.selfcheck.check import ROUNDS
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.memory import SYSTEM
 from ngbkit.workloads.subprocesses import build_arguments, build_python_path
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 COMPILERS = (BASELINE, "onnxruntime", "openvino")
 NETWORK = "resnet18"
-REPEATS = 30
+# Fewer rounds have no interval.
+ROUNDS, REPEATS = 6, 30
 _TIMEOUT_S = 600.0
 # It ends when this process ends for any reason (PR_SET_PDEATHSIG).
 _BUSY = "import ctypes; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\nwhile True: pass"
@@ -55,11 +55,9 @@ class Disturbance:
 REFERENCE = Disturbance(name="nothing: as ngbkit measures")
 DISTURBANCES: tuple[Disturbance, ...] = (
     Disturbance(name="nothing, once more: the noise"),
-    Disturbance(name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}),
-    # The default of libgomp without any variable.
+    # The default of libgomp without any variable: idle threads spin, where another process needs their cores.
     Disturbance(name="OpenMP's default wait policy", environment={"GOMP_SPINCOUNT": "300000"}),
     Disturbance(name="memory goes back to the kernel after each call", arguments=("--memory", SYSTEM)),
-    Disturbance(name="sequential blocks", arguments=("--sequential",)),
 )
 
 

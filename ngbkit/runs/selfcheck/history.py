@@ -15,20 +15,25 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import xarray as xr
+
 from ngbkit import options
-from ngbkit.dataset.assembly import list_origins
-from ngbkit.device.timing.normal import LEVEL
-from ngbkit.errors import NgbkitError
+from ngbkit.dataset.assembly import list_origins, nodes
+from ngbkit.dataset.long_form import to_frame
+from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.errors import MetricError, NgbkitError
 from ngbkit.hardware import environment
-from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
 from ngbkit.metrics.pairing import compare
 from ngbkit.metrics.rendering import to_texts
-from ngbkit.metrics.statistics import estimate_share
+from ngbkit.metrics.scaling import SPEEDUP
+from ngbkit.metrics.statistics import estimate_share, widen_for_freedom
 from ngbkit.report import Report, Reported
 from ngbkit.runs import Summary, folders, summaries
 from ngbkit.runs.selfcheck import store
-from ngbkit.runs.selfcheck.spread import LEAST_HOURS, LEAST_RUNS, estimate_deviations, merge_deviations
+from ngbkit.runs.selfcheck.noise import set_process_sd
+from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
 
 if TYPE_CHECKING:
@@ -41,6 +46,10 @@ if TYPE_CHECKING:
 # The latest runs of a sweep that are compared: each with each.
 _MOST_RUNS = 8
 _MOST_NAMED = 3
+# The runs that a deviation needs, and the time between the first and the last.
+_LEAST_RUNS, _LEAST_HOURS = 3, 1.0
+# What was assumed before counts as many degrees of freedom: three runs that agree by chance do not outweigh it.
+_PRIOR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +171,8 @@ class History(Reported):
     def _describe_deviations(self) -> str:
         if not self.deviations:
             return (
-                f"How far speed-ups vary from run to run needs {LEAST_RUNS} runs of one sweep, the first and the last "
-                f"at least {LEAST_HOURS:.0f} h apart."
+                f"How far speed-ups vary from run to run needs {_LEAST_RUNS} runs of one sweep, the first and the last "
+                f"at least {_LEAST_HOURS:.0f} h apart."
             )
         parts = [f"{100 * deviation:.1f} % ({compiler})" for compiler, deviation in self.deviations.items()]
         return (
@@ -212,37 +221,32 @@ def compare_runs(device: str | None = None) -> History:
             by_sweep.setdefault(summary.sweep_id, []).append(summary)
     repetitions: list[Repetition] = []
     reasons: Counter[str] = Counter()
-    spreads: list[_Spread] = []
+    machine: dict[str, Any] = {}
+    deviations: dict[str, float] = {}
+    runs, hours = 0, 0.0
     for repeated in by_sweep.values():
-        if len(repeated) > 1:
-            loaded = _load(list(islice(repeated, _MOST_RUNS))[::-1], reasons)
-            repetitions += _compare_each(loaded, label, reasons)
-            spreads += _estimate_spread(loaded, label)
-    # The latest sweep comes first: what other hardware or other numbers of threads did, says nothing of this one.
-    spreads = [spread for spread in spreads if (spread.chip, spread.threads) == (spreads[0].chip, spreads[0].threads)]
+        if len(repeated) < 2:
+            continue
+        loaded = _load(list(islice(repeated, _MOST_RUNS))[::-1], reasons)
+        repetitions += _compare_each(loaded, label, reasons)
+        comparable = _select_comparable(loaded, label)
+        # The latest sweep comes first: what other hardware or other numbers of threads did, says nothing of this one.
+        machine = machine or _describe_machine(comparable, label)
+        if comparable and _describe_machine(comparable, label) == machine:
+            runs, hours = runs + len(comparable), max(hours, _count_hours(comparable))
+            for compiler, deviation in _estimate_deviations(comparable, label).items():
+                deviations[compiler] = max(deviations.get(compiler, 0.0), deviation)
     history = History(
         device=label,
         repetitions=tuple(repetitions),
-        deviations=merge_deviations([spread.deviations for spread in spreads]),
-        runs=sum(spread.runs for spread in spreads),
-        hours=max((spread.hours for spread in spreads), default=0.0),
+        deviations=deviations,
+        runs=runs,
+        hours=hours,
         unlike=tuple(f"Not compared, {count} times: {reason}" for reason, count in reasons.items()),
     )
-    if spreads:
-        machine = {"chip": spreads[0].chip, "threads": spreads[0].threads}
+    if runs:
         store.save_history(label, {**machine, "deviations": history.deviations, "hours": history.hours})
     return history
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Spread:
-    """The deviations between the runs of one sweep, and their machine."""
-
-    deviations: Mapping[str, float]
-    runs: int
-    hours: float
-    chip: str
-    threads: int
 
 
 def _load(repeated: Sequence[Summary], reasons: Counter[str]) -> list[Stored]:
@@ -261,22 +265,77 @@ def _load(repeated: Sequence[Summary], reasons: Counter[str]) -> list[Stored]:
     return loaded
 
 
-def _estimate_spread(loaded: Sequence[Stored], device: str) -> list[_Spread]:
-    """Estimate the spread of the runs that are like the latest one; nothing if they are too few, or too close."""
-    if not loaded:
-        return []
-    latest = loaded[-1][1]
-    comparable = [stored for stored in loaded if not _find_differences(stored[1], latest, device)]
-    hours = (comparable[-1][0].created - comparable[0][0].created) / 3600
-    if len(comparable) < LEAST_RUNS or hours < LEAST_HOURS:
-        return []
-    machine = _read_environment(latest, device)
-    threads = loaded[-1][0].request.get("threads") or machine.get("cores_usable", 0)
-    is_virtual = bool((machine.get("conditions") or {}).get("virtual_machine"))
-    prior = HOSTED_SD if is_virtual else UNCHECKED_SD
-    deviations = estimate_deviations([data for _, data in comparable], device, prior)
-    chip = str(machine.get("chip", ""))
-    return [_Spread(deviations=deviations, runs=len(comparable), hours=hours, chip=chip, threads=threads)]
+def _select_comparable(loaded: Sequence[Stored], device: str) -> list[Stored]:
+    """Select the runs of a sweep that are like its latest one; none if they are too few, or too close."""
+    comparable = [stored for stored in loaded if not _find_differences(stored[1], loaded[-1][1], device)]
+    return comparable if len(comparable) >= _LEAST_RUNS and _count_hours(comparable) >= _LEAST_HOURS else []
+
+
+def _count_hours(stored: Sequence[Stored]) -> float:
+    return (stored[-1][0].created - stored[0][0].created) / 3600
+
+
+def _describe_machine(stored: Sequence[Stored], device: str) -> dict[str, Any]:
+    """Describe the machine of the latest of some runs; empty without any."""
+    if not stored:
+        return {}
+    latest, data = stored[-1]
+    machine = _read_environment(data, device)
+    threads = latest.request.get("threads") or machine.get("cores_usable", 0)
+    return {"chip": str(machine.get("chip", "")), "threads": threads}
+
+
+def _estimate_deviations(stored: Sequence[Stored], device: str) -> dict[str, float]:
+    """Estimate the standard deviation, between runs, of the logarithm of each compiler's speed-up over identity.
+
+    All networks and batch sizes of a sweep are pooled, with the deviation that was assumed before. An interval of the
+    normal distribution with the result is as wide as one of Student's t with the deviation of so few runs.
+    """
+    import pandas as pd
+
+    conditions = _read_environment(stored[-1][1], device).get("conditions") or {}
+    prior = HOSTED_SD if conditions.get("virtual_machine") else UNCHECKED_SD
+    values = [_compute_speedups(data, device).assign(run=number) for number, (_, data) in enumerate(stored)]
+    frame = pd.concat(values, ignore_index=True)
+    keys = [name for name in frame if name not in ("log", "variance", "run")]
+    variances: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    for labels, cell in frame.groupby(keys, dropna=False, sort=False):
+        if len(cell) >= _LEAST_RUNS:
+            compiler = str(dict(zip(keys, labels, strict=True))["compiler"])
+            between = float(cell["log"].var(ddof=1) - cell["variance"].mean())
+            variances.setdefault(compiler, []).append(between)
+            counts[compiler] = min(counts.get(compiler, len(cell)), len(cell))
+    return {
+        compiler: _pool(max(0.0, float(np.mean(parts))), counts[compiler] - 1, prior)
+        for compiler, parts in variances.items()
+    }
+
+
+def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
+    """Compute the logarithm of each conclusive speed-up on a device, and its variance by its own rounds."""
+    import pandas as pd
+
+    frames = []
+    for node in nodes(data).values():
+        try:
+            result = SPEEDUP(set_process_sd(node, 0.0), ci=LEVEL, unlike="mask")
+        except MetricError:
+            continue
+        assert isinstance(result, xr.Dataset)
+        frame = to_frame(result)
+        usable = (frame["device"] == device) & (frame["compiler"] != BASELINE) & frame["conclusive"].astype(bool)
+        frame = frame[usable & (frame["ci_low"] > 0) & np.isfinite(frame["speedup"])]
+        half = np.log(frame["ci_high"] / frame["ci_low"]) / 2 / find_quantile(LEVEL)
+        columns = frame.drop(columns=["speedup", "ci_low", "ci_high", "conclusive"])
+        frames.append(columns.assign(log=np.log(frame["speedup"]), variance=half**2))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
+
+
+def _pool(variance: float, freedom: int, prior: float) -> float:
+    """Pool a variance of so many degrees of freedom with the prior one, and widen its root as few runs need."""
+    pooled = (_PRIOR * prior**2 + freedom * variance) / (_PRIOR + freedom)
+    return widen_for_freedom(math.sqrt(pooled), _PRIOR + freedom)
 
 
 def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) -> list[Repetition]:
@@ -292,22 +351,20 @@ def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) 
         except NgbkitError as error:
             reasons[str(error)] += 1
             continue
-        repetitions.append(_count(comparison, device, first, second, consecutive=other == index + 1))
+        on_device = comparison.on_device(device)
+        repetitions.append(
+            Repetition(
+                workloads=tuple(first.networks),
+                first=first.id,
+                second=second.id,
+                hours=(second.created - first.created) / 3600,
+                judged=len(on_device.judged),
+                changed=int((on_device.judged["is"] != "same").sum()),
+                inconclusive=on_device.inconclusive,
+                consecutive=other == index + 1,
+            )
+        )
     return repetitions
-
-
-def _count(comparison: Comparison, device: str, first: Summary, second: Summary, *, consecutive: bool) -> Repetition:
-    on_device = comparison.on_device(device)
-    return Repetition(
-        workloads=tuple(first.networks),
-        first=first.id,
-        second=second.id,
-        hours=(second.created - first.created) / 3600,
-        judged=len(on_device.judged),
-        changed=int((on_device.judged["is"] != "same").sum()),
-        inconclusive=on_device.inconclusive,
-        consecutive=consecutive,
-    )
 
 
 def _find_differences(earlier: Data, later: Data, device: str) -> list[str]:

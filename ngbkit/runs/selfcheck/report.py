@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.conclusions import QUIET
@@ -13,7 +13,6 @@ from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.statistics import estimate_share
 from ngbkit.report import Report, Reported
-from ngbkit.runs.selfcheck.record import Noise, Pair
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import format_share
 
@@ -22,7 +21,98 @@ if TYPE_CHECKING:
 
 # A drift of the latency beyond this share is worth a word.
 UNSTEADY = 0.1
-_Record = TypeVar("_Record", Noise, Pair)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """The noise of groups that measure `identity` against `identity`, where the true speed-up is 1.
+
+    Parameters
+    ----------
+    groups, failed, pending
+        Number of groups that were measured, that failed, and that are not measured yet.
+    rounds, samples
+        Interleaving rounds of a group, and samples of a column: medians over the groups.
+    noise_floor
+        Half the width of the 95 % interval of a speed-up, relative to the speed-up, from the rounds of one pair of
+        processes alone: the median over the groups.
+    smallest_speedup
+        The smallest speed-up that is distinguishable from 1 in nine groups of ten: the 90th percentile of the distances
+        of both interval ends, with their allowance for processes, from 1 on the wrong side.
+    process_sd
+        Standard deviation, between two identical processes, of the logarithm of their latency ratio: that of the
+        groups' estimates, less the part that their own rounds explain.
+    round_sd
+        Robust standard deviation of the logarithm of the ratio from round to round: the median over the groups.
+    drift
+        How far the latency of the same block moved over the groups: the 90th percentile of its medians over their
+        10th, less 1. Comparisons across groups without an anchor are off by as much.
+    coverage, coverage_low, coverage_high
+        The share of groups whose interval covers 1, with the allowance for processes estimated from the *other* groups
+        (for groups beside a busy process, from the quiet ones), and the 95 % interval of that share.
+    coverage_within
+        The same without the allowance.
+    contended_share
+        The share of samples from rounds in which other work used the cores; NaN where that was not monitored.
+    """
+
+    groups: int
+    failed: int
+    pending: int
+    rounds: float
+    samples: float
+    noise_floor: float
+    smallest_speedup: float
+    process_sd: float
+    round_sd: float
+    drift: float
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    coverage_within: float
+    contended_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Identity against another compiler: what can be told of their speed-up here.
+
+    Parameters
+    ----------
+    compiler
+        The compiler that is compared with identity.
+    beside_busy
+        Whether these groups ran beside a busy process.
+    groups, inconclusive
+        Number of groups that were measured, and of those with too few uncontended rounds: the figures below are of the
+        others, unless there are none.
+    speedup, low, high
+        The speed-up over identity: the median over the groups and its 95 % interval (NaN with fewer than six groups).
+    group_sd
+        Standard deviation, between groups, of the logarithm of that speed-up, less the part that their own rounds
+        explain. The intervals of every later run allow for it.
+    half_width
+        Half the width of the 95 % interval of one group, with that allowance, relative to the speed-up: the 90th
+        percentile over the groups.
+    judged, agreeing
+        Number of groups with an interval, and of intervals that contain the median of the other groups (of the quiet
+        ones, for groups beside a busy process).
+    problem
+        Why nothing was measured; empty where something was.
+    """
+
+    compiler: str
+    beside_busy: bool = False
+    groups: int = 0
+    inconclusive: int = 0
+    speedup: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    group_sd: float = math.nan
+    half_width: float = math.nan
+    judged: int = 0
+    agreeing: int = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -64,31 +154,14 @@ class SelfCheck(Reported):
     contended: Noise | None = None
     pairs: tuple[Pair, ...] = ()
 
-    @property
-    def coverage(self) -> float:
-        """The share of all groups, quiet or not, whose interval covers 1."""
-        parts = [part for part in (self.quiet, self.contended) if part is not None and part.groups]
-        return sum(part.coverage * part.groups for part in parts) / sum(part.groups for part in parts)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON: the quiet noise at the top level, the rest under ``contended`` and ``pairs``."""
         data = asdict(self)
         quiet = data.pop("quiet")
-        json_value: dict[str, Any] = to_json_value({**data, **quiet})
-        return json_value
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SelfCheck:
-        """Return the self-check that `to_json` or `ngbkit.runs.selfcheck.latest` returned."""
-        noises = (_parse(Noise, data), _parse(Noise, data["contended"]) if data["contended"] else None)
-        names = [field.name for field in fields(cls) if field.name not in ("quiet", "contended", "conditions", "pairs")]
-        return cls(
-            quiet=noises[0],
-            contended=noises[1],
-            conditions=tuple(data["conditions"]),
-            pairs=tuple(_parse(Pair, pair) for pair in data["pairs"]),
-            **{name: data[name] for name in names},
+        json_value: dict[str, Any] = to_json_value(
+            {**data, **quiet, "faults": self.find_faults(), "conclusions": self.conclude()}
         )
+        return json_value
 
     def find_faults(self) -> list[str]:
         """Find why the machine is unfit to measure on, in a few words each; empty if it is fit."""
@@ -98,10 +171,6 @@ class SelfCheck(Reported):
         if noise.coverage_high < LEVEL:
             faults.append("intervals are too narrow")
         return faults
-
-    def list_tables(self) -> list[pd.DataFrame]:
-        """List the tables: a row for each figure of the noise, and a row for each other compiler."""
-        return [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
 
     def conclude(self) -> list[str]:
         """Say in sentences which speed-ups are distinguishable, and where intervals are too narrow."""
@@ -124,48 +193,39 @@ class SelfCheck(Reported):
     def to_report(self) -> Report:
         """Build the conclusions, the conditions and the tables."""
         origin = f"run {self.run}, {self.created}, ngbkit {self.ngbkit_version}"
-        frames = [to_texts(table) for table in self.list_tables()]
+        tables = [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
+        frames = [to_texts(table) for table in tables]
         return Report(sentences=[*self.conclude(), *self.conditions], frames=frames, notes=[origin])
 
 
-def _parse(record: type[_Record], data: Mapping[str, Any]) -> _Record:
-    """Parse the fields of a record, where JSON has null for NaN."""
-    values: dict[str, Any] = {field.name: data[field.name] for field in fields(record)}
-    values |= {name: math.nan for name, value in values.items() if value is None}
-    return record(**values)
-
-
-def _list_figures(noise: Noise) -> dict[str, str]:
-    """List the figures of the noise by name, as people read them."""
+def _list_figures(noise: Noise) -> list[tuple[str, str, str]]:
+    """List the figures of the noise as people read them: the name, the value and its meaning."""
     others = {"failed": noise.failed, "not measured yet": noise.pending}
+    groups = ", ".join([str(noise.groups), *(f"{count} {state}" for state, count in others.items() if count)])
+    smallest = "–" if math.isnan(noise.smallest_speedup) else f"{noise.smallest_speedup:.4f}"
     interval = f"{100 * noise.coverage_low:.1f} to {100 * noise.coverage_high:.1f} %"
-    return {
-        "groups": ", ".join([str(noise.groups), *(f"{count} {state}" for state, count in others.items() if count)]),
-        "samples": f"{noise.samples:g} in {noise.rounds:g} rounds",
-        "noise floor": format_share(noise.noise_floor),
-        "smallest speed-up": "–" if math.isnan(noise.smallest_speedup) else f"{noise.smallest_speedup:.4f}",
-        "between processes": format_share(noise.process_sd),
-        "between rounds": format_share(noise.round_sd),
-        "drift": format_share(noise.drift),
-        "coverage": f"{format_share(noise.coverage, '.1f')} ({interval})",
-        "coverage, rounds alone": format_share(noise.coverage_within),
-        "contended": format_share(noise.contended_share),
-    }
-
-
-# In the order of the figures.
-_MEANINGS = (
-    "pairs of processes that run the same block",
-    "a column: median over the groups",
-    f"half the width of a {LEVEL:.0%} interval from the rounds of one pair alone: median over the groups",
-    "distinguishable from 1 in nine groups of ten",
-    "standard deviation of the latency ratio of two identical processes",
-    "standard deviation of the latency ratio within a group: median over the groups",
-    "of the latency over the groups; it cancels in speed-ups",
-    f"share of {LEVEL:.0%} intervals that cover 1, with its own {LEVEL:.0%} interval",
-    "the same without an allowance for processes",
-    "share of samples from rounds in which other work used the cores",
-)
+    within = f"half the width of a {LEVEL:.0%} interval from the rounds of one pair alone: median over the groups"
+    between = "standard deviation of the latency ratio"
+    return [
+        ("groups", groups, "pairs of processes that run the same block"),
+        ("samples", f"{noise.samples:g} in {noise.rounds:g} rounds", "a column: median over the groups"),
+        ("noise floor", format_share(noise.noise_floor), within),
+        ("smallest speed-up", smallest, "distinguishable from 1 in nine groups of ten"),
+        ("between processes", format_share(noise.process_sd), f"{between} of two identical processes"),
+        ("between rounds", format_share(noise.round_sd), f"{between} within a group: median over the groups"),
+        ("drift", format_share(noise.drift), "of the latency over the groups; it cancels in speed-ups"),
+        (
+            "coverage",
+            f"{format_share(noise.coverage, '.1f')} ({interval})",
+            f"share of {LEVEL:.0%} intervals that cover 1, with its own {LEVEL:.0%} interval",
+        ),
+        ("coverage, rounds alone", format_share(noise.coverage_within), "the same without an allowance for processes"),
+        (
+            "contended",
+            format_share(noise.contended_share),
+            "share of samples from rounds in which other work used the cores",
+        ),
+    ]
 
 
 def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
@@ -230,11 +290,11 @@ def _build_noise_table(check: SelfCheck) -> pd.DataFrame:
     import pandas as pd
 
     columns = {"quiet": check.quiet, "beside a busy process": check.contended}
-    figures = {name: _list_figures(noise) for name, noise in columns.items() if noise is not None}
-    table = pd.DataFrame(
-        {"figure": [*figures["quiet"]], **{name: [*column.values()] for name, column in figures.items()}}
-    )
-    table["meaning"] = _MEANINGS
+    names, _, meanings = zip(*_list_figures(check.quiet), strict=True)
+    values = {
+        name: [value for _, value, _ in _list_figures(noise)] for name, noise in columns.items() if noise is not None
+    }
+    table = pd.DataFrame({"figure": names, **values, "meaning": meanings})
     table.attrs["title"] = f"identity against identity: {check.device}, {check.chip}, {check.threads} threads"
     return table
 

@@ -36,21 +36,11 @@ def test_preparations_and_results_are_listed(state_dir: Path) -> None:
         older["size"],
         older["used"],
     )
-    assert "1 ONNX, 1 compiled" == newer["holds"]
     assert "11,689,512 parameters" == newer["what"]
     assert "tvm: resnet18 batch 1" == tuned["what"]
-    assert "200 candidates in 5 min 0 s, llvm -mcpu=znver5" == tuned["holds"]
     assert "2 preparations, 1 result of tuning" == total["what"]
     assert {"count": 2, "bytes": 2_005_000} == answer.json["totals"]["preparation"]
     assert answer.json == json.loads(json.dumps(answer.json))
-
-
-def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
-    """A JSON target is rendered as text."""
-    tune(state_dir, "tuned", target='{"kind":"llvm","tag":"","keys":["cpu"],"num-cores":2,"mcpu":"znver4"}')
-    tuned, _ = list_rows(run_cache("list"))
-
-    assert "200 candidates in 5 min 0 s, llvm num-cores=2 mcpu=znver4" == tuned["holds"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +52,7 @@ def test_a_target_is_rendered_as_text(state_dir: Path) -> None:
         ),
         ({"versions": {"no-such-package": "2"}}, "no-such-package 2, this machine has none"),
         ({"versions": {"": "2"}}, "this machine has none"),
-        ({"versions": 3}, "200 candidates"),
+        ({"versions": 3}, ""),
         ({"compiler": "unheard-of"}, "unused here: this machine has no compiler unheard-of"),
     ],
 )
@@ -71,7 +61,8 @@ def test_a_result_of_other_versions_is_marked(state_dir: Path, meta: dict[str, A
     tune(state_dir, "ab12", **meta)
     result, _ = list_rows(run_cache("list"))
 
-    assert message in result["holds"]
+    assert message in result.get("note", "")
+    assert bool(message) == bool(result.get("note", ""))
 
 
 DEEP = 900 * "[" + 900 * "]"

@@ -15,7 +15,7 @@ from ngbkit import metrics
 from ngbkit.dataset import synthetic
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.statistics import Floats
-from ngbkit.runs.selfcheck import Pair, noise, pairs
+from ngbkit.runs.selfcheck import Pair, noise
 
 ROUNDS, SAMPLES = 20, 5
 SPEEDUP = 2.0
@@ -44,7 +44,7 @@ def draw(groups: int, *, round_sd: float, group_sd: float, hog: bool = False, be
 def test_the_spread_of_a_speed_up_between_groups_is_estimated() -> None:
     """Intervals that allow for it agree as often as they claim; the copies do not show it."""
     data = draw(100, round_sd=0.01, group_sd=0.05)
-    (pair,) = pairs.estimate(data)
+    (pair,) = noise.estimate_pairs(data)
     quiet, _ = noise.estimate(data)
 
     assert ("onnxruntime", False, 100, 0, "") == (
@@ -64,7 +64,7 @@ def test_the_spread_of_a_speed_up_between_groups_is_estimated() -> None:
 def test_a_busy_process_that_bends_one_program_is_seen() -> None:
     """Copies cannot show it; the intervals of its groups miss what the quiet ones measured."""
     data = draw(20, round_sd=0.01, group_sd=0.0, hog=True, bend=1.4)
-    quiet, busy = pairs.estimate(data)
+    quiet, busy = noise.estimate_pairs(data)
     text = make(pairs=(quiet, busy)).to_report().to_text()
 
     assert (False, True) == (quiet.beside_busy, busy.beside_busy)
@@ -84,8 +84,8 @@ def test_groups_that_are_not_conclusive_are_counted_and_left_out() -> None:
         contended=contended,
         latency=data["latency"].where(contended == 0, data["latency"] / 3),
     )
-    (pair,) = pairs.estimate(bent)
-    (all_bent,) = pairs.estimate(bent.isel(replicate=slice(4)))
+    (pair,) = noise.estimate_pairs(bent)
+    (all_bent,) = noise.estimate_pairs(bent.isel(replicate=slice(4)))
 
     assert (12, 4) == (pair.groups, pair.inconclusive)
     assert pytest.approx(SPEEDUP, rel=0.02) == pair.speedup
@@ -102,7 +102,7 @@ def test_a_compiler_that_is_missing_is_told() -> None:
         status=xr.where(missing, "unsupported", data["status"]), error=xr.where(missing, "not installed", data["error"])
     )
     quiet, _ = noise.estimate(data)
-    (pair,) = pairs.estimate(data)
+    (pair,) = noise.estimate_pairs(data)
 
     assert (6, 0) == (quiet.groups, quiet.failed)
     assert "not installed" == pair.problem
@@ -125,7 +125,7 @@ def test_the_report_says_how_well_each_pair_is_known() -> None:
 @pytest.mark.parametrize("groups", [[], [np.zeros(5)]])
 def test_too_few_groups_have_no_spread(groups: list[Floats]) -> None:
     """The deviation of fewer than two groups is 0."""
-    assert 0 == pairs.estimate_group_sd(groups)
+    assert 0 == noise.estimate_group_sd(groups)
 
 
 def test_later_intervals_allow_for_what_the_pairs_showed() -> None:

@@ -62,14 +62,6 @@ def test_the_report_has_conclusions() -> None:
     assert [] == [word for word in ("<script", "http") if word in page]
 
 
-def test_the_coverage_of_all_groups_counts_each_once() -> None:
-    """The coverage of all groups counts each once, quiet or contended."""
-    fewer = replace(NOISE, groups=50, coverage=0.9)
-
-    assert 0.95 == make().coverage
-    assert (0.95 * 200 + 0.9 * 50) / 250 == make(contended=fewer).coverage
-
-
 def test_the_report_says_what_two_copies_cannot_show() -> None:
     """The report of a contended or drifting machine states the limits of two copies."""
     busy = make(quiet=replace(NOISE, contended_share=0.38, drift=0.53))
