@@ -14,40 +14,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Task, Tuning
+from programs import compile_network
+
 from ngbkit.sweep.conversion import to_workloads
-from ngbkit.workloads import building, feeds
+from ngbkit.workloads import building, paper
 from ngbkit.workloads.base import Network
 from ngbkit.workloads.export import export_for
 
-NETWORKS = (
-    *("resnet18", "resnet50", "resnet101", "efficientnet_b3", "efficientnet_b4", "efficientnet_b5"),
-    *("deit3_small_patch16_224", "deit3_medium_patch16_224", "deit3_base_patch16_224"),
-    *("swin_s3_tiny_224", "swin_s3_small_224", "swin_s3_base_224"),
-    *("convnext_tiny", "convnext_small", "convnext_base"),
-)
 RUNTIMES = ("onnxruntime", "openvino")
 CALLS = 4
 
 
 def measure(network: Network, onnx: Path, batch_size: int, runtime: str, threads: int) -> dict[str, Any]:
     """Profile some calls of a network in a runtime; return the shares of its kernels' time by role."""
-    compiler: Compiler = registry.load(registry.COMPILERS, runtime)
     with tempfile.TemporaryDirectory() as folder:
-        task = Task(
-            form="onnx",
-            module=None,
-            onnx=onnx,
-            inputs=network.inputs,
-            arrays=feeds.draw(network.inputs, network.examples, batch_size, 0),
-            batch_size=batch_size,
-            options=compiler.settle({}),
-            threads=threads,
-            cache=Path(folder),
-            tuning=Tuning(folder=Path(folder)),
-        )
-        program = compiler.compile(task)
+        settings: dict[str, Any] = {"batch_size": batch_size, "onnx": onnx, "threads": threads}
+        program = compile_network(network, runtime, Path(folder), **settings)
         assert program.profile is not None
         profiler = program.profile()
         for _ in range(CALLS):
@@ -64,7 +46,7 @@ def main() -> None:
     """Measure what the file lacks, and print the shares."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--networks", default=",".join(workload.name for workload in paper.zoo()))
     parser.add_argument("--batch-sizes", default="1,8")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
