@@ -1,13 +1,8 @@
-"""Places that a build may take a width from: modules, files of many formats, programs, variables.
-
-And places where a number of steps may stand that changes no tensor of the network (`is_hidden`). `bench/changes.py`
-changes each.
-"""
+"""Places that a build may take a width from, and places where a number of steps changes no tensor (`is_hidden`)."""
 
 from __future__ import annotations
 
 import gzip
-import pickle
 import sqlite3
 import subprocess
 import sys
@@ -41,9 +36,9 @@ class Kind:
     is_hidden: bool = False
 
 
-def write_zip(name: str, path: Path, width: int) -> None:
+def write_zip(path: Path, width: int) -> None:
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(name, MODULE.format(width))
+        archive.writestr("zipped.py", MODULE.format(width))
 
 
 def write_bytecode(path: Path, width: int) -> None:
@@ -122,14 +117,7 @@ OPTIONAL = "try:\n    {}\nexcept {}:\n    WIDTH = 16"
 KINDS: dict[str, Kind] = {
     "a module beside": Kind("from helper import WIDTH", "helper.py"),
     "a folder without __init__": Kind("from src.models.net import WIDTH", "src/models/net.py"),
-    "a package": Kind("from package.net import WIDTH", "package/net.py"),
-    "a module of a module": Kind(
-        "import sys; sys.path.insert(0, 'inner')\nfrom outer import WIDTH", "inner/constants.py"
-    ),
-    "sys.path.insert": Kind("sys.path.insert(0, 'libs/deep')\nfrom helper import WIDTH", "libs/deep/helper.py"),
-    "a zip": Kind(
-        "sys.path.insert(0, 'lib.zip')\nfrom zipped import WIDTH", "lib.zip", partial(write_zip, "zipped.py")
-    ),
+    "a zip": Kind("sys.path.insert(0, 'lib.zip')\nfrom zipped import WIDTH", "lib.zip", write_zip),
     "byte code alone": Kind("from compiled import WIDTH", "compiled.pyc", write_bytecode),
     "a library": Kind("import ctypes\nWIDTH = ctypes.CDLL('./lib.so').width()", "lib.so", write_library),
     "site-packages": Kind(
@@ -140,36 +128,16 @@ KINDS: dict[str, Kind] = {
         "env/site-packages/widths-1.dist-info/METADATA",
         write_version,
     ),
-    "import_module": Kind("import importlib\nWIDTH = importlib.import_module('hel' + 'per').WIDTH", "helper.py"),
     "exec": Kind("exec(open('helper.py').read())", "helper.py"),
-    "runpy": Kind("import runpy\nWIDTH = runpy.run_path('helper.py')['WIDTH']", "helper.py"),
     "spec_from_file": Kind(
         "from importlib import util\nspec = util.spec_from_file_location('m', 'helper.py')\n"
         "m = util.module_from_spec(spec)\nspec.loader.exec_module(m)\nWIDTH = m.WIDTH",
         "helper.py",
     ),
-    "torch.hub": Kind(
-        "WIDTH = torch.hub.load('hub', 'width', source='local')",
-        "hub/hubconf.py",
-        partial(write_text, "def width():\n    return {}\n"),
-    ),
     "json": Kind(
         "import json\nWIDTH = json.load(open('c.json'))['width']", "c.json", partial(write_text, '{{"width": {}}}')
     ),
-    "configparser": Kind(
-        "import configparser\nc = configparser.ConfigParser()\nc.read('c.ini')\nWIDTH = c['a']['width']",
-        "c.ini",
-        partial(write_text, "[a]\nwidth = {}\n"),
-    ),
-    "yaml": Kind(
-        "import yaml\nWIDTH = yaml.safe_load(Path('c.yaml').read_text())['width']",
-        "c.yaml",
-        partial(write_text, "width: {}\n"),
-    ),
-    "csv": Kind("import csv\nWIDTH = next(csv.reader(open('c.csv')))[0]", "c.csv", partial(write_text, "{},1\n")),
-    "FileIO": Kind("import io\nWIDTH = io.FileIO('w.txt').read()", "w.txt", partial(write_text, "{}")),
     "os.open": Kind("WIDTH = os.read(os.open('w.txt', os.O_RDONLY), 9)", "w.txt", partial(write_text, "{}")),
-    "linecache": Kind("import linecache\nWIDTH = linecache.getline('w.txt', 1)", "w.txt", partial(write_text, "{}\n")),
     "mmap": Kind(
         "import mmap\nfile = open('w.txt')\nWIDTH = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ).read()",
         "w.txt",
@@ -180,17 +148,11 @@ KINDS: dict[str, Kind] = {
         "w.gz",
         lambda path, width: path.write_bytes(gzip.compress(str(width).encode())),
     ),
-    "pickle": Kind(
-        "import pickle\nWIDTH = pickle.load(open('w.pkl', 'rb'))",
-        "w.pkl",
-        lambda path, width: path.write_bytes(pickle.dumps(width)),
-    ),
     "sqlite3": Kind(
         "import sqlite3\nWIDTH = sqlite3.connect('w.db').execute('SELECT width FROM widths').fetchone()[0]",
         "w.db",
         write_database,
     ),
-    "numpy.load": Kind("import numpy\nWIDTH = numpy.load('w.npy')", "w.npy", lambda path, width: np.save(path, width)),
     "numpy.memmap": Kind(
         "import numpy\nWIDTH = numpy.memmap('w.bin', numpy.int64)[0]",
         "w.bin",
@@ -205,7 +167,6 @@ KINDS: dict[str, Kind] = {
         "w.png",
         lambda path, width: Image.new("L", (width, 1)).save(path),
     ),
-    "torch.load": Kind("WIDTH = torch.load('w.pt')", "w.pt", lambda path, width: torch.save(torch.tensor(width), path)),
     "torch.from_file": Kind(
         "WIDTH = torch.from_file('w.bin', size=1, dtype=torch.int64)",
         "w.bin",
@@ -240,7 +201,6 @@ LIBRARY = (
 HIDDEN: dict[str, Kind] = {
     "threads": hide("torch.set_num_threads(STEPS)\n"),
     "a setting of torch": hide("torch.backends.mkldnn.enabled = STEPS == 16\n"),
-    "a flag that the processor has": hide("torch.set_flush_denormal(STEPS == 16)\n"),
     "an environment variable of the cell": hide("import os\nos.environ['NETS_STEPS'] = str(STEPS)\n"),
     "a replaced function": hide("relu = torch.relu\ndef steps(x):\n" + REPEAT + "torch.relu = steps\n"),
     "a replaced method": hide(
@@ -265,11 +225,6 @@ HIDDEN: dict[str, Kind] = {
     "a branch of a script": hide(
         "@torch.jit.script\ndef steps(x):\n    if x.sum() > 1e9:\n        for _ in range(STEPS):\n"
         "            x = x + 1\n    return x\n",
-        "steps(self.fc(x))",
-        "from helper import steps",
-    ),
-    "a branch of Python": hide(
-        "def steps(x):\n    if x.sum() > 1e9:\n        for _ in range(STEPS):\n            x = x + 1\n    return x\n",
         "steps(self.fc(x))",
         "from helper import steps",
     ),
