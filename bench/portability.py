@@ -121,7 +121,7 @@ def load_costs(folder: Path) -> dict[str, Cost]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The outcomes of models on a runtime, by digest or name of a tool, in the rounds to choose by and in the others."""
+    """The outcomes of models on a runtime, by digest or tool, in the rounds to choose by and in the others."""
 
     chosen_by: Mapping[str, Outcome]
     judged_by: Mapping[str, Outcome]
@@ -142,9 +142,9 @@ def study(
 ) -> xr.Dataset:
     """Optimise a network by every cost model and every tool, and measure the results on every runtime.
 
-    The dataset has the dims ``network, cost, compiler``. For a cost model's first choice: ``speedup`` over the original,
-    with ``low`` and ``high``, the ends of its 95 % interval (1 for the original, NaN without a result), and ``steps``,
-    its rules. For the guarded choice, the best of its first candidates by measurement on that runtime, or the original
+    The dims are ``network, cost, compiler``. For a cost model's first choice: ``speedup`` over the original, with
+    ``low`` and ``high``, the ends of its 95 % interval (1 for the original, NaN without a result), and ``steps``, its
+    rules. For the guarded choice, the best of its first candidates by measurement on that runtime, or the original
     unless one is significantly faster: ``guarded``, ``guarded_low`` and ``guarded_high``. One more cost model per
     runtime is measurement itself, for which both choices are the same. Each tool has a label too: ``speedup`` is its
     model's, ``guarded`` is its model's where it is significantly faster and else the original's, and ``problem`` is the
