@@ -1,7 +1,6 @@
 """Count the node cases of the onnx package that ngbkit accepts and measures, and those on which the runtimes agree.
 
-    python bench/node_cases.py FOLDER --seed 1 --cases 300            # with the values of the cases
-    python bench/node_cases.py FOLDER --seed 1 --cases 300 --drawn    # with drawn values
+    python bench/node_cases.py FOLDER --seed 1 --cases 300
 
 The package onnx has about 1,900 cases of single operators for tests of runtimes, each a model with inputs. This draws
 some by a seed, writes each as a folder with ``model.onnx`` and ``test_data_set_0/input_0.pb``, and counts those that
@@ -21,8 +20,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,33 +44,26 @@ _CRASH = re.compile(r"SIG[A-Z]+|crashed|died|killed", re.IGNORECASE)
 
 def main() -> None:
     """Draw, write, run directly, measure, and print the table."""
-    arguments = parse_arguments()
-    if arguments.direct:
-        run_directly(Path(arguments.folder), arguments.direct)
-        return
-    folder = Path(arguments.folder).absolute()
-    os.environ.setdefault("NGBKIT_STATE_DIR", str(folder / "state"))
-    names = write_cases(folder, arguments.seed, arguments.cases)
-    direct = complete(folder / "direct.json", names, lambda missing: call_children(folder, missing), DIRECT_CASES)
-    runnable = [name for name in names if direct[name] == ""]
-    stored = folder / ("drawn.json" if arguments.drawn else "given.json")
-    try:
-        results = complete(stored, runnable, lambda part: measure(folder, part, is_random=arguments.drawn), SWEEP_CASES)
-    finally:
-        engines.close()
-    print(f"seed {arguments.seed}, {len(names)} cases, {'drawn values' if arguments.drawn else 'values of the cases'}")
-    print_table({name: results[name] for name in runnable})
-
-
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="where cases, results and the state of ngbkit are")
+    parser.add_argument("folder", type=Path, help="where cases, results and the state of ngbkit are")
     parser.add_argument("--seed", type=int, default=1, help="draws the cases")
     parser.add_argument("--cases", type=int, default=300, help="how many to draw")
-    parser.add_argument("--drawn", action="store_true", help="let ngbkit draw the values of inputs")
     parser.add_argument("--direct", nargs="+", metavar="CASE", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.direct:
+        run_directly(args.folder, args.direct)
+        return
+    folder = args.folder.absolute()
+    os.environ.setdefault("NGBKIT_STATE_DIR", str(folder / "state"))
+    names = write_cases(folder, args.seed, args.cases)
+    direct = complete(folder / "direct.json", names, lambda missing: call_children(folder, missing), DIRECT_CASES)
+    runnable = [name for name in names if direct[name] == ""]
+    try:
+        results = complete(folder / "given.json", runnable, lambda part: measure(folder, part), SWEEP_CASES)
+    finally:
+        engines.close()
+    print(f"seed {args.seed}, {len(names)} cases")
+    print_table({name: results[name] for name in runnable})
 
 
 def write_cases(folder: Path, seed: int, count: int) -> list[str]:
@@ -193,13 +184,13 @@ def read_feed(case: Path, session: Any) -> dict[str, Any]:
     return feed
 
 
-def measure(folder: Path, names: Sequence[str], *, is_random: bool) -> dict[str, dict[str, Any]]:
+def measure(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Measure cases on one engine; return the refusal of each, or the status and reason by compiler."""
     results: dict[str, dict[str, Any]] = {}
     groups: dict[int, list[Workload]] = {}
     for name in names:
         try:
-            workload, batch_size = describe(folder / name, is_random=is_random)
+            workload, batch_size = describe(folder / name)
         except NgbkitError as error:
             results[name] = {"refusal": str(error)}
         except Exception as error:  # noqa: BLE001  a traceback is a fault of ngbkit, and a row of the table
@@ -219,15 +210,13 @@ def measure(folder: Path, names: Sequence[str], *, is_random: bool) -> dict[str,
     return results
 
 
-def describe(case: Path, *, is_random: bool) -> tuple[Workload, int]:
+def describe(case: Path) -> tuple[Workload, int]:
     """Describe a case as a workload with its values, and return its own batch size."""
     workload = onnx_source.file(case / "model.onnx", name=case.name)
     if workload.takes:
         workload = workload.with_factors({name: [size] for name, size in find_sizes(case, workload).items()})
     batch_size = int(workload.spec["batch_size"] or find_sizes(case, workload)["batch"])
-    options: dict[str, Any] = {} if is_random else {"inputs": case / DATA}
-    sweep = Sweep(workload, COMPILERS, [batch_size], **options)
-    return sweep.workloads[0], batch_size
+    return Sweep(workload, COMPILERS, [batch_size], inputs=case / DATA).workloads[0], batch_size
 
 
 def find_sizes(case: Path, workload: Workload) -> dict[str, int]:
@@ -257,26 +246,22 @@ def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
     for label, count in counts.items():
         print(f"{label:30} {count:5} {count / max(len(results), 1):7.1%}")
     print()
-    reasons = Counter(list_reasons(results))
-    for reason, count in reasons.most_common():
-        names = [name for name in results if reason in list_reasons({name: results[name]})]
-        print(f"{count:4}  {reason}\n      {', '.join(names[:6])}")
-
-
-def list_reasons(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """List the reasons of cases that do not agree, without their own names and numbers."""
-    return list(_generate_reasons(results))
-
-
-def _generate_reasons(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    names_by_reason: dict[str, list[str]] = {}
     for name, result in results.items():
-        if "refusal" in result:
-            yield shorten(f"refused: {result['refusal']}", name)
-            continue
-        rows = {tuple(result.get(compiler, ["lost", ""])): compiler for compiler in reversed(COMPILERS)}
-        for (status, reason), compiler in rows.items():
-            if status != "ok":
-                yield shorten(f"{compiler} {status}: {reason}", name)
+        for reason in list_reasons(name, result):
+            names_by_reason.setdefault(reason, []).append(name)
+    for reason, names in sorted(names_by_reason.items(), key=lambda item: -len(item[1])):
+        print(f"{len(names):4}  {reason}\n      {', '.join(names[:6])}")
+
+
+def list_reasons(name: str, result: Mapping[str, Any]) -> list[str]:
+    """List the reasons of a case that does not agree, without its own name and numbers."""
+    if "refusal" in result:
+        return [shorten(f"refused: {result['refusal']}", name)]
+    rows = {tuple(result.get(compiler, ["lost", ""])): compiler for compiler in reversed(COMPILERS)}
+    return [
+        shorten(f"{compiler} {status}: {reason}", name) for (status, reason), compiler in rows.items() if status != "ok"
+    ]
 
 
 def shorten(reason: str, name: str) -> str:
