@@ -8,11 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sqlite3
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from array import array
@@ -26,16 +23,9 @@ import ipyparallel
 import numpy as np
 import psutil
 
-HERE = Path(__file__).parent
-IN_PROCESS = "--in-process"
-
 
 def main() -> None:
     """Measure the figures named on the command line, or all of them."""
-    sys.path.insert(0, str(HERE.parent / "tests"))  # for `hosts`; Python itself puts this file's own folder there
-    if sys.argv[1:2] == [IN_PROCESS]:
-        carry_out_sweeps()
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"one of {', '.join(FIGURES)} (default: all)")
     chosen = parser.parse_args().figures or list(FIGURES)
@@ -55,33 +45,6 @@ def report(title: str, value: float, unit: str, target: float | str) -> None:
     print(f"{title:76s} {value:10.3f} {unit:12s} target {aim}", flush=True)
 
 
-def measure_start() -> None:
-    """From nothing to the first answer of an engine: here, and over ssh through a reverse tunnel."""
-    from hosts import start_host  # type: ignore[import-not-found, unused-ignore]  # in tests
-
-    report("a local engine, from nothing to its first answer", _time_start("cpu"), "s", 3)
-    sbin = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
-    if shutil.which("sshd", path=sbin) is None or os.geteuid() != 0:
-        print("an engine over ssh: not measured; it needs sshd and root", flush=True)
-        return
-    folder = Path("ssh").absolute()
-    far = f'[far]\nlaunch = "ssh"\nhost = "far"\npython = "{sys.executable}"\nstate_dir = "{folder}/state"\n'
-    with write_devices(far), start_host(folder):
-        report("an engine over ssh through a tunnel, from nothing to its first answer", _time_start("far"), "s", 4)
-
-
-def _time_start(label: str) -> float:
-    from ngbkit.cluster import engines
-
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        engines.acquire(label).hello()
-        times.append(time.perf_counter() - began)
-        engines.close()
-    return statistics.median(times)
-
-
 def measure_events() -> None:
     """From the publication of an event by an engine to the end of the notification of all subscribers."""
     sweep = _build_scripted_sweep(84)
@@ -94,63 +57,39 @@ def measure_events() -> None:
 
 
 def measure_trial() -> None:
-    """The overhead of a trial in a run on an engine, over a plan in a process of its own."""
+    """The overhead of a trial in a run on an engine, over a plan in this process."""
     from speed import _write_mlp
 
-    from ngbkit.api import Sweep
-    from ngbkit.cluster import engines
-
-    warm, sweep = (Sweep(_write_mlp(), ["identity", "onnxruntime"], sizes, repeats=3) for sizes in ([1], range(1, 21)))
-    warm.start().result()  # prepares the workload, measures the peaks, warms the engine's servers
-    inside, outside = [], []
-    with subprocess.Popen(
-        [sys.executable, __file__, IN_PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        _request(process, warm, "warm")
-        for number in range(5):
-            inside.append(_request(process, sweep, f"run{number}"))
-            began = time.perf_counter()
-            run = sweep.start()
-            run.wait()
-            outside.append(time.perf_counter() - began)
-            assert run.error is None, run.error
-        process.communicate()
-    engines.close()
-    pairs = list(zip(inside, outside, strict=True))
-    extra = statistics.median(1000 * (engine - direct) / len(sweep) for direct, engine in pairs)
-    in_process = statistics.median(inside)
-    report(f"{len(sweep)} quick trials in a process of their own, median of {len(pairs)}", in_process, "s", "-")
-    report(
-        "the same as a run on an engine, over that, median", statistics.median(b / a for a, b in pairs), "times", "-"
-    )
-    report("fan-out, a trial", extra, "ms", 50)
-
-
-def _request(process: subprocess.Popen[str], sweep: Any, run_id: str) -> float:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps([run_id, sweep.to_json()]) + "\n")
-    process.stdin.flush()
-    return float(process.stdout.readline())
-
-
-def carry_out_sweeps() -> None:
-    """Carry out the sweep of each input line, and print the seconds of its plan."""
     from ngbkit import options
     from ngbkit.api import Sweep
+    from ngbkit.cluster import engines
     from ngbkit.device import plan
     from ngbkit.device.spec import Spec
-    from ngbkit.files import Store
 
-    state_dir = options.get_state_dir()
-    events: list[Mapping[str, Any]] = []
-    for line in sys.stdin:
-        run_id, sweep_json = json.loads(line)
-        sweep = Sweep.from_json(sweep_json, locate=Store(state_dir / "artifacts").locate)
-        spec = Spec(run_id=run_id, device="cpu", state_dir=state_dir, sweep=sweep)
+    warm, sweep = (Sweep(_write_mlp(), ["identity", "onnxruntime"], sizes, repeats=3) for sizes in ([1], range(1, 21)))
+    state_dir, events = options.get_state_dir(), list[Mapping[str, Any]]()
+
+    def carry_out(grid: Any, run_id: str) -> float:
         began = time.perf_counter()
-        plan.carry_out(spec, events.append)
-        print(time.perf_counter() - began, flush=True)
+        plan.carry_out(Spec(run_id=run_id, device="cpu", state_dir=state_dir, sweep=grid), events.append)
+        return time.perf_counter() - began
+
+    warm.start().result()  # prepares the workload, measures the peaks, warms the engine's servers
+    carry_out(warm, "warm")
+    inside, outside = [], []
+    for number in range(5):
+        inside.append(carry_out(sweep, f"run{number}"))
+        began = time.perf_counter()
+        run = sweep.start(again=True)
+        run.wait()
+        outside.append(time.perf_counter() - began)
+        assert run.error is None, run.error
+    engines.close()
+    extra = statistics.median(
+        1000 * (engine - direct) / len(sweep) for direct, engine in zip(inside, outside, strict=True)
+    )
+    report(f"{len(sweep)} quick trials in this process, median of {len(inside)}", statistics.median(inside), "s", "-")
+    report("fan-out, a trial", extra, "ms", 50)
 
 
 def measure_eight() -> None:
@@ -318,7 +257,6 @@ def _build_scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) ->
 
 
 FIGURES: dict[str, Callable[[], None]] = {
-    "start": measure_start,
     "events": measure_events,
     "trial": measure_trial,
     "eight": measure_eight,
