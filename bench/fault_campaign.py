@@ -80,11 +80,6 @@ class Campaign:
     trials: Sequence[str] = ()
     _records: dict[str, Records] = field(default_factory=lambda: {"client": {}, "device": {}})
     _changed: set[str] = field(default_factory=set)
-    # Records that the device may lack or have changed.
-    excused: set[str] = field(default_factory=set)
-    # Whether its journal is damaged and not yet repaired.
-    torn: bool = False
-    others: list[Client] = field(default_factory=list)
     _next_done: int = 0
 
     def carry_out(self) -> None:
@@ -99,7 +94,6 @@ class Campaign:
                 break
             log(f"    resumes ({client.outcome.get('error', 'the client was killed')[:150]})")
             self.row.resumes += 1
-            self.torn = False
             client = self.site.start_client("resume", self.run)
         else:
             self.report_wrong(f"the run {self.run} did not finish with the allowed number of clients")
@@ -142,18 +136,11 @@ class Campaign:
             try:
                 current = read_records(path)
             except sqlite3.DatabaseError as error:
-                if not (self.torn and owner == "device"):
-                    self.report_wrong(f"the {owner}'s journal cannot be read: {error}")
+                self.report_wrong(f"the {owner}'s journal cannot be read: {error}")
                 continue
             earlier = self._records[owner]
             self._note_changed(owner, [key for key, record in earlier.items() if current.get(key) != record])
             self._records[owner] = {**earlier, **current}
-
-    def forget_device(self) -> None:
-        """Forget the records of the device, whose truncated journal may have lost any of them."""
-        self.torn = True
-        self.excused |= set(self._records["device"])
-        self._records["device"] = {}
 
     def report_wrong(self, text: str) -> None:
         self.row.wrong += 1
@@ -181,9 +168,7 @@ class Campaign:
         """Check that every trial has a record, equal on client and device, and that failures have a reason."""
         client, device = self._records["client"], self._records["device"]
         missing = [trial for trial in self.trials if trial not in client] if self.trials else ["all"]
-        different = [
-            key for key, (_, crc) in device.items() if key not in self.excused and client.get(key, ("", -1))[1] != crc
-        ]
+        different = [key for key, (_, crc) in device.items() if client.get(key, ("", -1))[1] != crc]
         self._note_changed("client and device differ:", different)
         failed = {key: status for key, (status, _) in client.items() if key in self.trials and status != "ok"}
         if self.kind.inject is None:
@@ -198,10 +183,6 @@ class Campaign:
             self.add_note(f"without a record: {missing}; failed: {failed}")
 
     def _clean_up(self) -> None:
-        for other in self.others:
-            if not other.wait(HANGS_S) or other.outcome.get("state") != "finished":
-                self.report_wrong(f"the second client did not finish: {other.outcome}, {other.text}")
-                kill(other.process)
         # A far engine notices the end of a client within minutes, or at the next start.
         remaining = [] if self.kind.far else self.site.kill_remaining()
         for _ in range(2):

@@ -33,8 +33,6 @@ from watching import find_processes  # noqa: E402  beside conftest.py, on the pa
 
 EXIT_TIMEOUT_S = 10.0
 FLEETING = ("scratch", "clusters", "engines", "incoming")
-# A size that a run of quick trials does not fill.
-DISK_BYTES = 64 << 20
 
 Records = dict[str, tuple[str, int]]
 """The status and the checksum of every record of a journal, by the id of its trial."""
@@ -212,17 +210,3 @@ def read_records(path: Path) -> Records:
 
 def to_canonical_json(record: str) -> bytes:
     return json.dumps(json.loads(record), sort_keys=True).encode()
-
-
-@contextmanager
-def mount_small_disk(folder: Path) -> Iterator[None]:
-    """Mount a small disk at `folder` for the duration of the block."""
-    folder.mkdir(parents=True, mode=0o700)
-    options = f"size={DISK_BYTES},mode=700,uid={os.getuid()}"
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "ngbkit", folder], check=False)
-    if mounted.returncode:
-        raise SystemExit("cannot mount a small disk: run as root, or exclude the kind full-disk (--only).")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
