@@ -19,15 +19,13 @@ its own, with new processes of each release's own environment.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import sys
 import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,8 @@ import numpy as np
 import onnx
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
+from plugin_path import put_on_path, write_plugin
+from results import append, read
 
 from ngbkit import set_options
 from ngbkit.api import build_gate_sweep
@@ -140,17 +140,6 @@ def measure_gate(folder: Path, share: float, repeats: int) -> dict[str, Any]:
     return {"share": share, "seconds": time.monotonic() - began, "direct": direct, "repeats": repeats, "trials": trials}
 
 
-def write_plugin(folder: Path) -> None:
-    """Write the compiler, and make it known to this process and to its children."""
-    (folder / "ngbkit_planted.py").write_text(PLUGIN)
-    information = folder / "ngbkit_planted-1.0.dist-info"
-    information.mkdir(exist_ok=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ngbkit-planted\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[ngbkit.compilers]\nplanted = ngbkit_planted:COMPILER\n")
-    sys.path.insert(0, str(folder))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-
-
 def write_index(folder: Path, slow_from: int | None) -> Path:
     """Write a wheel of each release, those from one place on with more work; return the settings of uv."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -202,23 +191,14 @@ def measure_bisection(number: int, *, planted: bool, repeats: int) -> dict[str, 
     }
 
 
-def measure(path: Path, missing: Sequence[Any], measure_one: Callable[[Any], dict[str, Any]]) -> None:
-    """Measure what is missing, and add each to the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for case in missing:
-        record = measure_one(case)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-        print(json.dumps(record), flush=True)
-
-
 def measure_gates(path: Path, shares: Sequence[float], runs: int, repeats: int) -> None:
     """Measure gates until the file has `runs` of each share, the shares in turn."""
     folder, counts = path.with_suffix(""), Counter(record["share"] for record in read(path))
     folder.mkdir(parents=True, exist_ok=True)
     missing = [share for number in range(runs) for share in shares if counts[share] <= number]
     with set_options(state_dir=str(folder / "state")):
-        measure(path, missing, lambda share: measure_gate(folder, share, repeats))
+        for share in missing:
+            append(path, measure_gate(folder, share, repeats))
 
 
 def measure_bisections(path: Path, runs: int, repeats: int) -> None:
@@ -226,15 +206,11 @@ def measure_bisections(path: Path, runs: int, repeats: int) -> None:
     finished = {(record["planted"], record["number"]) for record in read(path)}
     cases = [(is_planted, number) for number in range(runs) for is_planted in (True, False)]
     with tempfile.TemporaryDirectory(prefix="ngbkit-plugin-") as folder:
-        write_plugin(Path(folder))
-        missing = [case for case in cases if case not in finished]
-        measure(path, missing, lambda case: measure_bisection(case[1], planted=case[0], repeats=repeats))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Read what is finished; a last line that was cut short is measured again."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+        write_plugin(Path(folder), "ngbkit.compilers", "planted", PLUGIN, "COMPILER")
+        put_on_path(Path(folder))
+        for is_planted, number in cases:
+            if (is_planted, number) not in finished:
+                append(path, measure_bisection(number, planted=is_planted, repeats=repeats))
 
 
 def judge_record(record: dict[str, Any], margin: float) -> list[str]:

@@ -6,22 +6,18 @@ the plugin in `layers`, which this module puts on their path.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from plugin_path import put_on_path
 
 from ngbkit.workloads import timm
 from ngbkit.workloads.base import Workload
 
-PLUGIN = str(Path(__file__).parent / "layers")
-sys.path.insert(0, PLUGIN)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [PLUGIN, os.environ.get("PYTHONPATH")]))
-
+put_on_path(Path(__file__).parent / "layers")
 import ngbkit_layers as layers  # noqa: E402  of the folder that was put on the path
 
 Layers = list[dict[str, Any]]
