@@ -37,7 +37,6 @@ from ngbkit.workloads.base import Workload
 COMPILERS = ("identity", "onnxruntime")
 DATA = "test_data_set_0"
 SWEEP_CASES = 50
-DIRECT_CASES = 25
 MEASURED = ("ok", "not-checked")
 _CRASH = re.compile(r"SIG[A-Z]+|crashed|died|killed", re.IGNORECASE)
 
@@ -50,13 +49,16 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=300, help="how many to draw")
     parser.add_argument("--direct", nargs="+", metavar="CASE", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    cases = draw_cases(args.seed, args.cases)
     if args.direct:
-        run_directly(args.folder, args.direct)
+        run_directly(cases, args.direct)
         return
-    folder = args.folder.absolute()
+    folder, names = args.folder.absolute(), list(cases)
     os.environ.setdefault("NGBKIT_STATE_DIR", str(folder / "state"))
-    names = write_cases(folder, args.seed, args.cases)
-    direct = complete(folder / "direct.json", names, lambda missing: call_children(folder, missing), DIRECT_CASES)
+    for name, case in cases.items():
+        write_case(folder / name, case.model, case.data_sets)
+    words = [str(folder), "--seed", str(args.seed), "--cases", str(args.cases)]
+    direct = complete(folder / "direct.json", names, lambda missing: call_children(words, missing), len(names))
     runnable = [name for name in names if direct[name] == ""]
     try:
         results = complete(folder / "given.json", runnable, lambda part: measure(folder, part), SWEEP_CASES)
@@ -66,20 +68,12 @@ def main() -> None:
     print_table({name: results[name] for name in runnable})
 
 
-def write_cases(folder: Path, seed: int, count: int) -> list[str]:
-    """Write the cases of a seed that are missing, and return their names."""
-    listing = folder / f"seed-{seed}-{count}.json"
-    if listing.exists():
-        names: list[str] = json.loads(listing.read_text())
-        return names
+def draw_cases(seed: int, count: int) -> dict[str, Any]:
+    """Draw cases by a seed, and return each by its name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the expected outputs of some cases overflow on purpose
         cases = {case.name: case for case in collect_testcases()}
-    names = random.Random(seed).sample(sorted(cases), count)
-    for name in names:
-        write_case(folder / name, cases[name].model, cases[name].data_sets)
-    listing.write_text(json.dumps(names))
-    return names
+    return {name: cases[name] for name in random.Random(seed).sample(sorted(cases), count)}
 
 
 def write_case(folder: Path, model: Any, data_sets: Any) -> None:
@@ -116,11 +110,11 @@ def complete(
     return results
 
 
-def call_children(folder: Path, names: Sequence[str]) -> dict[str, str]:
+def call_children(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Run cases by ONNX Runtime in child processes; return the error of each, ``""`` where it runs."""
     errors: dict[str, str] = {}
     while missing := [name for name in names if name not in errors]:
-        command = [sys.executable, __file__, str(folder), "--direct", *missing]
+        command = [sys.executable, __file__, *words, "--direct", *missing]
         child = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")]
         errors |= dict(lines)
@@ -129,19 +123,34 @@ def call_children(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return errors
 
 
-def run_directly(folder: Path, names: Sequence[str]) -> None:
+def run_directly(cases: Mapping[str, Any], names: Sequence[str]) -> None:
     """Run cases by ONNX Runtime in this process, and print a line of JSON for each."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     for name in names:
         try:
-            session = onnxruntime.InferenceSession(folder / name / "model.onnx", providers=["CPUExecutionProvider"])
-            call(session, read_feed(folder / name, session))
+            model, (values, _) = cases[name].model, cases[name].data_sets[0]
+            session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            needed = {entry.name for entry in session.get_inputs()}
+            pairs = zip(model.graph.input, values, strict=False)
+            call(session, {info.name: to_feed(value, info.name) for info, value in pairs if info.name in needed})
             error = ""
         except Exception as exception:  # noqa: BLE001  a runtime may raise anything
             error = f"{type(exception).__name__}: {' '.join(str(exception).split())[:300]}"
         print(json.dumps([name, error]), flush=True)
+
+
+def to_feed(value: Any, name: str) -> Any:
+    """Convert a value of a case as ONNX Runtime takes it, with types beyond NumPy's as values of its own."""
+    from onnxruntime import OrtValue
+
+    if value is None or isinstance(value, list):
+        return value
+    tensor = convert_value(value, name)
+    array = onnx.numpy_helper.to_array(tensor)
+    is_plain = array.dtype.isbuiltin == 1
+    return array if is_plain else OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
 
 def call(session: Any, feed: Mapping[str, Any]) -> None:
@@ -158,30 +167,6 @@ def call(session: Any, feed: Mapping[str, Any]) -> None:
             for name, value in feed.items()
         }
         session.run_with_ort_values(None, values)
-
-
-def read_feed(case: Path, session: Any) -> dict[str, Any]:
-    """Read the values of a case as ONNX Runtime takes them, with types beyond NumPy's as values of its own."""
-    from onnxruntime import OrtValue
-
-    model = onnx.load(case / "model.onnx")
-    needed = {entry.name for entry in session.get_inputs()}
-    feed: dict[str, Any] = {}
-    for index, info in enumerate(model.graph.input):
-        message = (case / DATA / f"input_{index}.pb").read_bytes()
-        kind = info.type.WhichOneof("value")
-        if kind == "tensor_type":
-            tensor = onnx.TensorProto.FromString(message)
-            array = onnx.numpy_helper.to_array(tensor)
-            is_plain = array.dtype.isbuiltin == 1
-            value = array if is_plain else OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
-        elif kind == "sequence_type":
-            value = onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(message))
-        else:
-            value = onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(message))
-        if info.name in needed:
-            feed[info.name] = value
-    return feed
 
 
 def measure(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
