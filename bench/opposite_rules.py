@@ -6,7 +6,7 @@ Each of the 18 networks of the gallery on portability that was surely faster was
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -14,7 +14,6 @@ import onnx_ir as ir
 from ngbkit.optimizer.editing import Edit, is_kind, read_attribute, read_constant, read_shape
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.rules.convolution import (
-    Array,
     Convolution,
     add_convolution,
     find_convolutions,
@@ -29,14 +28,15 @@ _LEAST_CHANNELS, _LEAST_COLUMNS = 8, 16
 _REDUCE_BY_INPUT = 18
 
 
+def _select(condition: Callable[[Convolution], bool]) -> Callable[[ir.Graph], Iterator[Sequence[ir.Node]]]:
+    """Build the function that finds convolutions of which a condition is true."""
+    return lambda graph: ((conv.node,) for conv in find_convolutions(graph) if condition(conv))
+
+
 def _read(nodes: Sequence[ir.Node]) -> Convolution:
     conv = read_convolution(nodes[0])
     assert conv is not None
     return conv
-
-
-def _find_biased(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((conv.node,) for conv in find_convolutions(graph) if conv.bias is not None)
 
 
 def _unfold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
@@ -52,12 +52,6 @@ def _unfold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(conv.output, edit.compute(conv.node, "BatchNormalization", product, *constants, epsilon=0.0))
 
 
-def _find_wide(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    for conv in find_convolutions(graph):
-        if conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS:
-            yield (conv.node,)
-
-
 def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     conv = _read(nodes)
     half = len(conv.weight) // 2
@@ -66,10 +60,6 @@ def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
         bias = None if conv.bias is None else conv.bias[span]
         parts.append(add_convolution(edit, conv.node, conv.source, conv.weight[span], bias, conv.pads, **conv.window))
     edit.replace(conv.output, edit.compute(conv.node, "Concat", *parts, axis=1))
-
-
-def _find_centred(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((conv.node,) for conv in find_convolutions(graph) if is_centred(conv) and min(conv.kernel) > 1)
 
 
 def _split_branch(edit: Edit, nodes: Sequence[ir.Node]) -> None:
@@ -106,13 +96,6 @@ def _enlarge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(conv.output, result)
 
 
-def _find_grouped(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find groups that can be merged in pairs; a depthwise convolution would only waste work."""
-    for conv in find_convolutions(graph):
-        if conv.group > 1 and conv.group % 2 == 0 and conv.weight.shape[1] > 1:
-            yield (conv.node,)
-
-
 def _merge_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     conv = _read(nodes)
     out, inner = conv.weight.shape[:2]
@@ -125,22 +108,15 @@ def _merge_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(conv.output, add_convolution(edit, conv.node, conv.source, weight, conv.bias, conv.pads, **window))
 
 
-def _find_blocks(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find convolutions whose weights connect each half of a group's inputs to one half of its outputs."""
-    for conv in find_convolutions(graph):
-        out, inner = conv.weight.shape[:2]
-        each = out // conv.group
-        if inner % 2 or each % 2 or not _is_block_diagonal(conv.weight, conv.group, each, inner):
-            continue
-        yield (conv.node,)
-
-
-def _is_block_diagonal(weight: Array, groups: int, each: int, inner: int) -> bool:
-    for group in range(groups):
-        rows = weight[group * each : (group + 1) * each]
+def _is_block_diagonal(conv: Convolution) -> bool:
+    """Return whether the weights connect each half of a group's inputs to one half of its outputs."""
+    out, inner = conv.weight.shape[:2]
+    each = out // conv.group
+    for group in range(conv.group):
+        rows = conv.weight[group * each : (group + 1) * each]
         if rows[: each // 2, inner // 2 :].any() or rows[each // 2 :, : inner // 2].any():
             return False
-    return True
+    return not (inner % 2 or each % 2)
 
 
 def _split_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
@@ -186,12 +162,10 @@ def _average_to_depthwise(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(node.outputs[0], add_convolution(edit, node, source, weight, None, pads, **window))
 
 
-def _find_means(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find depthwise convolutions that compute means."""
-    for conv in find_convolutions(graph):
-        depthwise = conv.group > 1 and conv.weight.shape[:2] == (conv.group, 1) and conv.dilations == (1, 1)
-        if depthwise and not np.any(conv.dense_bias) and np.allclose(conv.weight, 1 / np.prod(conv.kernel), rtol=1e-6):
-            yield (conv.node,)
+def _is_mean(conv: Convolution) -> bool:
+    is_depthwise = conv.group > 1 and conv.weight.shape[:2] == (conv.group, 1) and conv.dilations == (1, 1)
+    is_flat = is_depthwise and np.allclose(conv.weight, 1 / np.prod(conv.kernel), rtol=1e-6)
+    return bool(is_flat and not np.any(conv.dense_bias))
 
 
 def _depthwise_to_average(edit: Edit, nodes: Sequence[ir.Node]) -> None:
@@ -278,6 +252,13 @@ def _build_scalar(value: ir.Value | None, number: float) -> np.ndarray:
     kind = value.dtype.numpy() if value is not None and value.dtype is not None else np.dtype(np.float32)
     return np.array(number, kind)
 
+
+_find_biased = _select(lambda conv: conv.bias is not None)
+_find_wide = _select(lambda conv: conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS)
+_find_centred = _select(lambda conv: is_centred(conv) and min(conv.kernel) > 1)
+# A depthwise convolution would only waste work.
+_find_grouped = _select(lambda conv: conv.group > 1 and conv.group % 2 == 0 and conv.weight.shape[1] > 1)
+_find_blocks, _find_means = _select(_is_block_diagonal), _select(_is_mean)
 
 OPPOSITES = [
     Rule(name=name, summary=summary, find=find, rewrite=rewrite)
