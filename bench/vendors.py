@@ -191,7 +191,7 @@ class Comparison:
         """Compute our latency over theirs in the same round, the median over the rounds, or say why there is none."""
         ours, theirs = np.array(self.ours[compiler], float), np.array(self.theirs[compiler], float)
         paired = np.isfinite(ours) & np.isfinite(theirs) if len(ours) == len(theirs) else np.zeros(0, bool)
-        row = {"network": self.workload.name, "compiler": compiler, "tool": TOOLS[compiler][0]}
+        row: dict[str, Any] = {"network": self.workload.name, "compiler": compiler, "tool": TOOLS[compiler][0]}
         if not paired.any():
             values = dict.fromkeys(("ratio", "low", "high", "ours_s", "theirs_s"), math.nan)
             problem = missing or self.problems.get(compiler, "nothing was measured")
