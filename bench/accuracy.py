@@ -4,20 +4,11 @@ It fits to notebooks/data/labels.nc, which `labels.py` and `profiles.py` measure
 results are saved in the folder, in one of its own for each content of a file of labels. Two processes with
 different splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the
 number of networks, and a guess of it with ten times as many.
-
-With `--choice`, it judges the choice of a kind by the labels, on the split that matters: each part is left out, a kind
-is chosen by the rest alone, and every kind is fitted to this rest. A row per runtime has the error of each kind on the
-parts, that of the chosen kinds, and its ratio to the best one; the ratio of a set is over all its runtimes. The rest
-has a fifth fewer families than all labels: the kind that these choose is beside it, though it saw the parts:
-
-    python bench/accuracy.py --choice --seeds 0 --labels notebooks/data/labels*.nc results/foreign/{cells,timm}.nc
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,18 +16,14 @@ import numpy as np
 import pandas as pd
 from operator_sum import OperatorSum
 from scipy.stats import norm
-from studies.learning_curve import draw_curve, extrapolate, learning_curve
+from studies.learning_curve import extrapolate, learning_curve
 
-from ngbkit import figures, predictor
+from ngbkit import predictor
 from ngbkit.files import hash_file
-from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.predictor.scoring import scores
-from ngbkit.predictor.scoring.kind_choice import choose_kind
-from ngbkit.predictor.scoring.splits import Split, split_examples
 
 LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "labels.nc"
 KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
-CHOICES = ("linear", "boosting", "gnn")
 
 
 def main() -> None:
@@ -45,7 +32,6 @@ def main() -> None:
     parser.add_argument("--splits", default="random,family,rule", help="separated by commas (default: all)")
     parser.add_argument("--kinds", help="separated by commas (default: all that the labels allow)")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas (default: 0,1,2)")
-    parser.add_argument("--threads", type=int, help="threads of torch (default: its own choice)")
     parser.add_argument("--folder", type=Path, default=Path("results/accuracy"), help="folder of finished results")
     parser.add_argument("--out", type=Path, help="a text file to write the tables to as well")
     parser.add_argument(
@@ -55,14 +41,8 @@ def main() -> None:
         "--max-error", type=float, help="networks with a larger error of their label, such as 0.06, are not scored"
     )
     parser.add_argument("--curve", action="store_true", help="measure the learning curve of each split instead")
-    parser.add_argument("--choice", action="store_true", help="judge the choice of a kind by the labels instead")
     parser.add_argument("--table", type=Path, help="a CSV to write the learning curves to as well")
-    parser.add_argument("--figure", type=Path, help="a file for the figure of the learning curves, such as curve.svg")
     args = parser.parse_args()
-    if args.threads:
-        import torch
-
-        torch.set_num_threads(args.threads)
     texts = []
     for labels in args.labels:
         texts += measure(labels, args)
@@ -77,17 +57,9 @@ def measure(labels: Path, args: argparse.Namespace) -> list[str]:
     examples_ = predictor.load_examples(labels)
     splits, kinds = args.splits.split(","), args.kinds.split(",") if args.kinds else list(KINDS)
     seeds = [int(seed) for seed in args.seeds.split(",")]
-    if args.choice:
-        texts = [f"{labels.stem}\n{judge_choice(examples_, seed, folder)}" for seed in seeds]
-        print("\n\n".join(texts), "\n", flush=True)
-    elif args.curve:
+    if args.curve:
         curves = {split: measure_curve(examples_, kinds, split, seeds, folder, args.max_error) for split in splits}
         texts = [format_curve(curve, split) for split, curve in curves.items()]
-        if args.figure:
-            # The figure shows one split; its name tells them apart.
-            for split, curve in curves.items():
-                file = args.figure if len(splits) == 1 else args.figure.with_stem(f"{args.figure.stem}-{split}")
-                figures.save(draw_curve(curve), file)
         print("\n\n".join(texts), flush=True)
         if args.table:
             pd.concat(curves.values()).to_csv(args.table, index=False)
@@ -103,44 +75,6 @@ def measure(labels: Path, args: argparse.Namespace) -> list[str]:
             texts.append(format_table(predictor.summary(pd.concat(rows)), title))
             print("\n\n".join(texts[-1:] if len(texts) > 2 else texts), "\n", flush=True)
     return texts
-
-
-def judge_choice(examples_: predictor.Examples, seed: int, folder: Path) -> str:
-    """Format the errors of each kind by runtime beside those of the kinds that the rest of each part chose."""
-    networks = np.flatnonzero(~examples_.isolated)
-    families, parents = ({texts[index] for index in networks} for texts in (examples_.families, examples_.parents))
-    split: Split = "family" if 1 < len(families) < len(parents) else "random"
-    choices = {
-        fold: choose(examples_.take(train), seed, folder / f"choice-{split}-{seed}-{number}.json")
-        for number, (fold, train, _) in enumerate(split_examples(examples_, split, seed))
-    }
-    scores_by_kind = {kind: evaluate_kind(examples_, kind, split, seed, folder) for kind in CHOICES}
-    chosen = [table[table["left_out"].map(choices) == kind] for kind, table in scores_by_kind.items()]
-    scores_by_kind["chosen"] = pd.concat(chosen)
-    keys = ["device", "compiler"]
-    errors = {}
-    for kind, table in scores_by_kind.items():
-        total = table.assign(sum=table["mape"] * table["graphs"]).groupby(keys, sort=False)[["sum", "graphs"]].sum()
-        errors[kind] = total["sum"] / total["graphs"]
-    weights = total["graphs"]
-    frame = pd.DataFrame(errors)
-    logs = frame.map(math.log).mul(weights, axis=0).sum() / weights.sum()
-    best = logs[list(CHOICES)].idxmin()
-    ratio = float(np.exp(logs["chosen"] - logs[best]))
-    text = frame.map("{:.1%}".format).assign(ratio=(frame["chosen"] / frame[best]).map("{:.2f}".format), graphs=weights)
-    counts = ", ".join(f"{kind} {list(choices.values()).count(kind)}" for kind in CHOICES)
-    by_all = choose(examples_, seed, folder / f"choice-{split}-{seed}-all.json")
-    return (
-        f"split: {split}, seed {seed}; chosen for {len(choices)} parts: {counts}; best kind {best}, chosen over best "
-        f"{ratio:.3f}; by all labels: {by_all}, over best {np.exp(logs[by_all] - logs[best]):.3f}\n{text.to_string()}"
-    )
-
-
-def choose(rest: predictor.Examples, seed: int, file: Path) -> str:
-    """Return the kind that labels choose, from the file of an earlier call if there is one."""
-    if not file.exists():
-        file.write_text(json.dumps(choose_kind(rest, seed, ignore_progress).to_json()))
-    return str(json.loads(file.read_text())["kind"])
 
 
 def measure_curve(

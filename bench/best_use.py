@@ -8,19 +8,17 @@ is measured in several pairs of processes. The ratio is the mean over pairs, pri
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from plugin_path import put_on_path
 
 from ngbkit import Sweep, registry, set_options
 from ngbkit.cluster import engines
 
-BY_HAND = Path(__file__).parent / "byhand"
 SUFFIX = "-by-hand"
 BAR = 1.03
 
@@ -34,8 +32,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="rounds, each with a sample of both sides")
     parser.add_argument("--pairs", type=int, default=3, help="pairs of processes, both sides compiled anew in each")
     args = parser.parse_args()
-    sys.path.insert(0, str(BY_HAND))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BY_HAND), os.environ.get("PYTHONPATH")]))
+    put_on_path(Path(__file__).parent / "byhand")
     names = registry.list_names(registry.COMPILERS)
     compilers = [name for name in names if f"{name}{SUFFIX}" in names and name != "tvm"]
     compilers = args.compilers.split(",") if args.compilers else compilers

@@ -8,17 +8,6 @@ The number of trials chosen at once and the factor of the intervals were tuned o
 for it. Nothing was tuned on the sweep of the paper's networks and blocks:
 
     python bench/budget.py notebooks/data/paper.nc --together
-
-With labels, a predictor that is fitted to them guides the run too: as it is, and as that of another device. With parts,
-random parts of each sweep are replayed, without a network, a batch size and a value of each factor; and the means over
-all of them are printed, with the standard error of their difference to the run without a predictor over the sweeps:
-
-    python bench/budget.py notebooks/data/{blocks,gpu}.nc --labels notebooks/data/labels.nc --parts 10
-
-These predictors predict few networks of those sweeps. With a number of held-out networks, sweeps of so many random
-networks of the labels are replayed instead, guided by a predictor that is fitted to all others:
-
-    python bench/budget.py --labels notebooks/data/labels.nc --held-out 40 --parts 10
 """
 
 from __future__ import annotations
@@ -26,23 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ngbkit import predictor
 from ngbkit.api import Sweep
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import factor_dims, facts_key, nodes
-from ngbkit.predictor import Predictor
 from ngbkit.predictor.forecast import Guide
 from ngbkit.predictor.forecast.imputation import Key, build_key
-from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
-from ngbkit.workloads.base import Workload
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 STORED = (DATA / "blocks.nc",)
@@ -51,8 +34,6 @@ TOLERANCE = 0.02
 
 Group = tuple[Any, ...]
 Stored = tuple[Sweep, dict[str, Any], dict[str, Record]]
-#: The mean regret of each method, and the median error of its predictions.
-Scores = dict[str, tuple[float, float]]
 
 
 def main() -> None:
@@ -60,86 +41,13 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, default=list(STORED), metavar="FILE")
     parser.add_argument("--share", type=float, default=0.1, help="share of the trials that are measured (default: 0.1)")
     parser.add_argument("--seeds", type=int, default=3, help="number of random selections (default: 3)")
-    parser.add_argument("--labels", type=Path, help="labels of a predictor that guides the run (default: none)")
     parser.add_argument("--together", action="store_true", help="replay the sweeps of a file as one sweep")
-    parser.add_argument("--parts", type=int, default=0, help="replay random parts of each sweep (default: all of it)")
-    parser.add_argument("--least", type=int, default=1, help="skip sweeps of fewer trials (default: 1)")
-    parser.add_argument("--held-out", type=int, default=0, help="replay sweeps of so many networks of the labels")
     args = parser.parse_args()
-    if args.held_out and not (args.labels and args.parts):
-        parser.error("--held-out needs --labels, and the number of sweeps by --parts")
     print("sweep          trials measured chosen by               right within 2 %  regret covered  error")
-    scores: list[Scores] = []
-    if args.held_out:
-        for seed in range(args.parts):
-            stored, rest = hold_out(predictor.load_examples(args.labels), args.held_out, seed)
-            scores.append(replay("held out", *stored, args.share, args.seeds, guide_by(rest)))
-    else:
-        predictors = guide_by(args.labels)
-        remember_graphs()
-        for file in args.files:
-            sweeps = load_sweeps(file)
-            for stored in [merge_sweeps(sweeps)] if args.together else sweeps:
-                if len(stored[2]) >= args.least:
-                    parts = [draw_part(stored, seed) for seed in range(args.parts)] or [stored]
-                    parts_scores = [replay(file.stem, *part, args.share, args.seeds, predictors) for part in parts]
-                    scores.append({method: average([each[method] for each in parts_scores]) for method in predictors})
-    print_means(scores)
-
-
-def guide_by(labels: Any) -> dict[str, Predictor | None]:
-    """Return the predictors that guide a run: none, and if there are labels, one fitted to them, as of two devices."""
-    if labels is None:
-        return {"most informative": None}
-    fitted = predictor.fit(labels, "linear", report=ignore_progress)
-    runtimes = tuple(("another device", compiler) for _, compiler in fitted.runtimes)
-    return {"most informative": None, "predictor": fitted, "another device's": replace(fitted, runtimes=runtimes)}
-
-
-def average(scores: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    regret, error = np.nanmean(scores, axis=0)
-    return float(regret), float(error)
-
-
-def print_means(scores: Sequence[Scores]) -> None:
-    """Print the means over sweeps, and by how much each differs from the run without a predictor."""
-    for method in scores[0] if len(scores[0]) > 1 else ():
-        for number, name in enumerate(("regret", "error of predictions")):
-            values = np.array([each[method][number] for each in scores])
-            gains = values - [each["most informative"][number] for each in scores]
-            error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
-            print(f"mean {name}, {method}: {values.mean():.1%}, difference {gains.mean():+.1%} ± {error:.1%}")
-
-
-def hold_out(examples: predictor.Examples, count: int, seed: int) -> tuple[Stored, predictor.Examples]:
-    """Draw a sweep of networks with a label on each of the usual runtimes, and return the examples of the others."""
-    counts = np.isfinite(examples.seconds[~examples.isolated]).sum(axis=0)
-    columns = np.flatnonzero(counts >= counts.max() / 2)
-    complete = np.isfinite(examples.seconds[:, columns]).all(axis=1) & ~examples.isolated
-    parents, random = np.array(examples.parents), np.random.default_rng(seed)
-    held_out = random.permutation(np.unique(parents[complete]))[:count]
-    rows = {name: int(random.choice(np.flatnonzero(complete & (parents == name)))) for name in held_out}
-    workloads = [
-        Workload(name=f"network-{row}", source="timm", spec={"model": str(name)}) for name, row in rows.items()
-    ]
-    graphs = {f"network-{row}": examples.graphs[row] for row in rows.values()}
-    predictor.graph = lambda workload, *_, **__: graphs[workload.name]
-    devices, compilers = zip(*(examples.runtimes[column] for column in columns), strict=True)
-    sweep = Sweep(workloads, list(compilers), [1], devices=[devices[0]])
-    seconds = {
-        (f"network-{row}", compiler): examples.seconds[row, column]
-        for row in rows.values()
-        for compiler, column in zip(compilers, columns, strict=True)
-    }
-    records = {
-        trial.id: build_record(trial.id, np.repeat(seconds[trial.workload, trial.compiler], 5), "ok")
-        for trial in sweep.trials()
-    }
-    facts = {
-        facts_key(name, {}): {"macs": each.macs or 1, "weight_bytes": each.weight_bytes or 1}
-        for name, each in graphs.items()
-    }
-    return (sweep, facts, records), examples.take(np.flatnonzero(~np.isin(parents, held_out)))
+    for file in args.files:
+        sweeps = load_sweeps(file)
+        for stored in [merge_sweeps(sweeps)] if args.together else sweeps:
+            replay(file.stem, *stored, args.share, args.seeds)
 
 
 def load_sweeps(file: Path) -> list[Stored]:
@@ -159,40 +67,6 @@ def load_sweeps(file: Path) -> list[Stored]:
         }
         sweeps.append((sweep, facts, records))
     return sweeps
-
-
-def remember_graphs() -> None:
-    """Build the graph of each network once, not for each part."""
-    build, graphs = predictor.graph, {}
-
-    def build_once(workload: Any, batch_size: int, factors: dict[str, Any], **settings: Any) -> Any:
-        key = (workload.id, batch_size, *sorted(factors.items()), *sorted(settings.items()))
-        if key not in graphs:
-            graphs[key] = build(workload, batch_size, factors, **settings)
-        return graphs[key]
-
-    predictor.graph = build_once
-
-
-def draw_part(stored: Stored, seed: int) -> Stored:
-    """Draw a part of a sweep: without a random network, batch size and value of each factor, if three are there."""
-    sweep, facts, records = stored
-    generator = np.random.default_rng(seed)
-
-    def drop(values: Iterable[Any]) -> list[Any]:
-        rest = list(values)
-        if len(rest) > 2:
-            del rest[generator.integers(len(rest))]
-        return rest
-
-    workloads = [
-        replace(workload, factors={name: tuple(drop(values)) for name, values in workload.factors.items()})
-        for workload in drop(sweep.workloads)
-    ]
-    part = Sweep(workloads, sweep.compilers, drop(sweep.batch_sizes), devices=sweep.devices)
-    stored_ids = {build_key(trial): trial.id for trial in sweep.trials()}
-    ids = {trial.id: stored_ids[build_key(trial)] for trial in part.trials()}
-    return part, facts, {new: replace(records[old], trial_id=new) for new, old in ids.items() if old in records}
 
 
 def merge_sweeps(sweeps: list[Stored]) -> Stored:
@@ -249,9 +123,8 @@ def replay(
     records: dict[str, Record],
     share: float,
     seeds: int,
-    predictors: dict[str, Predictor | None],
-) -> Scores:
-    """Print the scores of each way to choose the trials, and return those of each guide."""
+) -> None:
+    """Print the scores of each way to choose the trials."""
     medians = {
         trial_id: float(np.median(record.latency_s))
         for trial_id, record in records.items()
@@ -275,14 +148,11 @@ def replay(
         choice = min((trial_id for trial_id in members if trial_id in estimates), key=estimates.__getitem__, default="")
         return medians.get(choice, np.inf) / min(medians[trial_id] for trial_id in members if trial_id in medians) - 1
 
-    def print_scores(
-        method: str, estimates: dict[str, float], coverage: float = np.nan, error: float = np.nan
-    ) -> tuple[float, float]:
+    def print_scores(method: str, estimates: dict[str, float], coverage: float = np.nan, error: float = np.nan) -> None:
         regrets = np.array([compute_regret(members, estimates) for members in groups.values()])
         regret = float(np.mean(np.minimum(regrets, 10.0)))
         shares = f"{np.mean(regrets == 0):>6.1%} {np.mean(regrets <= TOLERANCE):>10.1%} {regret:>7.1%}"
         print(f"{row} {method:<22} {shares} {coverage:>7.1%} {error:>6.1%}", flush=True)
-        return regret, error
 
     def estimate_latencies(guide: Guide, recorded: dict[str, Record]) -> tuple[dict[str, float], float, float]:
         predicted = guide.predictions(list(recorded.values()))
@@ -297,13 +167,11 @@ def replay(
                     errors.append(abs(latency / medians[trial_id] - 1))
         return estimates, float(np.mean(covered)) if covered else np.nan, float(np.median(errors)) if errors else np.nan
 
-    scores = {}
-    for method, fitted in predictors.items():
-        guide = Guide(sweep, trials=count, facts_of=facts_of, predictor=fitted)
-        recorded: dict[str, Record] = {}
-        while chosen := [trial_id for trial_id in guide.next(list(recorded.values())) if trial_id in records]:
-            recorded |= {trial_id: records[trial_id] for trial_id in chosen}
-        scores[method] = print_scores(method, *estimate_latencies(guide, recorded))
+    guide = Guide(sweep, trials=count, facts_of=facts_of)
+    recorded: dict[str, Record] = {}
+    while chosen := [trial_id for trial_id in guide.next(list(recorded.values())) if trial_id in records]:
+        recorded |= {trial_id: records[trial_id] for trial_id in chosen}
+    print_scores("most informative", *estimate_latencies(guide, recorded))
     for seed in range(seeds):
         sampled = np.random.default_rng(seed).permutation(sorted(trials))[:count]
         print_scores(
@@ -319,7 +187,6 @@ def replay(
         f"always {favourite}",
         {trial_id: 0.0 if trial.compiler == favourite else 1.0 for trial_id, trial in trials.items()},
     )
-    return scores
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -213,37 +214,23 @@ def run_costs(rounds: int) -> None:
 
 def time_one(network: str, compiler: str, batch_size: int, rounds: int) -> None:
     """Time turns of calls with the same inputs and with fresh ones in this process, and print their ratio."""
-    from ngbkit import registry
-    from ngbkit.compilers.base import Task, Tuning
+    from programs import compile_network
+
     from ngbkit.device.timing import intervals
     from ngbkit.device.timing.fresh_inputs import FreshInputs
     from ngbkit.device.timing.rounds import count_settling_calls
     from ngbkit.device.timing.sampling import choose_block_size, sample
     from ngbkit.device.timing.warming import warm_up
-    from ngbkit.workloads import export, feeds
+    from ngbkit.workloads import feeds
     from ngbkit.workloads.base import Network, TensorSpec
 
     with tempfile.TemporaryDirectory() as folder:
         module, shape = build_module(network)
         inputs = [TensorSpec(name="x", shape=("batch", *shape))]
-        files = {}
-        if compiler != "identity":
-            files = export.export_for(Network(inputs=inputs, module=module), Path(folder), [batch_size], 0)
-        record = registry.load(registry.COMPILERS, compiler)
-        task = Task(
-            form="onnx" if files else "module",
-            module=None if files else module,
-            onnx=files.get(batch_size),
-            inputs=inputs,
-            arrays=feeds.draw(inputs, {}, batch_size, 0),
-            batch_size=batch_size,
-            options=record.settle({}),
-            threads=2,
-            cache=Path(folder),
-            tuning=Tuning(folder=Path(folder)),
-        )
-        program = record.compile(task)
-        fresh = FreshInputs(program, inputs, {}, task.arrays, batch_size)
+        arrays = feeds.draw(inputs, {}, batch_size, 0)
+        plain = Network(inputs=inputs, module=module)
+        program = compile_network(plain, compiler, Path(folder), batch_size=batch_size, arrays=arrays, threads=2)
+        fresh = FreshInputs(program, inputs, {}, arrays, batch_size)
         with program.within():
             call_s = warm_up(program.run).call_s
             block, settle = choose_block_size(call_s), count_settling_calls(call_s)
@@ -261,7 +248,7 @@ def time_one(network: str, compiler: str, batch_size: int, rounds: int) -> None:
     print(f"{row}  {ratio:.4f} ({low:.4f} to {high:.4f})")
 
 
-def build_module(network: str) -> tuple[object, tuple[int, ...]]:
+def build_module(network: str) -> tuple[Any, tuple[int, ...]]:
     """Build a network and the shape of a sample of its input."""
     import torch
     from torch import nn

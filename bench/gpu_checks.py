@@ -21,15 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from gpu_programs import (
-    ACCELERATOR,
-    build_products,
-    build_resnet,
-    compile_network,
-    compile_onnx,
-    load_compiler,
-    write_graph,
-)
+import onnx
+import onnx.parser
+from programs import compile_network, load_compiler
 
 from ngbkit import registry
 from ngbkit.compilers.base import Program
@@ -39,13 +33,41 @@ from ngbkit.hardware import telemetry
 from ngbkit.hardware.accelerators import cuda_graphs, events, probing
 from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.testing.networks import relative_rmse, run_reference
-from ngbkit.workloads import feeds
+from ngbkit.workloads import feeds, timm
+from ngbkit.workloads.base import BATCH, Network, TensorSpec
 
+ACCELERATOR = "cuda"
 ROUNDS, SAMPLE_S = 30, 0.02
 #: In f32 a product of 1024 factors errs by some 1e-7 of its size; with factors rounded to 10 bits by some 3e-4.
 F32_ERROR, TF32_ERROR = 2e-5, 5e-5
 ENERGY_S = 4.0
 Result = dict[str, Any]
+
+
+def build_resnet() -> Network:
+    return timm.build(timm.model("resnet18"), {})
+
+
+def build_products() -> Network:
+    """Build a network of one convolution and one product, large enough for a GPU's matrix units."""
+    import torch
+    from torch import nn
+
+    class Products(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(128, 128, 3, padding=1, bias=False)
+            self.product = nn.Linear(1024, 1024, bias=False)
+
+        def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.convolution(image), self.product(image.flatten(2))
+
+    torch.manual_seed(0)
+    return Network(inputs=[TensorSpec(name="input", shape=(BATCH, 128, 32, 32))], module=Products().eval())
+
+
+def compile_for_gpu(network: Network, compiler: str, batch_size: int, folder: Path, **options: Any) -> Program:
+    return compile_network(network, compiler, folder, batch_size=batch_size, accelerator=ACCELERATOR, **options)
 
 
 def check_machine() -> Result:
@@ -73,7 +95,7 @@ def check_clocks(compiler: str) -> Result:
     rows, lines = [], []
     for batch_size in (1, 16):
         with TemporaryDirectory() as folder:
-            program = compile_network(build_resnet(), compiler, batch_size, Path(folder))
+            program = compile_for_gpu(build_resnet(), compiler, batch_size, Path(folder))
             if program.enqueue is None:
                 return {"ok": True, "line": "it has no call that only enqueues: the host's clock times it"}
             program.run()
@@ -132,8 +154,8 @@ def check_graphs(compiler: str) -> Result:
     with TemporaryDirectory() as folder:
         network = build_resnet()
         if "cuda_graph" in load_compiler(compiler).options:
-            plain = compile_network(network, compiler, 1, Path(folder) / "plain")
-            captured = compile_network(network, compiler, 1, Path(folder) / "graph", cuda_graph=True)
+            plain = compile_for_gpu(network, compiler, 1, Path(folder) / "plain")
+            captured = compile_for_gpu(network, compiler, 1, Path(folder) / "graph", cuda_graph=True)
             run, launch = plain.run, captured.run
             outputs = [program.fetch(program.run()) for program in (plain, captured)]
             context = plain.within
@@ -143,7 +165,7 @@ def check_graphs(compiler: str) -> Result:
 
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                plain = compile_network(network, compiler, 1, Path(folder))
+                plain = compile_for_gpu(network, compiler, 1, Path(folder))
                 assert plain.enqueue is not None
                 driver = Driver(plain.stream)
                 latest: list[Any] = []
@@ -187,7 +209,7 @@ def check_precision(compiler: str) -> Result:
         with TemporaryDirectory() as folder:
             options = {"precision": precision} if len(choices) > 1 else {}
             try:
-                program = compile_network(network, compiler, 4, Path(folder), **options)
+                program = compile_for_gpu(network, compiler, 4, Path(folder), **options)
             except NgbkitError as error:
                 errors[precision] = str(error)
                 continue
@@ -221,7 +243,7 @@ def check_energy(compiler: str) -> Result:
         return float(now) * 1e-3
 
     with TemporaryDirectory() as folder:
-        program = compile_network(build_resnet(), compiler, 16, Path(folder))
+        program = compile_for_gpu(build_resnet(), compiler, 16, Path(folder))
         time.sleep(2)
         start, began = read_counter(), time.monotonic()
         time.sleep(1.5)
@@ -263,17 +285,14 @@ def check_energy(compiler: str) -> Result:
 
 def check_fallback() -> Result:
     """See that work on the CPU in place of the GPU is found: a node, a whole graph, a hidden GPU."""
-    compiler = load_compiler("onnxruntime")
     facts: Result = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
-        part = compile_onnx(
-            write_graph(folder / "part.onnx", ("Relu", "Det")), compiler, folder / "1", shape=(3, 16, 16)
-        )
+        part = compile_chain("v = Relu(x) y = Det(v)", folder / "part")
         part.run()
         facts["part"] = part.explain().get("fallbacks")
         try:
-            compile_onnx(write_graph(folder / "all.onnx", ("Det",)), compiler, folder / "2", shape=(3, 16, 16))
+            compile_chain("y = Det(x)", folder / "all")
             facts["all"] = "it compiled"
         except NgbkitError as error:
             facts["all"] = str(error)
@@ -283,6 +302,15 @@ def check_fallback() -> Result:
     ok = facts["part"] == 1 and "supports no node" in facts["all"] and all(facts["hidden"].values())
     line = f"one node on the CPU: {facts['part']} counted; all: {facts['all']}; hidden: {facts['hidden']['identity']}"
     return {"ok": ok, "line": line, **facts}
+
+
+def compile_chain(nodes: str, folder: Path) -> Program:
+    """Compile a chain of operators on 3 x 16 x 16 in ONNX Runtime."""
+    head = '<ir_version: 10, opset_import: ["": 20]> chain (float[1, 3, 16, 16] x) => (float[1, 3] y)'
+    folder.mkdir()
+    onnx.save(onnx.parser.parse_model(f"{head} {{{nodes}}}"), folder / "chain.onnx")
+    network = Network(inputs=[TensorSpec(name="x", shape=(BATCH, 3, 16, 16))])
+    return compile_for_gpu(network, "onnxruntime", 1, folder, onnx=folder / "chain.onnx")
 
 
 def check_memory(compiler: str) -> Result:
@@ -296,7 +324,7 @@ def check_memory(compiler: str) -> Result:
 
     with TemporaryDirectory() as folder:
         try:
-            compile_network(build_resnet(), compiler, 256, Path(folder)).run()
+            compile_for_gpu(build_resnet(), compiler, 256, Path(folder)).run()
             text, status = "it ran", ""
         except Exception as error:  # noqa: BLE001  whatever a runtime raises is to be seen
             text = f"{type(error).__name__}: {error}"

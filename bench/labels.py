@@ -10,8 +10,6 @@ in three turns: 5 s for a network, 20 s for the variants of one, 26 s for its op
     operators   single operators of these
     kinds       single operators of all networks, so that some of each kind are there
 
-`--parts kinds --add` measures one part and adds it to the labels that are there: the anchors in both tell the drift.
-
 The speed of a shared machine drifts from minute to minute. So the networks of a part take turns in the same rounds,
 beside two anchors that are in every part; and networks and variants are measured in several runs (`--turns`), plain
 networks among others each time: all parts once, then these again. `ngbkit.predictor.collect` takes the drift between
@@ -22,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -71,27 +68,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="runs of each network and variant (default: 3)")
     parser.add_argument("--out", type=Path, default=OUT, help="file of the labels")
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas (default: all)")
-    parser.add_argument(
-        "--add", action="store_true", help="add to the labels that are in --out, instead of replacing these"
-    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     parts = tuple(args.parts.split(","))
     if unknown := set(parts) - set(PARTS):
         parser.error(f"invalid --parts: got {', '.join(sorted(unknown))}; expected some of {', '.join(PARTS)}")
     args.folder.mkdir(parents=True, exist_ok=True)
-    # What was there before the first call: a second one adds to the same.
-    base = args.folder / "before.nc"
-    if args.add and not base.exists():
-        shutil.copyfile(args.out, base)
-    before = [predictor.load_examples(base)] if args.add else []
-    digests = {
-        graph.operators[0].digest
-        for examples in before
-        for graph, is_alone in zip(examples.graphs, examples.isolated, strict=True)
-        if is_alone
-    }
-    first = build_steps(args.folder, args.networks, args.seed, parts, digests)
+    first = build_steps(args.folder, args.networks, args.seed, parts)
     state_file = args.folder / "runs.json"
     state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
     deadline = time.monotonic() + 60 * args.minutes
@@ -113,7 +96,7 @@ def main() -> None:
     if not measured:
         print("no part was measured")
         return
-    collected = predictor.merge(*before, predictor.collect(measured))
+    collected = predictor.collect(measured)
     print(f"{len(collected)} graphs in {collected.save(args.out)}")
 
 
@@ -146,11 +129,9 @@ def _add_anchors(step: Step, anchors: list[Workload], turn: int) -> Step:
     return f"{name}-{turn}", sweep, rules
 
 
-def build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], exclude: set[str]) -> Iterator[Step]:
-    """Yield the steps of some parts in turn, so that any time budget covers some of each; `kinds` come last.
-
-    Operators in `exclude` are not measured again.
-    """
+def build_steps(folder: Path, count: int, seed: int, parts: Sequence[str]) -> Iterator[Step]:
+    """Yield the steps of some parts in turn, so that any time budget covers some of each; `kinds` come last."""
+    measured: set[str] = set()
     networks = generate_networks(count, seed)
     every: list[Workload] = []
     for first in range(0, count, STEP):
@@ -165,12 +146,12 @@ def build_steps(folder: Path, count: int, seed: int, parts: Sequence[str], exclu
                 slow = Sweep(workload, compilers=SLOW, **{**SETTINGS, "repeats": 12})
                 yield f"slow-{first // STEP}", slow, {}
             if index % REWRITTEN_ONE_IN == 0:
-                yield from _rewrite(workload, folder, seed, parts, exclude)
+                yield from _rewrite(workload, folder, seed, parts, measured)
     if "kinds" in parts:
         files = [export(workload, folder) for workload in every]
         directory = folder / "files" / "kinds"
         directory.mkdir(parents=True, exist_ok=True)
-        operators = extract_places(choose_places(files, KINDS_EACH, exclude), directory)
+        operators = extract_places(choose_places(files, KINDS_EACH, measured), directory)
         for number in count_up():
             if not (part := list(islice(operators, STEP))):
                 return
@@ -203,7 +184,7 @@ def export(workload: Workload, folder: Path) -> Path:
     return file
 
 
-def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], exclude: set[str]) -> Iterator[Step]:
+def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], measured: set[str]) -> Iterator[Step]:
     """Yield the sweeps of a network beside random rewritings of it, and of its single operators."""
     if not {"variants", "operators"} & set(parts):
         return
@@ -220,7 +201,7 @@ def _rewrite(workload: Workload, folder: Path, seed: int, parts: Sequence[str], 
         yield f"variants-{workload.name}", Sweep(parent, compilers=[*FAST, *columns], **SETTINGS), rules
     if "operators" not in parts:
         return
-    operators = list(islice(extract_operators(model, directory, exclude), OPERATORS_EACH))
+    operators = list(islice(extract_operators(model, directory, measured), OPERATORS_EACH))
     if operators:
         yield f"operators-{workload.name}", Sweep(operators, compilers=FAST, **SETTINGS), {}
 

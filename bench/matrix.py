@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from deployed import collect
 from parts import measure
-from wild import collect
 
 import ngbkit
 from ngbkit import Sweep, blocks, paper, registry, workloads
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "notebooks" / "data" / "compilers.nc"
 #: The five of the fifteen with the fewest parameters.
 SMALLEST = ("resnet18", "efficientnet_b3", "efficientnet_b4", "deit3_small_patch16_224", "resnet50")
+PUBLISHED = ("textlines", "direction", "filetype")
 UNTUNED = "tvm"
 WIDTH, DEPTHS = 64, (1, 6)
 
@@ -32,7 +33,7 @@ def build_sweeps(folder: Path) -> Iterator[tuple[str, Sweep]]:
     small = [workload for workload in zoo if workload.name in SMALLEST]
     rest = [workload for workload in zoo if workload.name not in SMALLEST]
     rest += [blocks.conv(WIDTH, DEPTHS), blocks.mha(WIDTH, DEPTHS)]
-    rest += [workloads.onnx.file(path) for path in collect(folder / "files")]
+    rest += [workloads.onnx.file(path) for path in collect(folder / "files", PUBLISHED)]
     for kind, compilers, samples in (("", names, 16), ("-tvm", [UNTUNED], 1)):
         settings = {"compilers": compilers, "repeats": samples, "min_rounds": min(8, samples), "timeout_s": 1800}
         yield f"small{kind}", Sweep(small, batch_sizes=[1, 8], max_seconds=30, **settings)

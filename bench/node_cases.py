@@ -1,7 +1,6 @@
 """Count the node cases of the onnx package that ngbkit accepts and measures, and those on which the runtimes agree.
 
-    python bench/node_cases.py FOLDER --seed 1 --cases 300            # with the values of the cases
-    python bench/node_cases.py FOLDER --seed 1 --cases 300 --drawn    # with drawn values
+    python bench/node_cases.py FOLDER --seed 1 --cases 300
 
 The package onnx has about 1,900 cases of single operators for tests of runtimes, each a model with inputs. This draws
 some by a seed, writes each as a folder with ``model.onnx`` and ``test_data_set_0/input_0.pb``, and counts those that
@@ -21,8 +20,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,56 +37,43 @@ from ngbkit.workloads.base import Workload
 COMPILERS = ("identity", "onnxruntime")
 DATA = "test_data_set_0"
 SWEEP_CASES = 50
-DIRECT_CASES = 25
 MEASURED = ("ok", "not-checked")
 _CRASH = re.compile(r"SIG[A-Z]+|crashed|died|killed", re.IGNORECASE)
 
 
 def main() -> None:
     """Draw, write, run directly, measure, and print the table."""
-    arguments = parse_arguments()
-    if arguments.direct:
-        run_directly(Path(arguments.folder), arguments.direct)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where cases, results and the state of ngbkit are")
+    parser.add_argument("--seed", type=int, default=1, help="draws the cases")
+    parser.add_argument("--cases", type=int, default=300, help="how many to draw")
+    parser.add_argument("--direct", nargs="+", metavar="CASE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    cases = draw_cases(args.seed, args.cases)
+    if args.direct:
+        run_directly(cases, args.direct)
         return
-    folder = Path(arguments.folder).absolute()
+    folder, names = args.folder.absolute(), list(cases)
     os.environ.setdefault("NGBKIT_STATE_DIR", str(folder / "state"))
-    names = write_cases(folder, arguments.seed, arguments.cases)
-    direct = complete(folder / "direct.json", names, lambda missing: call_children(folder, missing), DIRECT_CASES)
+    for name, case in cases.items():
+        write_case(folder / name, case.model, case.data_sets)
+    words = [str(folder), "--seed", str(args.seed), "--cases", str(args.cases)]
+    direct = complete(folder / "direct.json", names, lambda missing: call_children(words, missing), len(names))
     runnable = [name for name in names if direct[name] == ""]
-    stored = folder / ("drawn.json" if arguments.drawn else "given.json")
     try:
-        results = complete(stored, runnable, lambda part: measure(folder, part, is_random=arguments.drawn), SWEEP_CASES)
+        results = complete(folder / "given.json", runnable, lambda part: measure(folder, part), SWEEP_CASES)
     finally:
         engines.close()
-    print(f"seed {arguments.seed}, {len(names)} cases, {'drawn values' if arguments.drawn else 'values of the cases'}")
+    print(f"seed {args.seed}, {len(names)} cases")
     print_table({name: results[name] for name in runnable})
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="where cases, results and the state of ngbkit are")
-    parser.add_argument("--seed", type=int, default=1, help="draws the cases")
-    parser.add_argument("--cases", type=int, default=300, help="how many to draw")
-    parser.add_argument("--drawn", action="store_true", help="let ngbkit draw the values of inputs")
-    parser.add_argument("--direct", nargs="+", metavar="CASE", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def write_cases(folder: Path, seed: int, count: int) -> list[str]:
-    """Write the cases of a seed that are missing, and return their names."""
-    listing = folder / f"seed-{seed}-{count}.json"
-    if listing.exists():
-        names: list[str] = json.loads(listing.read_text())
-        return names
+def draw_cases(seed: int, count: int) -> dict[str, Any]:
+    """Draw cases by a seed, and return each by its name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the expected outputs of some cases overflow on purpose
         cases = {case.name: case for case in collect_testcases()}
-    names = random.Random(seed).sample(sorted(cases), count)
-    for name in names:
-        write_case(folder / name, cases[name].model, cases[name].data_sets)
-    listing.write_text(json.dumps(names))
-    return names
+    return {name: cases[name] for name in random.Random(seed).sample(sorted(cases), count)}
 
 
 def write_case(folder: Path, model: Any, data_sets: Any) -> None:
@@ -125,11 +110,11 @@ def complete(
     return results
 
 
-def call_children(folder: Path, names: Sequence[str]) -> dict[str, str]:
+def call_children(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Run cases by ONNX Runtime in child processes; return the error of each, ``""`` where it runs."""
     errors: dict[str, str] = {}
     while missing := [name for name in names if name not in errors]:
-        command = [sys.executable, __file__, str(folder), "--direct", *missing]
+        command = [sys.executable, __file__, *words, "--direct", *missing]
         child = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")]
         errors |= dict(lines)
@@ -138,19 +123,34 @@ def call_children(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return errors
 
 
-def run_directly(folder: Path, names: Sequence[str]) -> None:
+def run_directly(cases: Mapping[str, Any], names: Sequence[str]) -> None:
     """Run cases by ONNX Runtime in this process, and print a line of JSON for each."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     for name in names:
         try:
-            session = onnxruntime.InferenceSession(folder / name / "model.onnx", providers=["CPUExecutionProvider"])
-            call(session, read_feed(folder / name, session))
+            model, (values, _) = cases[name].model, cases[name].data_sets[0]
+            session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            needed = {entry.name for entry in session.get_inputs()}
+            pairs = zip(model.graph.input, values, strict=False)
+            call(session, {info.name: to_feed(value, info.name) for info, value in pairs if info.name in needed})
             error = ""
         except Exception as exception:  # noqa: BLE001  a runtime may raise anything
             error = f"{type(exception).__name__}: {' '.join(str(exception).split())[:300]}"
         print(json.dumps([name, error]), flush=True)
+
+
+def to_feed(value: Any, name: str) -> Any:
+    """Convert a value of a case as ONNX Runtime takes it, with types beyond NumPy's as values of its own."""
+    from onnxruntime import OrtValue
+
+    if value is None or isinstance(value, list):
+        return value
+    tensor = convert_value(value, name)
+    array = onnx.numpy_helper.to_array(tensor)
+    is_plain = array.dtype.isbuiltin == 1
+    return array if is_plain else OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
 
 def call(session: Any, feed: Mapping[str, Any]) -> None:
@@ -169,37 +169,13 @@ def call(session: Any, feed: Mapping[str, Any]) -> None:
         session.run_with_ort_values(None, values)
 
 
-def read_feed(case: Path, session: Any) -> dict[str, Any]:
-    """Read the values of a case as ONNX Runtime takes them, with types beyond NumPy's as values of its own."""
-    from onnxruntime import OrtValue
-
-    model = onnx.load(case / "model.onnx")
-    needed = {entry.name for entry in session.get_inputs()}
-    feed: dict[str, Any] = {}
-    for index, info in enumerate(model.graph.input):
-        message = (case / DATA / f"input_{index}.pb").read_bytes()
-        kind = info.type.WhichOneof("value")
-        if kind == "tensor_type":
-            tensor = onnx.TensorProto.FromString(message)
-            array = onnx.numpy_helper.to_array(tensor)
-            is_plain = array.dtype.isbuiltin == 1
-            value = array if is_plain else OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
-        elif kind == "sequence_type":
-            value = onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(message))
-        else:
-            value = onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(message))
-        if info.name in needed:
-            feed[info.name] = value
-    return feed
-
-
-def measure(folder: Path, names: Sequence[str], *, is_random: bool) -> dict[str, dict[str, Any]]:
+def measure(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Measure cases on one engine; return the refusal of each, or the status and reason by compiler."""
     results: dict[str, dict[str, Any]] = {}
     groups: dict[int, list[Workload]] = {}
     for name in names:
         try:
-            workload, batch_size = describe(folder / name, is_random=is_random)
+            workload, batch_size = describe(folder / name)
         except NgbkitError as error:
             results[name] = {"refusal": str(error)}
         except Exception as error:  # noqa: BLE001  a traceback is a fault of ngbkit, and a row of the table
@@ -219,15 +195,13 @@ def measure(folder: Path, names: Sequence[str], *, is_random: bool) -> dict[str,
     return results
 
 
-def describe(case: Path, *, is_random: bool) -> tuple[Workload, int]:
+def describe(case: Path) -> tuple[Workload, int]:
     """Describe a case as a workload with its values, and return its own batch size."""
     workload = onnx_source.file(case / "model.onnx", name=case.name)
     if workload.takes:
         workload = workload.with_factors({name: [size] for name, size in find_sizes(case, workload).items()})
     batch_size = int(workload.spec["batch_size"] or find_sizes(case, workload)["batch"])
-    options: dict[str, Any] = {} if is_random else {"inputs": case / DATA}
-    sweep = Sweep(workload, COMPILERS, [batch_size], **options)
-    return sweep.workloads[0], batch_size
+    return Sweep(workload, COMPILERS, [batch_size], inputs=case / DATA).workloads[0], batch_size
 
 
 def find_sizes(case: Path, workload: Workload) -> dict[str, int]:
@@ -257,26 +231,22 @@ def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
     for label, count in counts.items():
         print(f"{label:30} {count:5} {count / max(len(results), 1):7.1%}")
     print()
-    reasons = Counter(list_reasons(results))
-    for reason, count in reasons.most_common():
-        names = [name for name in results if reason in list_reasons({name: results[name]})]
-        print(f"{count:4}  {reason}\n      {', '.join(names[:6])}")
-
-
-def list_reasons(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """List the reasons of cases that do not agree, without their own names and numbers."""
-    return list(_generate_reasons(results))
-
-
-def _generate_reasons(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    names_by_reason: dict[str, list[str]] = {}
     for name, result in results.items():
-        if "refusal" in result:
-            yield shorten(f"refused: {result['refusal']}", name)
-            continue
-        rows = {tuple(result.get(compiler, ["lost", ""])): compiler for compiler in reversed(COMPILERS)}
-        for (status, reason), compiler in rows.items():
-            if status != "ok":
-                yield shorten(f"{compiler} {status}: {reason}", name)
+        for reason in list_reasons(name, result):
+            names_by_reason.setdefault(reason, []).append(name)
+    for reason, names in sorted(names_by_reason.items(), key=lambda item: -len(item[1])):
+        print(f"{len(names):4}  {reason}\n      {', '.join(names[:6])}")
+
+
+def list_reasons(name: str, result: Mapping[str, Any]) -> list[str]:
+    """List the reasons of a case that does not agree, without its own name and numbers."""
+    if "refusal" in result:
+        return [shorten(f"refused: {result['refusal']}", name)]
+    rows = {tuple(result.get(compiler, ["lost", ""])): compiler for compiler in reversed(COMPILERS)}
+    return [
+        shorten(f"{compiler} {status}: {reason}", name) for (status, reason), compiler in rows.items() if status != "ok"
+    ]
 
 
 def shorten(reason: str, name: str) -> str:

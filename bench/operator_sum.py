@@ -32,7 +32,7 @@ class OperatorSum:
         self._seconds: Floats = np.empty((0, 0))
         self._prices: Floats = np.empty((0, 0))
 
-    def fit(self, examples: Examples, *, seed: int, progress: Progress) -> None:
+    def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
         """Keep the seconds of single operators and ignore networks; without single operators the model predicts NaN."""
         # A runtime may execute several operators for one, or none: their seconds are those of no operator.
         is_single = np.array([len(graph.operators) == 1 for graph in examples.graphs], dtype=bool)
@@ -46,7 +46,7 @@ class OperatorSum:
         weights = compute_weights(singles)
         for runtime, rows in iterate_columns(singles.seconds):
             self._prices[runtime] = fit_prices(table[rows], singles.seconds[rows, runtime], weights[rows, runtime])
-        progress(1.0, f"{self.kind}: {len(singles)} operators")
+        report(1.0, f"{self.kind}: {len(singles)} operators")
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
         seconds = [np.sum([self._estimate_cost(operator) for operator in graph.operators], axis=0) for graph in graphs]

@@ -6,7 +6,7 @@ Each of the 18 networks of the gallery on portability that was surely faster was
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -14,7 +14,6 @@ import onnx_ir as ir
 from ngbkit.optimizer.editing import Edit, is_kind, read_attribute, read_constant, read_shape
 from ngbkit.optimizer.rules import RULES, Rule
 from ngbkit.optimizer.rules.convolution import (
-    Array,
     Convolution,
     add_convolution,
     find_convolutions,
@@ -29,14 +28,20 @@ _LEAST_CHANNELS, _LEAST_COLUMNS = 8, 16
 _REDUCE_BY_INPUT = 18
 
 
-def _find_biased(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((conv.node,) for conv in find_convolutions(graph) if conv.bias is not None)
+def _select(condition: Callable[[Convolution], bool]) -> Callable[[ir.Graph], Iterator[Sequence[ir.Node]]]:
+    """Build the function that finds convolutions of which a condition is true."""
+    return lambda graph: ((conv.node,) for conv in find_convolutions(graph) if condition(conv))
+
+
+def _read(nodes: Sequence[ir.Node]) -> Convolution:
+    conv = read_convolution(nodes[0])
+    assert conv is not None
+    return conv
 
 
 def _unfold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     """Move the scales of the channels and the bias into a BatchNorm."""
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     scale = np.sqrt((conv.weight.astype(np.float64) ** 2).mean(axis=(1, 2, 3)))
     scale = np.where(scale > 0, scale, 1.0)
     weight = (conv.weight / scale[:, None, None, None]).astype(conv.weight.dtype)
@@ -47,15 +52,8 @@ def _unfold_batchnorm(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(conv.output, edit.compute(conv.node, "BatchNormalization", product, *constants, epsilon=0.0))
 
 
-def _find_wide(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    for conv in find_convolutions(graph):
-        if conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS:
-            yield (conv.node,)
-
-
 def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     half = len(conv.weight) // 2
     parts = []
     for span in (slice(0, half), slice(half, None)):
@@ -64,14 +62,9 @@ def _split_channels(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(conv.output, edit.compute(conv.node, "Concat", *parts, axis=1))
 
 
-def _find_centred(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    return ((conv.node,) for conv in find_convolutions(graph) if is_centred(conv) and min(conv.kernel) > 1)
-
-
 def _split_branch(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     """Move the middle of the window into a convolution of its own."""
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     height, width = conv.kernel
     middle = conv.weight[:, :, height // 2, width // 2][:, :, None, None]
     rest = conv.weight.copy()
@@ -96,24 +89,15 @@ def _find_pointwise(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
 
 
 def _enlarge(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     result = add_convolution(
         edit, conv.node, conv.source, pad_kernel(conv.weight, (3, 3)), conv.bias, (1, 1, 1, 1), **conv.window
     )
     edit.replace(conv.output, result)
 
 
-def _find_grouped(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find groups that can be merged in pairs; a depthwise convolution would only waste work."""
-    for conv in find_convolutions(graph):
-        if conv.group > 1 and conv.group % 2 == 0 and conv.weight.shape[1] > 1:
-            yield (conv.node,)
-
-
 def _merge_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     out, inner = conv.weight.shape[:2]
     each = out // conv.group
     weight = np.zeros((out, 2 * inner, *conv.kernel), conv.weight.dtype)
@@ -124,27 +108,19 @@ def _merge_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(conv.output, add_convolution(edit, conv.node, conv.source, weight, conv.bias, conv.pads, **window))
 
 
-def _find_blocks(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find convolutions whose weights connect each half of a group's inputs to one half of its outputs."""
-    for conv in find_convolutions(graph):
-        out, inner = conv.weight.shape[:2]
-        each = out // conv.group
-        if inner % 2 or each % 2 or not _is_block_diagonal(conv.weight, conv.group, each, inner):
-            continue
-        yield (conv.node,)
-
-
-def _is_block_diagonal(weight: Array, groups: int, each: int, inner: int) -> bool:
-    for group in range(groups):
-        rows = weight[group * each : (group + 1) * each]
+def _is_block_diagonal(conv: Convolution) -> bool:
+    """Return whether the weights connect each half of a group's inputs to one half of its outputs."""
+    out, inner = conv.weight.shape[:2]
+    each = out // conv.group
+    for group in range(conv.group):
+        rows = conv.weight[group * each : (group + 1) * each]
         if rows[: each // 2, inner // 2 :].any() or rows[each // 2 :, : inner // 2].any():
             return False
-    return True
+    return not (inner % 2 or each % 2)
 
 
 def _split_groups(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     out, inner = conv.weight.shape[:2]
     half, each = inner // 2, out // conv.group
     weight = np.empty((out, half, *conv.kernel), conv.weight.dtype)
@@ -186,17 +162,14 @@ def _average_to_depthwise(edit: Edit, nodes: Sequence[ir.Node]) -> None:
     edit.replace(node.outputs[0], add_convolution(edit, node, source, weight, None, pads, **window))
 
 
-def _find_means(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
-    """Find depthwise convolutions that compute means."""
-    for conv in find_convolutions(graph):
-        depthwise = conv.group > 1 and conv.weight.shape[:2] == (conv.group, 1) and conv.dilations == (1, 1)
-        if depthwise and not np.any(conv.dense_bias) and np.allclose(conv.weight, 1 / np.prod(conv.kernel), rtol=1e-6):
-            yield (conv.node,)
+def _is_mean(conv: Convolution) -> bool:
+    is_depthwise = conv.group > 1 and conv.weight.shape[:2] == (conv.group, 1) and conv.dilations == (1, 1)
+    is_flat = is_depthwise and np.allclose(conv.weight, 1 / np.prod(conv.kernel), rtol=1e-6)
+    return bool(is_flat and not np.any(conv.dense_bias))
 
 
 def _depthwise_to_average(edit: Edit, nodes: Sequence[ir.Node]) -> None:
-    conv = read_convolution(nodes[0])
-    assert conv is not None
+    conv = _read(nodes)
     window = {"kernel_shape": list(conv.kernel), "strides": list(conv.strides), "pads": list(conv.pads)}
     edit.replace(conv.output, edit.compute(conv.node, "AveragePool", conv.source, count_include_pad=1, **window))
 
@@ -280,79 +253,34 @@ def _build_scalar(value: ir.Value | None, number: float) -> np.ndarray:
     return np.array(number, kind)
 
 
-OPPOSITES = (
-    Rule(
-        name="unfold-batchnorm",
-        summary="scales and bias of a convolution into a BatchNorm",
-        find=_find_biased,
-        rewrite=_unfold_batchnorm,
-    ),
-    Rule(
-        name="split-conv",
-        summary="a convolution into one for each half of its channels",
-        find=_find_wide,
-        rewrite=_split_channels,
-    ),
-    Rule(
-        name="split-branch",
-        summary="the middle of a window into a convolution of its own",
-        find=_find_centred,
-        rewrite=_split_branch,
-    ),
-    Rule(
-        name="enlarge-conv",
-        summary="a 1x1 beside a 3x3 into a 3x3",
-        find=_find_pointwise,
-        rewrite=_enlarge,
-    ),
-    Rule(
-        name="merge-groups",
-        summary="the groups of a convolution two by two",
-        find=_find_grouped,
-        rewrite=_merge_groups,
-    ),
-    Rule(
-        name="split-groups",
-        summary="weights in blocks into twice as many groups",
-        find=_find_blocks,
-        rewrite=_split_groups,
-    ),
-    Rule(
-        name="average-to-depthwise",
-        summary="mean pooling into a depthwise convolution",
-        find=_find_average,
-        rewrite=_average_to_depthwise,
-    ),
-    Rule(
-        name="depthwise-to-average",
-        summary="a depthwise convolution that takes means into pooling",
-        find=_find_means,
-        rewrite=_depthwise_to_average,
-    ),
-    Rule(
-        name="split-matmul",
-        summary="a matrix product into one for each half of its columns",
-        find=_find_wide_product,
-        rewrite=_split,
-    ),
-    Rule(
-        name="unfuse-hardswish",
-        summary="HardSwish into a product with a hard sigmoid",
-        find=_find_hard_swish,
-        rewrite=_unfuse_hard_swish,
-    ),
-    Rule(
-        name="unfuse-gelu",
-        summary="GELU into its error function",
-        find=_find_gelu,
-        rewrite=_unfuse_gelu,
-    ),
-    Rule(
-        name="unfuse-layernorm",
-        summary="LayerNorm into means, differences and a root",
-        find=_find_layer_norm,
-        rewrite=_unfuse_layer_norm,
-    ),
-)
+_find_biased = _select(lambda conv: conv.bias is not None)
+_find_wide = _select(lambda conv: conv.group == 1 and len(conv.weight) >= 2 * _LEAST_CHANNELS)
+_find_centred = _select(lambda conv: is_centred(conv) and min(conv.kernel) > 1)
+# A depthwise convolution would only waste work.
+_find_grouped = _select(lambda conv: conv.group > 1 and conv.group % 2 == 0 and conv.weight.shape[1] > 1)
+_find_blocks, _find_means = _select(_is_block_diagonal), _select(_is_mean)
+
+OPPOSITES = [
+    Rule(name=name, summary=summary, find=find, rewrite=rewrite)
+    for name, summary, find, rewrite in (
+        ("unfold-batchnorm", "scales and bias of a convolution into a BatchNorm", _find_biased, _unfold_batchnorm),
+        ("split-conv", "a convolution into one for each half of its channels", _find_wide, _split_channels),
+        ("split-branch", "the middle of a window into a convolution of its own", _find_centred, _split_branch),
+        ("enlarge-conv", "a 1x1 beside a 3x3 into a 3x3", _find_pointwise, _enlarge),
+        ("merge-groups", "the groups of a convolution two by two", _find_grouped, _merge_groups),
+        ("split-groups", "weights in blocks into twice as many groups", _find_blocks, _split_groups),
+        ("average-to-depthwise", "mean pooling into a depthwise convolution", _find_average, _average_to_depthwise),
+        (
+            "depthwise-to-average",
+            "a depthwise convolution of means into pooling",
+            _find_means,
+            _depthwise_to_average,
+        ),
+        ("split-matmul", "a matrix product into one for each half of its columns", _find_wide_product, _split),
+        ("unfuse-hardswish", "HardSwish into a product with a hard sigmoid", _find_hard_swish, _unfuse_hard_swish),
+        ("unfuse-gelu", "GELU into its error function", _find_gelu, _unfuse_gelu),
+        ("unfuse-layernorm", "LayerNorm into means, differences and a root", _find_layer_norm, _unfuse_layer_norm),
+    )
+]
 
 ALL_RULES = {**RULES, **{rule.name: rule for rule in OPPOSITES}}

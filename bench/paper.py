@@ -17,9 +17,6 @@ notebooks/data/paper.nc, which has the same networks at smaller batch sizes. Rep
 measures the others, and again what other work slowed, in notebooks/data/paper-larger-measured.nc: it shows whether
 the predictions were right.
 
-``--wide`` does as ``--larger`` for the blocks that no night holds, 128 and 256 channels at the paper's 244 pixels and
-all batch sizes, in notebooks/data/paper-wide.nc: a call of the largest takes minutes.
-
 ``--releases`` measures the compilers at the paper's versions beside today's, in the same rounds, in
 notebooks/data/paper-releases.nc: the smallest network of each family, and both blocks at depths 1 to 6. It takes 45
 minutes, and 6 GB for the environments of the releases.
@@ -46,7 +43,6 @@ DATA = Path(__file__).parents[1] / "notebooks" / "data"
 OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
 RELEASES_OUT = DATA / "paper-releases.nc"
 LARGER_OUT, REST_OUT = DATA / "paper-larger.nc", DATA / "paper-larger-measured.nc"
-WIDE_OUT = DATA / "paper-wide.nc"
 COMPILERS = ["identity", "torchscript", "onnxruntime", "openvino"]
 SIZES = [1, 2, 4, 8, 16, 32]
 #: Intervals are computed from rounds; a large batch has the fewest.
@@ -61,7 +57,7 @@ SETTINGS: dict[str, Any] = {
 WIDTHS, EMBEDDINGS, DEPTHS, PIXELS = [64, 96], [128, 256, 512], [1, 2, 6], (244, 244)
 TUNED_SIZES = [1, 4, 16]
 #: The paper's other widths, and what it varied beside width and depth: of one block, at the smallest width.
-WIDE, WIDE_EMBEDDING = [128, 256], 384
+WIDE, WIDE_EMBEDDING = 128, 384
 HEADS, SEQUENCES, KERNELS, SIDES = [2, 4, 8, 16], [10, 50, 200], [1, 3, 5], [61, 122, 244]
 MANY = SETTINGS | {"repeats": 100, "max_seconds": 60.0}
 #: The versions of section V-A, and OpenVINO as the paper optimises it where throughput is the criterion.
@@ -95,12 +91,7 @@ def build_further_sweeps() -> Iterator[tuple[str, Sweep]]:
     yield "kernel", Sweep(blocks.conv(width, 1, size=SIDES[0], kernel=KERNELS, name="conv-kernel"), **few)
     yield "size", Sweep(blocks.conv(width, 1, name="conv-size"), factors={"size": SIDES}, **few)
     yield f"mha-{WIDE_EMBEDDING}", Sweep(blocks.mha(WIDE_EMBEDDING, DEPTHS), batch_sizes=SIZES, **MANY)
-    yield f"conv-{WIDE[0]}", Sweep(blocks.conv(WIDE[0], DEPTHS, size=PIXELS), batch_sizes=SIZES[:3], **MANY)
-
-
-def build_wide_sweep() -> Sweep:
-    """The wide blocks at all batch sizes, which only a budget ends."""
-    return Sweep(blocks.conv(WIDE, DEPTHS, size=PIXELS), batch_sizes=SIZES, **MANY)
+    yield f"conv-{WIDE}", Sweep(blocks.conv(WIDE, DEPTHS, size=PIXELS), batch_sizes=SIZES[:3], **MANY)
 
 
 def build_tuned_sweeps(candidates: list[int]) -> Iterator[tuple[str, Sweep]]:
@@ -143,7 +134,6 @@ def main() -> None:
     mode.add_argument("--tvm", action="store_true", help="measure TVM, tuned, beside the others")
     mode.add_argument("--releases", action="store_true", help="measure the paper's versions beside today's")
     mode.add_argument("--larger", action="store_true", help="measure and predict the larger networks")
-    mode.add_argument("--wide", action="store_true", help="measure and predict the wide blocks")
     mode.add_argument("--rest", action="store_true", help="measure what --larger predicted")
     parser.add_argument(
         "--candidates",
@@ -152,16 +142,14 @@ def main() -> None:
         help="that TVM tries per network (default: 200); 200,1000 tunes each network twice",
     )
     args = parser.parse_args()
-    if args.larger or args.rest or args.wide:
+    if args.larger or args.rest:
         if args.only:
             parser.error("what a budget measures has no parts: leave out --only.")
         guidance: dict[str, Any] = {"budget": 60 * args.minutes, "earlier": OUT}
-        name, sweep, out = "larger", build_larger_sweep(), LARGER_OUT
-        if args.wide:
-            name, sweep, out = "wide", build_wide_sweep(), WIDE_OUT
-        elif args.rest:
+        out = LARGER_OUT
+        if args.rest:
             guidance, out = {"retry": [INCONCLUSIVE]}, REST_OUT
-        run = go_on(name, sweep, args.folder / name, **guidance)
+        run = go_on("larger", build_larger_sweep(), args.folder / "larger", **guidance)
         save(run.dataset(), out, overwrite=True)
         print(out)
         return

@@ -12,7 +12,6 @@ names it. No time is measured, so that load does not matter. Finished seeds are 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,8 @@ import numpy as np
 import onnx
 import xarray as xr
 from onnx import numpy_helper
+from plugin_path import write_plugin
+from results import append, read
 
 from ngbkit.metrics.answer_costs import bound_share
 
@@ -55,8 +56,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.action == "seed":
-        with args.file.open("a") as stream:
-            stream.write(json.dumps(run_seed(args.seed)) + "\n")
+        append(args.file, run_seed(args.seed))
     elif args.action == "measure":
         measure(args.file, args.most)
         report(args.file)
@@ -66,11 +66,10 @@ def main() -> None:
 
 def measure(file: Path, most: int) -> None:
     """Run the seeds that have no line yet, each in a process whose plug-in has its planted file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     finished = {row["seed"] for row in read(file)}
     for seed in [seed for seed in range(SEEDS) if seed not in finished][:most]:
         with tempfile.TemporaryDirectory() as folder:
-            write_plugin(Path(folder, "plugin"))
+            write_plugin(Path(folder, "plugin"), "ngbkit.quantisers", "planted", PLUGIN, "QUANTISER")
             places = {
                 "PYTHONPATH": os.pathsep.join([f"{folder}/plugin", os.environ.get("PYTHONPATH", "")]),
                 "NGBKIT_STATE_DIR": f"{folder}/state",
@@ -78,20 +77,6 @@ def measure(file: Path, most: int) -> None:
             }
             command = [sys.executable, __file__, "seed", str(file.resolve()), "--seed", str(seed)]
             subprocess.run(command, env={**os.environ, **places}, cwd=folder, check=True)
-        print(read(file)[-1], flush=True)
-
-
-def read(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def write_plugin(folder: Path) -> None:
-    """Write a distribution with the quantiser that copies the planted file."""
-    info = folder / "ngbkit_planted_loss-0.1.dist-info"
-    info.mkdir(parents=True)
-    (folder / "ngbkit_planted_loss.py").write_text(PLUGIN)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ngbkit-planted-loss\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[ngbkit.quantisers]\nplanted = ngbkit_planted_loss:QUANTISER\n")
 
 
 def run_seed(seed: int) -> dict[str, Any]:

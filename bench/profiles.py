@@ -163,7 +163,7 @@ def build_files(folder: Path, seed: int) -> None:
 
     built = folder / "built"
     if not built.exists():
-        for name, _, _ in build_steps(folder, 120, seed, [part for part in PARTS if part != "kinds"], set()):
+        for name, _, _ in build_steps(folder, 120, seed, [part for part in PARTS if part != "kinds"]):
             print(f"built {name}", flush=True)
         for name in ANCHORS:
             export(timm.model(name), folder)

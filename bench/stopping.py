@@ -1,11 +1,7 @@
 """Measures how often an interval covers the truth: of fixed rounds, stopped by its own width, and of a race.
 
 ``.venv/bin/python bench/stopping.py [fixed] [correlated] [stopped] [race]`` prints a table each; it is seeded, so
-that its output is reproducible. `ngbkit.device.timing.intervals` and `…correlation` cite it. ``… stopping.py groups``
-measures real races, on a quiet machine for seven minutes: two copies of a block that both lose against OpenVINO, 100
-times. ``… stopping.py busy`` measures `--precision` beside a busy process, where all rounds are contended and no
-group ends before its limit of time: 100 groups, in 35 minutes. ``… busy RUN`` reports on such a run again, also one
-that was stopped.
+that its output is reproducible. `ngbkit.device.timing.intervals` and `…correlation` cite it.
 """
 
 from __future__ import annotations
@@ -16,20 +12,14 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import NormalDist
 
-import attrs
 import numpy as np
 
-from ngbkit import runs
 from ngbkit.device.timing import correlation, intervals, normal
-from ngbkit.runs.selfcheck import Noise, noise
-from ngbkit.sweep.column import BASELINE
 
 REPETITIONS = 20_000
 CAP = 2000
 # A race: the deviation of a ratio from round to round, and the most rounds.
 RACE_DEVIATION, RACE_CAP = 0.05, 100
-RACE_GROUPS, RACE_REPEATS, RIVAL = 100, 100, "openvino"
-BUSY_GROUPS, BUSY_PRECISION, BUSY_SECONDS = 100, 0.02, 15
 CONTAMINATED, FACTOR = 0.1, 1.5
 
 Draw = Callable[[np.random.Generator, float, tuple[int, int]], np.ndarray]
@@ -195,49 +185,8 @@ def simulate_race(
     return lost / repetitions, covered / count, rounds_in_total / (repetitions * compilers * RACE_CAP)
 
 
-def print_groups() -> None:
-    """Print the coverage of intervals between two copies of a block that lost a real race, and what the race saved.
-
-    The copies end after few rounds, by a rule that looks at these rounds; the true speed-up of one over the other is 1.
-    """
-    sweep = noise.build_sweep(RACE_GROUPS, compilers=(RIVAL,), race=True, repeats=RACE_REPEATS)
-    data = runs.start(sweep).result()
-    estimate, _ = noise.estimate(data)
-    latency = data["latency"].median("repeat")
-    samples = data["latency"].notnull().sum("repeat")
-    won = (latency.sel(compiler=RIVAL) < latency.sel(compiler=BASELINE)).mean()
-    print(f"\nrace of {estimate.groups} groups: identity, its copy and {RIVAL}, at most {RACE_REPEATS} samples each")
-    print(f"{RIVAL} won       {float(won):7.1%} of the groups")
-    print(f"samples            {samples.median('replicate').values.ravel().tolist()} of each in the middle")
-    _print_coverage(estimate)
-
-
-def print_busy(run_id: str | None = None) -> None:
-    """Print the coverage of intervals between two copies of a block, each group measured beside a busy process."""
-    if run_id is None:
-        sweep = noise.build_sweep(BUSY_GROUPS, precision=BUSY_PRECISION, max_seconds=BUSY_SECONDS)
-        data = runs.start(attrs.evolve(sweep, factors={**sweep.factors, "hog": (1,)})).result()
-    else:
-        data = runs.load_dataset(runs.find(run_id))
-    data = data.sel(hog=1)
-    estimate, _ = noise.estimate(data)
-    rounds = (data["round"].max("repeat") + 1).where(data["status"] == "ok").median()
-    print(f"\n{estimate.groups} groups beside a busy process: identity and its copy, {BUSY_SECONDS} s a group")
-    print(f"rounds             {float(rounds):7.0f} in the middle")
-    _print_coverage(estimate)
-
-
-def _print_coverage(estimate: Noise) -> None:
-    print(f"coverage           {estimate.coverage:7.1%} ({estimate.coverage_low:.1%} to {estimate.coverage_high:.1%})")
-    print(f"by rounds alone    {estimate.coverage_within:7.1%}")
-    print(f"contended samples  {estimate.contended_share:7.1%}")
-
+TABLES = {"fixed": print_fixed, "correlated": print_correlated, "stopped": print_stopped, "race": print_race}
 
 if __name__ == "__main__":
-    tables = {"fixed": print_fixed, "correlated": print_correlated, "stopped": print_stopped, "race": print_race}
-    tables["groups"] = print_groups
-    if sys.argv[1:2] == ["busy"]:
-        print_busy(*sys.argv[2:])
-    else:
-        for table in sys.argv[1:] or ["fixed", "correlated", "stopped", "race"]:
-            tables[table]()
+    for table in sys.argv[1:] or TABLES:
+        TABLES[table]()

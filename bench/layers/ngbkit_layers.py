@@ -8,11 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.errors import UnknownNameError, WorkloadError
 from ngbkit.workloads.base import Factors, Network, Source, Workload
 from ngbkit.workloads.randomise import build_network, seed_generators
 
@@ -27,30 +26,8 @@ Shape = Sequence[int]
 
 
 def network(name: str, layers: Iterable[Layer], shape: Shape) -> Workload:
-    """A network of these layers; the last one gives the output.
-
-    Parameters
-    ----------
-    name
-        The label.
-    layers
-        The layers, in order.
-    shape
-        The shape of one sample: ``(3, 64, 64)``, or ``(tokens, width)``.
-
-    Raises
-    ------
-    WorkloadError
-        `layers` is empty; a layer takes the output of a later one, or an argument that its operator lacks.
-    UnknownNameError
-        An unknown operator.
-    """
-    copies = [dict(layer) for layer in layers]
-    if not copies:
-        raise WorkloadError(f"{name} has no layers; expected one or more, such as {{'op': 'relu'}}.")
-    for index, layer in enumerate(copies):
-        _check(index, layer)
-    spec = {"layers": copies, "shape": [int(side) for side in shape]}
+    """Describe a network of these layers, for samples of a shape such as ``(3, 64, 64)``; the last gives the output."""
+    spec = {"layers": [dict(layer) for layer in layers], "shape": [int(side) for side in shape]}
     return Workload(name=name, source="layers", spec=spec)
 
 
@@ -62,41 +39,14 @@ def build(workload: Workload, factors: Factors) -> Network:
     return build_network(module, shape, seed)
 
 
-def parse(text: str) -> Workload | None:
-    """Return None: no word names a list of layers."""
-    return None
-
-
-def complete(prefix: str) -> Iterator[str]:
-    """Yield nothing: no word names a list of layers."""
-    return iter(())
-
-
 SOURCE = Source(
     name="layers",
     summary="networks described by a list of layers",
     build=build,
-    parse=parse,
-    complete=complete,
+    # No word names a list of layers.
+    parse=lambda text: None,
+    complete=lambda prefix: iter(()),
 )
-
-
-def _check(index: int, layer: Layer) -> None:
-    if layer.get("op") not in OPERATORS:
-        raise UnknownNameError(f"operator of layer {index + 1}", str(layer.get("op")), OPERATORS)
-    _, arguments = OPERATORS[layer["op"]]
-    for name in layer:
-        if name not in ("op", "takes", *arguments):
-            raise WorkloadError(
-                f"invalid argument of layer {index + 1}, a {layer['op']}: got {name!r}; "
-                f"expected {', '.join(arguments) or 'no arguments'}."
-            )
-    for source in layer.get("takes", ()):
-        if not isinstance(source, int) or not 0 <= source <= index:
-            raise WorkloadError(
-                f"invalid `takes` of layer {index + 1}: got {source!r}; expected integers from 0 (the network's input) "
-                f"to {index} (the output of the previous layer)."
-            )
 
 
 def _assemble(layers: Sequence[Layer], shape: Shape) -> torch.nn.Module:
@@ -120,17 +70,11 @@ def _assemble(layers: Sequence[Layer], shape: Shape) -> torch.nn.Module:
     values = [torch.zeros(2, *shape)]
     with torch.no_grad():
         for index, layer in enumerate(layers):
-            build_step, _ = OPERATORS[layer["op"]]
             takes = tuple(layer.get("takes", (index,)))
             operands = [values[source] for source in takes]
             arguments = {name: value for name, value in layer.items() if name not in ("op", "takes")}
-            try:
-                step = build_step(operands[0].shape, **arguments).eval()
-                values.append(step(*operands))
-            except (RuntimeError, ValueError, TypeError, IndexError) as error:
-                shapes = " and ".join("×".join(map(str, operand.shape[1:])) for operand in operands)
-                line = str(error).partition("\n")[0]
-                raise WorkloadError(f"invalid layer {index + 1}, a {layer['op']} of {shapes}: {line}") from error
+            step = OPERATORS[layer["op"]](operands[0].shape, **arguments).eval()
+            values.append(step(*operands))
             module.steps.append(step)
             module.takes.append(takes)
     return module
@@ -148,30 +92,16 @@ def _build_conv(
     )
 
 
-def _build_pool(kind: str) -> Callable[..., torch.nn.Module]:
-    def build_pool(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:
-        from torch import nn
+def _build_max_pool(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:
+    from torch import nn
 
-        if kind == "max":
-            return nn.MaxPool2d(kernel, stride, (kernel - 1) // 2)
-        return nn.AvgPool2d(kernel, stride, (kernel - 1) // 2, count_include_pad=False)
-
-    return build_pool
+    return nn.MaxPool2d(kernel, stride, (kernel - 1) // 2)
 
 
-def _from_shape(build_module: Callable[[Any, Shape], torch.nn.Module]) -> Callable[..., torch.nn.Module]:
-    """Wrap ``build_module(torch.nn, shape)``, so that torch is imported only when a network is built."""
+def _build_average_pool(shape: Shape, kernel: int = 3, stride: int = 1) -> torch.nn.Module:
+    from torch import nn
 
-    def build_from_shape(shape: Shape) -> torch.nn.Module:
-        from torch import nn
-
-        return build_module(nn, shape)
-
-    return build_from_shape
-
-
-def _build_activation(name: str) -> Callable[..., torch.nn.Module]:
-    return _from_shape(lambda nn, shape: getattr(nn, name)())
+    return nn.AvgPool2d(kernel, stride, (kernel - 1) // 2, count_include_pad=False)
 
 
 def _build_linear(shape: Shape, out: int, bias: bool = True) -> torch.nn.Module:
@@ -187,8 +117,6 @@ def _build_attention(shape: Shape, heads: int = 4) -> torch.nn.Module:
     class Attention(nn.Module):
         def __init__(self, width: int) -> None:
             super().__init__()
-            if width % heads:
-                raise ValueError(f"{heads} heads do not divide the width {width}")
             self.projected, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -199,6 +127,17 @@ def _build_attention(shape: Shape, heads: int = 4) -> torch.nn.Module:
             return output
 
     return Attention(shape[-1])
+
+
+def _defer(build_module: Callable[[Any, Shape], torch.nn.Module]) -> Callable[..., torch.nn.Module]:
+    """Wrap ``build_module(torch.nn, shape)``, so that torch is imported only when a network is built."""
+
+    def build_from_shape(shape: Shape) -> torch.nn.Module:
+        from torch import nn
+
+        return build_module(nn, shape)
+
+    return build_from_shape
 
 
 def _wrap(function: Callable[..., torch.Tensor]) -> Callable[..., torch.nn.Module]:
@@ -216,40 +155,30 @@ def _wrap(function: Callable[..., torch.Tensor]) -> Callable[..., torch.nn.Modul
     return build_step
 
 
-def _concat(*values: torch.Tensor, axis: int = 1) -> torch.Tensor:
+def _concat(*values: torch.Tensor) -> torch.Tensor:
     import torch
 
-    return torch.cat(values, dim=axis)
+    return torch.cat(values, dim=1)
 
 
 def _mean(value: torch.Tensor, keep: bool = False) -> torch.Tensor:
     return value.mean((2, 3), keepdim=keep) if value.ndim == 4 else value.mean(1, keepdim=keep)
 
 
-def _slice(value: torch.Tensor, start: int = 0, stop: int | None = None) -> torch.Tensor:
-    return value[:, start:stop]
-
-
-OPERATORS: Mapping[str, tuple[Callable[..., torch.nn.Module], tuple[str, ...]]] = {
-    "conv": (_build_conv, ("out", "kernel", "stride", "groups", "bias")),
-    "linear": (_build_linear, ("out", "bias")),
-    "attention": (_build_attention, ("heads",)),
-    "batchnorm": (_from_shape(lambda nn, shape: nn.BatchNorm2d(shape[1])), ()),
-    "layernorm": (_from_shape(lambda nn, shape: nn.LayerNorm(shape[-1])), ()),
-    **{
-        operator: (_build_activation(name), ())
-        for operator, name in (
-            *(("relu", "ReLU"), ("relu6", "ReLU6"), ("gelu", "GELU"), ("silu", "SiLU"), ("hardswish", "Hardswish")),
-            *(("sigmoid", "Sigmoid"), ("hardsigmoid", "Hardsigmoid"), ("tanh", "Tanh"), ("identity", "Identity")),
-        )
-    },
-    "maxpool": (_build_pool("max"), ("kernel", "stride")),
-    "avgpool": (_build_pool("average"), ("kernel", "stride")),
-    "mean": (_wrap(_mean), ("keep",)),
-    "tokens": (_wrap(lambda value: value.flatten(2).transpose(1, 2)), ()),
-    "slice": (_wrap(_slice), ("start", "stop")),
-    "add": (_wrap(lambda *values: sum(values[1:], start=values[0])), ()),
-    "mul": (_wrap(lambda left, right: left * right), ()),
-    "concat": (_wrap(_concat), ("axis",)),
+ACTIVATIONS = ("ReLU", "ReLU6", "GELU", "SiLU", "Hardswish", "Hardsigmoid")
+OPERATORS: Mapping[str, Callable[..., torch.nn.Module]] = {
+    "conv": _build_conv,
+    "linear": _build_linear,
+    "attention": _build_attention,
+    "batchnorm": _defer(lambda nn, shape: nn.BatchNorm2d(shape[1])),
+    "layernorm": _defer(lambda nn, shape: nn.LayerNorm(shape[-1])),
+    **{name.lower(): _defer(lambda nn, shape, name=name: getattr(nn, name)()) for name in ACTIVATIONS},
+    "maxpool": _build_max_pool,
+    "avgpool": _build_average_pool,
+    "mean": _wrap(_mean),
+    "tokens": _wrap(lambda value: value.flatten(2).transpose(1, 2)),
+    "add": _wrap(lambda *values: sum(values[1:], start=values[0])),
+    "mul": _wrap(lambda left, right: left * right),
+    "concat": _wrap(_concat),
 }
-"""By name: the builder of a module from the shape of its first value (with the batch), and its arguments."""
+"""By name: the builder of a module from the shape of its first value (with the batch)."""

@@ -18,12 +18,12 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 # slice of its scheduler.
 SLICE_S = 3e-3
 
-# Shares of a turn above which it is contended, from bench/interference.py on two cores that others used too.
-# In its quiet moments, 95 % of the turns of 50 ms and more waited under 3.5 %; beside a process that computes without
-# pause, half of all turns waited over 40 %.
+# Shares of a turn above which it is contended: well above those of quiet moments on two cores that others used too, and
+# far below those beside a process that computes without pause. `bench/truth.py` counts the speed-ups that are wrong
+# beside planted interference, and not marked.
 WAITED = 0.05
-# In the same moments other work used under 7 %. One process uses 1 / cores: this threshold detects it on up to six
-# cores; on more of them, `WAITED` detects it if it is in the way.
+# One process uses 1 / cores: this threshold detects it on up to six cores; on more of them, `WAITED` detects it if it
+# is in the way.
 FOREIGN = 0.15
 # A slice of the hypervisor's time costs a single call, and is a few percent of a turn.
 STEAL = 0.02

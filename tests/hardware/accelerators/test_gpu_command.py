@@ -1,18 +1,15 @@
-"""The command that tries everything on a GPU, on a fake one: its parts, its bundle, its wheels, its clocks."""
+"""The command that tries everything on a GPU, on a fake one: its parts and its clocks."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import os
-import struct
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 from hardware.accelerators.faking import FakeGpu
 
@@ -21,12 +18,6 @@ from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.sweep.records import Contract
 
 BENCHMARKS = Path(__file__).parents[3] / "bench"
-
-
-@pytest.fixture
-def wheels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("gpu_wheels")
 
 
 @pytest.fixture
@@ -45,8 +36,6 @@ def try_gpu(state: Path, *arguments: str, driver: Path | None = None) -> subproc
         str(state),
         "--minutes",
         "3",
-        "--wheels",
-        os.devnull,
         *arguments,
     ]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -62,60 +51,19 @@ def test_a_machine_without_a_gpu_says_so(tmp_path: Path) -> None:
     assert ["machine.json"] == [path.name for path in (tmp_path / "parts").iterdir()]
 
 
-def test_a_bundle_carries_the_parts_to_another_machine(tmp_path: Path, driver_folder: Path) -> None:
-    """A part that is finished on one machine is not run on the next."""
-    bundle = tmp_path / "bundle.tar.gz"
-    first = try_gpu(tmp_path / "first", "--only", "machine", "--bundle", str(bundle), driver=driver_folder)
-    # As another machine would have left it.
+def test_a_finished_part_is_not_run_again(tmp_path: Path, driver_folder: Path) -> None:
+    """A part with a result, also of another machine, keeps it; `--again` runs it anew."""
+    parts = tmp_path / "state" / "parts"
+    parts.mkdir(parents=True)
     part = {"ok": True, "line": "measured elsewhere", "seconds": 1.0}
-    (tmp_path / "first" / "parts" / "sweep.json").write_text(json.dumps(part))
-    again = try_gpu(tmp_path / "first", "--only", "machine", "--bundle", str(bundle), driver=driver_folder)
-    second = try_gpu(tmp_path / "second", "--only", "sweep", "--bundle", str(bundle), driver=driver_folder)
+    (parts / "sweep.json").write_text(json.dumps(part))
+    process = try_gpu(tmp_path / "state", "--only", "sweep", driver=driver_folder)
+    again = try_gpu(tmp_path / "state", "--only", "machine", "--again", "sweep", driver=driver_folder)
 
-    assert (0, 0, 0) == (first.returncode, again.returncode, second.returncode), second.stdout + second.stderr
-    assert "Fake GPU" in first.stdout
-    assert part == json.loads((tmp_path / "second" / "parts" / "sweep.json").read_text())
-
-
-def test_wheels_travel_in_pieces(wheels: ModuleType, tmp_path: Path) -> None:
-    """A wheel is installed as soon as its last piece is there."""
-    wheel = tmp_path / "planted-1.0-py3-none-any.whl"
-    content = np.random.default_rng(0).bytes(50_000).hex()
-    tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("planted.py", f"CONTENT = {content!r}\n")
-        archive.writestr("planted-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
-        archive.writestr("planted-1.0.dist-info/WHEEL", tags)
-        archive.writestr("planted-1.0.dist-info/RECORD", "planted.py,,\n")
-    pieces, collected, site = tmp_path / "pieces", tmp_path / "collected", tmp_path / "site"
-    pieces.mkdir()
-    sizes = wheels.split(wheel, pieces, 0.02)
-    last = max(pieces.iterdir())
-    later = last.rename(tmp_path / last.name)
-    incomplete = wheels.install(pieces, collected, site)
-    later.rename(last)
-
-    assert len(sizes) == len(list(pieces.iterdir())) > 2
-    assert [] == incomplete
-    assert [wheel.name] == wheels.install(pieces, collected, site)
-    assert content in (site / "planted.py").read_text()
-
-
-def test_code_of_other_gpus_is_blanked(wheels: ModuleType) -> None:
-    """A library keeps its code for one architecture, its headers, and bytes that only look like a header."""
-
-    def build(codes: list[tuple[int, int, bytes]]) -> bytes:
-        entries = b"".join(
-            struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(code), 0, 0, 0, 0, sm).ljust(64, b"\0") + code
-            for kind, sm, code in codes
-        )
-        return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
-
-    other = b"head" + struct.pack("<I", 0xBA55ED50) + b"tail" * 8
-    library = other + build([(2, 80, b"a" * 24), (2, 90, b"b" * 16), (1, 90, b"ptx.")]) + b"rest"
-    expected = other + build([(2, 80, bytes(24)), (2, 90, b"b" * 16), (1, 90, bytes(4))]) + b"rest"
-
-    assert expected == wheels.blank_others(library, 90)
+    assert 0 == process.returncode, process.stdout + process.stderr
+    assert "Fake GPU" in process.stdout
+    assert 0 == again.returncode, again.stdout + again.stderr
+    assert ["machine.json"] == [path.name for path in parts.iterdir()]
 
 
 def test_each_sweep_is_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,17 +72,6 @@ def test_each_sweep_is_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     command, sweep = (importlib.import_module(name) for name in ("gpu", "gpu_sweep"))
 
     assert set(sweep.RUNS) == {f"gpu-{name}" if name else "gpu" for name in command.SWEEPS}
-
-
-def test_the_requirements_are_those_of_the_extras(wheels: ModuleType) -> None:
-    """The requirements are those of the extras, less installed packages and duplicates of a module."""
-    names = {wheels.read_name(text) for text in wheels.list_requirements(["onnxruntime-gpu", "tensorrt-rtx"], {"Onnx"})}
-
-    packages = {"nvidia-ml-py", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-nv-tensorrt-rtx-cu13"}
-    assert packages | {"ml-dtypes", "onnx-ir", "onnxscript"} == names
-    assert names - {"onnxruntime"} == set(wheels.drop_conflicts(names))
-    with pytest.raises(SystemExit, match=r"invalid extra: got 'nothing'; expected one of .*tvm"):
-        list(wheels.list_requirements(["nothing"], set()))
 
 
 def test_a_program_is_timed_by_both_clocks(checks: ModuleType, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,13 +17,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ngbkit.device import peaks
 from ngbkit.device.plan import locate_journal
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -34,10 +31,8 @@ PYTHON_PATH = os.pathsep.join(filter(None, [str(TESTS / "plugins"), os.environ.g
 sys.path.insert(0, str(TESTS))
 from watching import find_processes  # noqa: E402  beside conftest.py, on the path of pytest only
 
-FAR, NEAR = "far", "cpu"
 EXIT_TIMEOUT_S = 10.0
-# A size that a run of quick trials does not fill.
-DISK_BYTES = 64 << 20
+FLEETING = ("scratch", "clusters", "engines", "incoming")
 
 Records = dict[str, tuple[str, int]]
 """The status and the checksum of every record of a journal, by the id of its trial."""
@@ -54,7 +49,7 @@ class Client:
         self.reported_at = time.monotonic()
         with open(site.folder / "client.log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("faulty_client.py")), *arguments],
+                [sys.executable, str(Path(__file__).with_name("faults.py")), "client", *arguments],
                 cwd=site.folder,
                 env=site.environment,
                 stdin=subprocess.DEVNULL,
@@ -76,7 +71,6 @@ class Client:
 
     @property
     def measuring(self) -> bool:
-        """True if it has started to measure."""
         return any(text.startswith("measuring") for text in self.texts)
 
     @property
@@ -108,36 +102,27 @@ class Site:
     state: Path
     device_state: Path
     environment: Mapping[str, str]
-    clients: list[Client] = field(default_factory=list)
 
     @classmethod
-    def create(cls, folder: Path, network: Path, peaks_file: Path, ssh: Path | None) -> Site:
-        """Create a site in `folder`; with `ssh`, a folder of files of an sshd, its device is behind that sshd."""
-        state = folder / "state"
-        device_state = folder / "far" if ssh else state
+    def create(cls, folder: Path, network: Path, peaks_file: Path, *, is_far: bool) -> Site:
+        """Create a site in `folder`; its device is here, or behind the ssh host ``far``."""
+        label, state = "far" if is_far else "cpu", folder / "state"
+        device_state = folder / "far" if is_far else state
         for path in (state, device_state, folder / "tmp"):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in {state, device_state}:
             shutil.copy(peaks_file, path / "peaks.json")
-        environment = {
-            **os.environ,
-            "NGBKIT_STATE_DIR": str(state),
-            "PYTHONPATH": PYTHON_PATH,
-            "TMPDIR": str(folder / "tmp"),
-        }
-        table = f'[{NEAR}]\nlaunch = "local"\n'
-        if ssh:
-            environment["PATH"] = f"{ssh}{os.pathsep}{environment['PATH']}"
-            table = (
-                f'[{FAR}]\nlaunch = "ssh"\nhost = "far"\npython = "{sys.executable}"\nstate_dir = "{device_state}"\n'
-            )
-        (folder / "devices.toml").write_text(table)
-        (folder / "devices.toml").chmod(0o600)
-        return cls(folder, network, FAR if ssh else NEAR, state, device_state, environment)
+        folders = {"NGBKIT_STATE_DIR": str(state), "TMPDIR": str(folder / "tmp")}
+        launch = (
+            f'"ssh"\nhost = "far"\npython = "{sys.executable}"\nstate_dir = "{device_state}"' if is_far else '"local"'
+        )
+        devices = folder / "devices.toml"
+        devices.write_text(f"[{label}]\nlaunch = {launch}\n")
+        devices.chmod(0o600)
+        return cls(folder, network, label, state, device_state, {**os.environ, "PYTHONPATH": PYTHON_PATH, **folders})
 
     def start_client(self, *arguments: str) -> Client:
-        self.clients.append(Client(self, *arguments))
-        return self.clients[-1]
+        return Client(self, *arguments)
 
     def list_processes(self, *words: str) -> list[psutil.Process]:
         """List the processes of the client and of its device that have all words in their command line."""
@@ -162,24 +147,17 @@ class Site:
         """Kill the processes that remain after some seconds, and return their command lines."""
         wait_until(lambda: not self.list_processes(), EXIT_TIMEOUT_S)
         processes = self.list_processes()
-        texts = [" ".join(_read_command_line(process)) for process in processes]
+        texts = []
         for process in processes:
+            with suppress(psutil.Error):
+                texts.append(" ".join(process.cmdline()))
             kill(process)
-        return [text for text in texts if text]
+        return texts
 
     def list_remaining_files(self) -> list[Path]:
         """List the files in folders that only running processes use."""
-        folders = [state_folder / name for state_folder in {self.state, self.device_state} for name in _FLEETING]
+        folders = [root / name for root in {self.state, self.device_state} for name in FLEETING]
         return [path for folder in [*folders, self.folder / "tmp"] if folder.is_dir() for path in folder.iterdir()]
-
-
-_FLEETING = ("scratch", "clusters", "engines", "incoming")
-
-
-def _read_command_line(process: psutil.Process) -> list[str]:
-    with suppress(psutil.Error):
-        return list(process.cmdline())
-    return []
 
 
 def wait_until(condition: Callable[[], Any], seconds: float) -> bool:
@@ -225,102 +203,10 @@ def read_records(path: Path) -> Records:
             return {}
         rows = connection.execute("SELECT trial_id, status, record, latency, rounds FROM results").fetchall()
     return {
-        trial_id: (status, zlib.crc32(b"\0".join([_format_canonical(record), latency, rounds])))
+        trial_id: (status, zlib.crc32(b"\0".join([to_canonical_json(record), latency, rounds])))
         for trial_id, status, record, latency, rounds in rows
     }
 
 
-def _format_canonical(record: str) -> bytes:
+def to_canonical_json(record: str) -> bytes:
     return json.dumps(json.loads(record), sort_keys=True).encode()
-
-
-def make_network(path: Path) -> None:
-    """Write a small ONNX network with a dynamic batch."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    generator = np.random.default_rng(0)
-    weights = [generator.standard_normal(shape).astype(np.float32) for shape in ((16, 32), (32, 4))]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"]),
-        helper.make_node("Relu", ["h"], ["r"]),
-        helper.make_node("MatMul", ["r", "w1"], ["y"]),
-    ]
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size]) for name, size in (("x", 16), ("y", 4))
-    ]
-    stored = [numpy_helper.from_array(weight, f"w{index}") for index, weight in enumerate(weights)]
-    graph = helper.make_graph(nodes, "mlp", values[:1], values[1:], stored)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-
-
-def make_peaks(folder: Path) -> Path:
-    """Measure this machine's peaks once, for all campaigns."""
-    peaks.load_or_measure(folder, 1)
-    return folder / "peaks.json"
-
-
-@contextmanager
-def start_sshd(folder: Path) -> Iterator[psutil.Process]:
-    """Run an sshd on loopback, and write an ``ssh`` to `folder` that knows it as ``far``."""
-    program = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
-    if program is None:
-        raise SystemExit("no sshd found: install OpenSSH's server, or exclude the kinds that need it (--only).")
-    home = folder / "home"
-    home.mkdir(parents=True)
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    # The device does not use the user's home folder and state.
-    _write_program(
-        folder / "session",
-        f"export HOME={home} PYTHONPATH={shlex.quote(PYTHON_PATH)}; unset NGBKIT_STATE_DIR XDG_STATE_HOME; cd {home}",
-        'exec sh -c "$SSH_ORIGINAL_COMMAND"',
-    )
-    _write_program(folder / "ssh", f'exec {shutil.which("ssh")} -F {folder}/config "$@"')
-    _write(
-        folder / "config",
-        *("Host far", "HostName 127.0.0.1", f"Port {port}", f"IdentityFile {folder}/user", "IdentitiesOnly yes"),
-        *("StrictHostKeyChecking accept-new", f"UserKnownHostsFile {folder}/known"),
-    )
-    _write(
-        folder / "sshd_config",
-        *(f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {folder}/host", f"PidFile {folder}/pid"),
-        *(f"AuthorizedKeysFile {folder}/user.pub", "UsePAM no", "StrictModes no", f"ForceCommand {folder}/session"),
-        *("AllowTcpForwarding yes", "MaxStartups 100", "PermitRootLogin yes"),
-    )
-    server = subprocess.Popen([program, "-D", "-f", folder / "sshd_config", "-E", folder / "sshd.log"])
-    try:
-        if not wait_until(lambda: (folder / "pid").exists(), EXIT_TIMEOUT_S):
-            raise SystemExit(f"sshd did not start: {(folder / 'sshd.log').read_text()}")
-        yield psutil.Process(server.pid)
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _write(path: Path, *lines: str) -> None:
-    path.write_text("\n".join([*lines, ""]))
-
-
-def _write_program(path: Path, *lines: str) -> None:
-    _write(path, "#!/bin/sh", *lines)
-    path.chmod(0o755)
-
-
-@contextmanager
-def mount_small_disk(folder: Path) -> Iterator[None]:
-    """Mount a small disk at `folder` for the duration of the block."""
-    folder.mkdir(parents=True, mode=0o700)
-    options = f"size={DISK_BYTES},mode=700,uid={os.getuid()}"
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "ngbkit", folder], check=False)
-    if mounted.returncode:
-        raise SystemExit("cannot mount a small disk: run as root, or exclude the kind full-disk (--only).")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
