@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+from json_lines import append, read
 from onnx import TensorProto, helper, numpy_helper
 from plugin_path import put_on_path, write_plugin
-from results import append, read
 
 from ngbkit import set_options
 from ngbkit.api import build_gate_sweep

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import onnx
 import xarray as xr
+from json_lines import append, read
 from onnx import numpy_helper
 from plugin_path import write_plugin
-from results import append, read
 
 from ngbkit.metrics.answer_costs import bound_share
 
