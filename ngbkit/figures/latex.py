@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ngbkit.figures import captions, panels, pictures
+from ngbkit.figures import captions, pictures
 from ngbkit.figures.provenance import KEY, list_datasets, list_parts
 
 COLUMN_MM = 100.0
@@ -44,9 +45,27 @@ def escape(text: str) -> str:
     return escaped.replace(r"\textquotedbl{}", "''").replace(r"\_", r"\_\allowbreak{}")
 
 
+def remove_titles(spec: dict[str, Any]) -> dict[str, Any]:
+    """Copy a specification without the titles of its figures, which are for the caption."""
+    untitled = {**copy.deepcopy(spec), "description": pictures.get_title(spec)}
+    for part in list(_find_titled(untitled)):
+        del part["title"]
+    return untitled
+
+
+def _find_titled(value: Any) -> Iterator[dict[str, Any]]:
+    """Find the parts of a specification that have the title of a figure, with remarks below it."""
+    if isinstance(value, dict):
+        title = value.get("title")
+        if isinstance(title, dict) and "subtitle" in title:
+            yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _find_titled(part)
+
+
 def build_caption(spec: dict[str, Any]) -> str:
     """Build a caption as plain text: title, remarks, machines, libraries, ngbkit's versions, and the data's hash."""
-    titles = [part for part in panels.walk(spec) if panels.is_titled(part)] or [spec]
+    titles = list(_find_titled(spec)) or [spec]
     remarks = [remark for part in titles for remark in captions.unwrap(_read_subtitle(part))]
     provenance = spec.get("usermeta", {}).get(KEY, {})
     sentences = [*map(pictures.get_title, titles), *remarks, *_describe_origin(provenance)]

@@ -11,7 +11,7 @@ from html import escape
 from io import BytesIO
 from typing import Any
 
-from ngbkit.errors import import_optional
+from ngbkit.errors import UsageError, import_optional
 from ngbkit.figures.converter import convert
 from ngbkit.figures.provenance import KEY
 from ngbkit.figures.slimming import slim
@@ -25,6 +25,8 @@ PX_PER_INCH = 96
 
 _MM_PER_INCH, _POINTS_PER_INCH = 25.4, 72
 _DPI, _DPI_OF_PAPER = 192.0, 300.0
+# The labels of axes as drawn, and the smallest text that journals print.
+_LABEL_PX, _LEAST_POINTS = 11, 5.0
 
 
 def render(
@@ -33,7 +35,7 @@ def render(
     """Render a figure as the content of a file of each kind, `width` millimetres wide.
 
     The provenance of the figure (`ngbkit.figures.provenance`) is embedded as JSON: in the element ``metadata`` of an
-    SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF.
+    SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF. UsageError: the text would be too small.
     """
     # usvg refuses groups as deep as vega's of many nested views.
     svg = slim(convert("vegalite_to_svg", spec), get_title(spec))
@@ -42,6 +44,7 @@ def render(
     if width is not None:
         size = measure(svg)
         scale = width / _MM_PER_INCH * PX_PER_INCH / size[0]
+        _check_text(width, scale * _LABEL_PX * _POINTS_PER_INCH / PX_PER_INCH)
         in_mm = _resize(svg, size, width / size[0], "mm")
         # vl-convert makes a pixel a point.
         in_points = _resize(svg, size, scale * _POINTS_PER_INCH / PX_PER_INCH, "")
@@ -57,6 +60,16 @@ def render(
         else:
             files[kind] = _embed_in_pdf(convert("svg_to_pdf", in_points), metadata, get_title(spec))
     return files
+
+
+def _check_text(width: float, points: float) -> None:
+    """Check the height of text at a width in millimetres."""
+    if points < _LEAST_POINTS:
+        raise UsageError(
+            f"invalid width={width:g}: its text would be {points:.1f} points high; expected at least "
+            f"{_LEAST_POINTS:g}. Select fewer trials, such as `batch_size=8`, or use "
+            f"width={math.ceil(width * _LEAST_POINTS / points)}."
+        )
 
 
 def get_title(spec: Mapping[str, Any]) -> str:
