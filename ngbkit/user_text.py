@@ -110,8 +110,13 @@ def format_share(share: float, form: str = ".3g") -> str:
 
 def format_seconds(seconds: float) -> str:
     """Format a short time with three digits: ``50 ms``, ``2 s``."""
-    unit, size = next(((unit, size) for unit, size in _SHORT_UNITS if seconds >= size), _SHORT_UNITS[-1])
+    unit, size = choose_time_unit(seconds)
     return f"{seconds / size:.3g} {unit}"
+
+
+def choose_time_unit(seconds: float) -> tuple[str, float]:
+    """Choose the largest unit of which a short time is at least one, and its seconds."""
+    return next(((unit, size) for unit, size in _SHORT_UNITS if seconds >= size), _SHORT_UNITS[-1])
 
 
 def format_duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ from ngbkit.dataset.assembly import assemble
 from ngbkit.metrics import frames, tables
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.rankings.networks import iterate_comparisons
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.sweep.grid import Grid
 
 ROUNDS = 20
@@ -66,7 +67,7 @@ def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None
 def test_tables_mark_the_numbers_and_say_why() -> None:
     """A table marks every number of an unchecked trial, with or without an interval."""
     for figure in ("speedup", "throughput", "latency", "compile_time"):
-        text = tables.to_text(tables.compact(measure(), figure))
+        text = to_texts(tables.compact(measure(), figure)).to_text()
         (row,) = (re.split(" {2,}", line) for line in text.splitlines() if line.startswith("net "))
 
         assert [False, False, True] == [cell.endswith("?") for cell in row[2:5]]
