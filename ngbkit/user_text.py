@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,13 @@ def format_size(size: float) -> str:
 def format_network(name: str, factors: Mapping[str, object]) -> str:
     """Write the name of a network with the values of its factors: ``conv width=64``."""
     return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())
+
+
+def join_names(names: Iterable[str], separator: str = ", ", *, most: int = 6) -> str:
+    """Join the first names, and count the others: ``a, b, and 4 more``."""
+    listed = list(names)
+    more = f"{separator}and {len(listed) - most} more" if len(listed) > most else ""
+    return separator.join(listed[:most]) + more
 
 
 def parse_json(text: str | bytes) -> Any:

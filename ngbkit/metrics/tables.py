@@ -31,6 +31,7 @@ from ngbkit.report import Report, Reported
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.variables import VARIABLES
+from ngbkit.user_text import join_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +43,6 @@ __all__ = [
     "list_figures",
 ]
 
-# The number of curves that a note names.
-_MOST = 6
 _ENDS = ("low", "high")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
@@ -304,8 +303,7 @@ def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: S
         ]
     if not names:
         return []
-    more = f"; and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return [f"slope and retention contradict each other, so neither describes: {'; '.join(names[:_MOST])}{more}"]
+    return [f"slope and retention contradict each other, so neither describes: {join_names(names, '; ')}"]
 
 
 def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) -> list[str]:
