@@ -173,7 +173,6 @@ class Metrics:
     roofline = _to_method(_map_nodes(roofline), "_data")
     sel = _to_method(select, "_data")
     conclusive = _to_method(_map_nodes(contention.conclusive), "_data")
-    summary = _to_method(_map_nodes(trials.summary), "_data")
     uncontended = _to_method(_map_nodes(contention.uncontended), "_data")
 
     def table(self, figure: str = "speedup", *, by: Groups | None = None, **select: Any) -> Table:
