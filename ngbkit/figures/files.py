@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", *pictures.KINDS, ".tex")
 _WITH_WIDTH = (*pictures.KINDS, ".tex")
 
-# The width of a column of a paper with two.
-_COLUMN_MM = 88.0
+# The widths of a column of a paper with two, and of both.
+_COLUMN_MM, _PAGE_MM = 88.0, 180.0
 _WIDTH = Annotated[
     float,
     number(
@@ -68,8 +68,8 @@ def save(
         The file to write.
     width
         The width of the picture in millimetres, such as 88 for a column of a paper with two, and 180 for both. It is
-        the drawing in another size, without its title, which is left to the caption. Default: as drawn, at 96 pixels
-        an inch; 88 for LaTeX.
+        the drawing in that size, with its legend below and without its title, which is left to the caption. Default: as
+        drawn, at 96 pixels an inch; for LaTeX 88, or 180 if its text would be too small.
     dpi
         The pixels an inch of a PNG. Default: 300 with a `width`, otherwise 192.
 
@@ -77,7 +77,7 @@ def save(
     ------
     UsageError
         The suffix is invalid, or the file cannot be written; `width` or `dpi` is out of range or does not apply to
-        the format; or text would be too small to read at `width`.
+        the format; or the figure fits no page at `width`.
     MissingDependencyError
         vl-convert, Pillow or pypdf is not installed.
     """
@@ -92,17 +92,23 @@ def save(
     millimetres = None if width is None else validation.check("width", _WIDTH, width)
     spec = build_spec(chart)
     if target.suffix == ".tex":
-        for suffix, content in render_paper(spec, target.stem, millimetres or _COLUMN_MM).items():
+        try:
+            files = render_paper(spec, target.stem, millimetres or _COLUMN_MM)
+        except UsageError:
+            if millimetres is not None:
+                raise
+            files = render_paper(spec, target.stem, _PAGE_MM)
+        for suffix, content in files.items():
             write_whole(target.with_suffix(suffix), content)
         return target
-    drawn = spec if millimetres is None else latex.remove_titles(spec)
+    drawn = spec if millimetres is None else latex.prepare(spec)
     write_whole(target, _render(drawn, target.suffix, millimetres, density))
     return target
 
 
 def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, bytes]:
-    """Render a specification as PDF, in millimetres, and as LaTeX with ``stem.pdf``; UsageError for too small text."""
-    pdf = pictures.render(latex.remove_titles(spec), [".pdf"], width=width)
+    """Render a specification as PDF, in millimetres, and as LaTeX with ``stem.pdf``; UsageError if it fits no page."""
+    pdf = pictures.render(latex.prepare(spec), [".pdf"], width=width)
     text = latex.build_figure(latex.build_caption(spec), f"{stem}.pdf", width)
     return {**pdf, ".tex": text.encode()}
 

@@ -13,6 +13,7 @@ from ngbkit.figures.provenance import KEY, list_datasets, list_parts
 COLUMN_MM = 100.0
 """A wider figure spans both columns of a page."""
 
+_LEGEND = {"orient": "bottom", "columns": 3}
 # pdfLaTeX has all other letters of Latin-1 and punctuation.
 _ESCAPES = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -45,12 +46,14 @@ def escape(text: str) -> str:
     return escaped.replace(r"\textquotedbl{}", "''").replace(r"\_", r"\_\allowbreak{}")
 
 
-def remove_titles(spec: dict[str, Any]) -> dict[str, Any]:
-    """Copy a specification without the titles of its figures, which are for the caption."""
-    untitled = {**copy.deepcopy(spec), "description": pictures.get_title(spec)}
-    for part in list(_find_titled(untitled)):
+def prepare(spec: dict[str, Any]) -> dict[str, Any]:
+    """Copy a specification for paper: legends are below, and the titles of its figures are left to the caption."""
+    prepared = {**copy.deepcopy(spec), "description": pictures.get_title(spec)}
+    config = prepared.setdefault("config", {})
+    config["legend"] = {**config.get("legend", {}), **_LEGEND}
+    for part in list(_find_titled(prepared)):
         del part["title"]
-    return untitled
+    return prepared
 
 
 def _find_titled(value: Any) -> Iterator[dict[str, Any]]:

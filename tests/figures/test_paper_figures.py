@@ -15,7 +15,9 @@ def test_a_figure_whose_text_is_too_small_is_refused(tmp_path):
     """The error has the height of the text, and a width at which the same figure is saved."""
     chart = figures.throughput(measured(*map(network, "abcde")))
 
-    with pytest.raises(UsageError, match=r"its text would be \d\.\d points high; expected at least 5") as caught:
+    with pytest.raises(
+        UsageError, match=r"its text would be \d\.\d points high; expected text of at least 5 points"
+    ) as caught:
         figures.save(chart, tmp_path / "figure.pdf", width=40)
     width = int(re.search(r"use width=(\d+)", str(caught.value))[1])
     page = pypdf.PdfReader(figures.save(chart, tmp_path / "figure.pdf", width=width)).pages[0]
