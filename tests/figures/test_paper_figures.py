@@ -25,6 +25,15 @@ def test_a_figure_whose_text_is_too_small_is_refused(tmp_path):
     assert "Throughput" not in page.extract_text().split("\n")
 
 
+def test_a_figure_that_fits_no_column_spans_both(tmp_path):
+    """LaTeX without a width is for one column, or for both where text would be too small."""
+    few, many = (figures.throughput(measured(*map(network, names))) for names in ("ab", "abc"))
+    texts = [figures.save(chart, tmp_path / "figure.tex").read_text() for chart in (few, many)]
+
+    assert [True, False] == ["width=88mm" in text for text in texts]
+    assert [False, True] == ["width=180mm" in text for text in texts]
+
+
 def test_latex_includes_the_picture_with_a_caption(tmp_path):
     """The caption has the title, the intervals, the machine and the hash of the data, escaped, and the picture none."""
     chart = figures.speedup(measured(network("swin_s3_tiny")))

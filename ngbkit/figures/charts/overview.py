@@ -176,7 +176,7 @@ def _build_frame(data: Data, x: str) -> pd.DataFrame:
     with_device = len(list_labels(data, "device")) > 1
     frames = []
     for node in nodes(data).values():
-        table = to_dataframe(_select_extremes(node, x))
+        table = to_dataframe(_select_extremes(node, x)).drop(columns="samples")
         table["conclusive"] = table["throughput_conclusive"]
         table["network"] = rows.name_networks(table, [name for name in factor_dims(node) if name != x], with_device)
         frames.append(table)
