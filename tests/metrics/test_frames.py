@@ -157,3 +157,12 @@ def test_the_shell_writes_trials_and_samples(
     assert 2 == cli.main([*command, "-o", str(tmp_path / "a.csv")])
     assert "replace it with --overwrite" in capsys.readouterr().err
     assert 2 == cli.main([*command, "-o", str(tmp_path / "a.txt")])
+
+
+def test_a_file_of_the_shell_is_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error of `show -o` without --rows names the argument that is missing."""
+    file = str(storage.save(measured(), tmp_path / "a.nc"))
+
+    assert 2 == cli.main(["show", file, "-o", str(tmp_path / "a.csv")])
+    assert "unexpected argument --out without --rows" in capsys.readouterr().err
+    assert not (tmp_path / "a.csv").exists()
