@@ -147,7 +147,7 @@ def make_datasets(base: Path, chooser: random.Random) -> Iterator[Case]:
             labels = [f"{value}{label}" for value in data[name].values]
             changed = data.assign_coords({name: np.array(labels, dtype=object)})
             storage.save(changed.assign_attrs(note=label, run_id=f"x{label}"), file)
-        words = chooser.choice([["show", str(file)], ["export", str(file)], ["show", str(file), "--json"]])
+        words = chooser.choice([["show", str(file), *options] for options in ([], ["--rows", "trials"], ["--json"])])
         yield Case(
             repr(label), words, is_altered, [folder], is_same=lambda file=file: data.identical(storage.load(file))
         )

@@ -1,8 +1,7 @@
 """Typesets a paper of two columns with a figure of 88 and one of 180 mm, as PDF and as pictures of its pages.
 
-Claim: LaTeX of `ngbkit.figures.save` compiles as it is, with text of 8 points at the printed size. The paper and its
-pages are in results/paper, which git ignores. It needs pdfLaTeX and poppler (apt-get install texlive-latex-base
-poppler-utils).
+Claim: LaTeX of `ngbkit.figures.save` compiles as it is. The paper and its pages are in results/paper, which git
+ignores. It needs pdfLaTeX and poppler (apt-get install texlive-latex-base poppler-utils).
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def main() -> None:
     data = ngbkit.load(ROOT / "notebooks" / "data" / "compilers.nc")
     networks = ["resnet18", "deit3_small_patch16_224", "swin_s3_tiny_224"]
     compilers = ["identity", "torchscript", "inductor", "onnxruntime", "openvino", "tvm"]
-    selection = {"workload": networks, "compiler": compilers}
-    figures.save(figures.throughput(data, **selection), OUT / "column.tex", width=88)
-    figures.save(figures.speedup(data, **selection), OUT / "page.tex", width=180)
+    column = figures.throughput(data, workload=networks[0], compiler=compilers)
+    figures.save(column, OUT / "column.tex", width=88)
+    figures.save(figures.speedup(data, workload=networks, compiler=compilers), OUT / "page.tex", width=180)
     (OUT / "paper.tex").write_text(_PAPER % (2 * _TEXT, 12 * _TEXT, 12 * _TEXT))
     for _ in range(2):
         subprocess.run(["pdflatex", "-halt-on-error", "-interaction=batchmode", "paper.tex"], cwd=OUT, check=True)

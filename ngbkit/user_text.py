@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,13 @@ def format_share(share: float, form: str = ".3g") -> str:
 
 def format_seconds(seconds: float) -> str:
     """Format a short time with three digits: ``50 ms``, ``2 s``."""
-    unit, size = next(((unit, size) for unit, size in _SHORT_UNITS if seconds >= size), _SHORT_UNITS[-1])
+    unit, size = choose_time_unit(seconds)
     return f"{seconds / size:.3g} {unit}"
+
+
+def choose_time_unit(seconds: float) -> tuple[str, float]:
+    """Choose the largest unit of which a short time is at least one, and its seconds."""
+    return next(((unit, size) for unit, size in _SHORT_UNITS if seconds >= size), _SHORT_UNITS[-1])
 
 
 def format_duration(seconds: float) -> str:
@@ -156,6 +161,13 @@ def format_size(size: float) -> str:
 def format_network(name: str, factors: Mapping[str, object]) -> str:
     """Write the name of a network with the values of its factors: ``conv width=64``."""
     return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())
+
+
+def join_names(names: Iterable[str], separator: str = ", ", *, most: int = 6) -> str:
+    """Join the first names, and count the others: ``a, b, and 4 more``."""
+    listed = list(names)
+    more = f"{separator}and {len(listed) - most} more" if len(listed) > most else ""
+    return separator.join(listed[:most]) + more
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -167,11 +167,10 @@ def answer_data(
     data: Data, args: argparse.Namespace, *lines: str, source: str | Path | None = None, code: int = OK
 ) -> Answer:
     """Answer with the verdict, the first table and lines, and with --all all tables; or with every trial as JSON."""
-    from ngbkit.metrics import run_report, tables
+    from ngbkit.metrics import frames, run_report
 
     if args.json:
-        rows = tables.build_trial_table(data).to_dict(orient="records")
-        return Answer(json=to_json_value(rows), code=code)
+        return Answer(json=to_json_value(frames.to_dataframe(data).to_dict(orient="records")), code=code)
     figure = getattr(args, "figure", None)
     figures = [figure] if figure else [*choose_figures(data), *_list_scaling(data)]
     beside = _compare_beside(data, args)
@@ -184,9 +183,9 @@ def answer_data(
         rest += ["all rows"] if any(note.startswith("…") for note in report.frames[0].notes) else []
         command = shlex.join(["ngbkit", "show", str(source or data.attrs.get("run_id") or "FILE"), "--all"])
         report = replace(report, hint=f"More: `{command}` prints {', '.join(rest)}." if rest else "")
-    frames = [*report.frames, *beside.frames]
+    tables = [*report.frames, *beside.frames]
     notes = [*beside.sentences, *beside.notes, *lines]
-    return Answer(report=replace(report, frames=frames, notes=notes), code=code)
+    return Answer(report=replace(report, frames=tables, notes=notes), code=code)
 
 
 def _list_scaling(data: Data) -> list[str]:

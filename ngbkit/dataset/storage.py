@@ -17,7 +17,7 @@ from ngbkit.dataset import netcdf
 from ngbkit.dataset.dataset_hash import ALTERED, ATTRIBUTE, hash_dataset
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError, import_optional, strip_controls
 from ngbkit.limits import describe_memory
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import format_size, parse_path
 
 Data = xr.Dataset | xr.DataTree
 
@@ -160,7 +160,7 @@ def _encoded(data: Data) -> memoryview:
 
 def _unwritten(target: Path, size: int, error: OSError) -> str:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    why = f"there is no room for its {size / 1e6:.1f} MB" if full else error.strerror or str(error)
+    why = f"there is no room for its {format_size(size)}" if full else error.strerror or str(error)
     remedy = "Free some space, or save to another disk" if full else "Save to another folder"
     return f"{target} cannot be written: {why}. {remedy}; what is in memory is unharmed."
 

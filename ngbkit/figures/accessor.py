@@ -1,14 +1,16 @@
-"""The accessor `ds.ngb`: the metrics as methods of every dataset and tree."""
+"""The accessor `ds.ngb`: the metrics, and the figures, as methods of every dataset and tree."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import xarray as xr
 
+from ngbkit import figures
 from ngbkit.dataset import contention, schema
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.environments import environments
@@ -17,7 +19,6 @@ from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.figures import statements
-from ngbkit.figures.methods import to_method
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.contracts import UnlikeContractsError, allow_unlike
@@ -39,8 +40,7 @@ from ngbkit.metrics.tables import Table, compact
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ngbkit.figures.plots import Plots
-
+_Result = TypeVar("_Result")
 Rows = Literal["trials", "samples"]
 
 
@@ -84,6 +84,40 @@ def _concat_nodes(tabulate: Callable[..., pd.DataFrame]) -> Callable[..., pd.Dat
     return concat
 
 
+def _to_method(function: Callable[..., _Result], attribute: str) -> Callable[..., _Result]:
+    """Convert a function of a dataset to a method of an object that has the dataset as an attribute."""
+
+    @wraps(function)
+    def method(self: Any, /, *arguments: Any, **options: Any) -> _Result:
+        return function(getattr(self, attribute), *arguments, **options)
+
+    dataset, *others = inspect.signature(function).parameters.values()
+    method.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # inspect reads it
+        [dataset.replace(name="self", annotation=inspect.Parameter.empty), *others],
+        return_annotation=inspect.signature(function).return_annotation,
+    )
+    return method
+
+
+class Plots:
+    """The figures of `ngbkit.figures` as methods, those of metrics included.
+
+    Besides its own parameters, each accepts the labels to draw by the name of their dim:
+    ``ds.ngb.plot.speedup(compiler=["openvino", "tvm"], batch_size=8)``. Their reference need not be among them.
+    """
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or name not in figures.list_figures():
+            raise AttributeError(f"there is no figure {name!r}; `ngbkit.figures.list_figures()` lists them")
+        return MethodType(schema.explain_damage(_to_method(getattr(figures, name), "_data")), self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *figures.list_figures()})
+
+
 @schema.explain_missing
 class Metrics:
     """The metrics of `ngbkit.metrics` as methods, those of other packages included.
@@ -100,7 +134,7 @@ class Metrics:
         metrics = {} if name.startswith("_") else load_metrics()
         if name not in metrics:
             raise AttributeError(f"there is no metric {name!r}; dir(ds.ngb) lists them")
-        method = to_method(_map_nodes(metrics[name].to_function()), "_data")
+        method = _to_method(_map_nodes(metrics[name].to_function()), "_data")
         return MethodType(schema.explain_damage(method), self)
 
     def __dir__(self) -> list[str]:
@@ -117,32 +151,29 @@ class Metrics:
     @property
     def plot(self) -> Plots:
         """The figures, as methods: ``ds.ngb.plot.speedup()``."""
-        from ngbkit.figures.plots import Plots
-
         return Plots(self._pooled)
 
     # Nodes of a tree are compared with one another.
-    beside_paper = to_method(beside_paper, "_pooled")
-    capacity = to_method(capacity, "_pooled")
-    choose = to_method(choose, "_pooled")
-    compare_networks = to_method(compare_networks, "_pooled")
-    explain = to_method(explain, "_pooled")
-    front = to_method(front, "_pooled")
-    network_ranking = to_method(network_ranking, "_pooled")
-    ranking = to_method(ranking, "_pooled")
-    reversals = to_method(reversals, "_pooled")
-    winners = to_method(winners, "_pooled")
-    failures = to_method(_concat_nodes(trials.failures), "_pooled")
-    why = to_method(_concat_nodes(trials.why), "_pooled")
-    allow_unlike = to_method(allow_unlike, "_data")
+    beside_paper = _to_method(beside_paper, "_pooled")
+    capacity = _to_method(capacity, "_pooled")
+    choose = _to_method(choose, "_pooled")
+    compare_networks = _to_method(compare_networks, "_pooled")
+    explain = _to_method(explain, "_pooled")
+    front = _to_method(front, "_pooled")
+    network_ranking = _to_method(network_ranking, "_pooled")
+    ranking = _to_method(ranking, "_pooled")
+    reversals = _to_method(reversals, "_pooled")
+    winners = _to_method(winners, "_pooled")
+    failures = _to_method(_concat_nodes(trials.failures), "_pooled")
+    why = _to_method(_concat_nodes(trials.why), "_pooled")
+    allow_unlike = _to_method(allow_unlike, "_data")
     # Each node has its own result.
-    environments = to_method(environments, "_data")
-    mean = to_method(_map_nodes(mean), "_data")
-    roofline = to_method(_map_nodes(roofline), "_data")
-    sel = to_method(select, "_data")
-    conclusive = to_method(_map_nodes(contention.conclusive), "_data")
-    summary = to_method(_map_nodes(trials.summary), "_data")
-    uncontended = to_method(_map_nodes(contention.uncontended), "_data")
+    environments = _to_method(environments, "_data")
+    mean = _to_method(_map_nodes(mean), "_data")
+    roofline = _to_method(_map_nodes(roofline), "_data")
+    sel = _to_method(select, "_data")
+    conclusive = _to_method(_map_nodes(contention.conclusive), "_data")
+    uncontended = _to_method(_map_nodes(contention.uncontended), "_data")
 
     def table(self, figure: str = "speedup", *, by: Groups | None = None, **select: Any) -> Table:
         """A metric or a variable with a row per network and batch size and a column per compiler, with its intervals.

@@ -6,13 +6,15 @@ import json
 import os
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ngbkit import validation
 from ngbkit.dataset.storage import check_target, write_whole
 from ngbkit.errors import UsageError
-from ngbkit.figures import latex, layout, pictures, theme
+from ngbkit.figures import latex, pictures, theme
 from ngbkit.figures.composition import build_spec
 from ngbkit.figures.converter import convert
+from ngbkit.validation import number
 
 if TYPE_CHECKING:
     import altair as alt
@@ -20,8 +22,17 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", *pictures.KINDS, ".tex")
 _WITH_WIDTH = (*pictures.KINDS, ".tex")
 
-# The width of a column of a paper with two.
-_COLUMN_MM = 88.0
+# The widths of a column of a paper with two, and of both.
+_COLUMN_MM, _PAGE_MM = 88.0, 180.0
+_WIDTH = Annotated[
+    float,
+    number(
+        10,
+        2000,
+        "millimetres from 10 to 2000, such as 88 for a column of a paper with two, and 180 for both",
+    ),
+]
+_DPI = Annotated[float, number(36, 2400, "pixels an inch from 36 to 2400, such as 300 or 600")]
 
 # Vega's dark theme has the background of the page.
 _DRAWING = """\
@@ -56,9 +67,9 @@ def save(
     path
         The file to write.
     width
-        The width of the picture in millimetres, such as 88 for a column of a paper with two, and 180 for both. Its
-        text is 8 points high then, its title is left to the caption, and panels share axes. Default: as drawn, at 96
-        pixels an inch; 88 for LaTeX.
+        The width of the picture in millimetres, such as 88 for a column of a paper with two, and 180 for both. It is
+        the drawing in that size, with its legend below and without its title, which is left to the caption. Default: as
+        drawn, at 96 pixels an inch; for LaTeX 88, or 180 if its text would be too small.
     dpi
         The pixels an inch of a PNG. Default: 300 with a `width`, otherwise 192.
 
@@ -66,7 +77,7 @@ def save(
     ------
     UsageError
         The suffix is invalid, or the file cannot be written; `width` or `dpi` is out of range or does not apply to
-        the format; or the figure does not fit a page at `width`.
+        the format; or the figure fits no page at `width`.
     MissingDependencyError
         vl-convert, Pillow or pypdf is not installed.
     """
@@ -77,20 +88,27 @@ def save(
         raise UsageError(f"a page fills its window: {target.name!r} takes no width. Save a {', '.join(_WITH_WIDTH)}.")
     if dpi is not None and target.suffix != ".png":
         raise UsageError(f"only pixels have a density: {target.name!r} takes no dpi. Save a .png, or leave out dpi.")
-    density = None if dpi is None else layout.check_dpi(dpi)
+    density = None if dpi is None else validation.check("dpi", _DPI, dpi)
+    millimetres = None if width is None else validation.check("width", _WIDTH, width)
     spec = build_spec(chart)
     if target.suffix == ".tex":
-        for suffix, content in render_paper(spec, target.stem, _COLUMN_MM if width is None else width).items():
+        try:
+            files = render_paper(spec, target.stem, millimetres or _COLUMN_MM)
+        except UsageError:
+            if millimetres is not None:
+                raise
+            files = render_paper(spec, target.stem, _PAGE_MM)
+        for suffix, content in files.items():
             write_whole(target.with_suffix(suffix), content)
         return target
-    fitted = spec if width is None else layout.fit(spec, layout.check_width(width))
-    write_whole(target, _render(fitted, target.suffix, width, density))
+    drawn = spec if millimetres is None else latex.prepare(spec)
+    write_whole(target, _render(drawn, target.suffix, millimetres, density))
     return target
 
 
 def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, bytes]:
     """Render a specification as PDF, in millimetres, and as LaTeX with ``stem.pdf``; UsageError if it fits no page."""
-    pdf = pictures.render(layout.fit(spec, layout.check_width(width)), [".pdf"], width=width)
+    pdf = pictures.render(latex.prepare(spec), [".pdf"], width=width)
     text = latex.build_figure(latex.build_caption(spec), f"{stem}.pdf", width)
     return {**pdf, ".tex": text.encode()}
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ngbkit.figures import captions, panels, pictures
+from ngbkit.figures import captions, pictures
 from ngbkit.figures.provenance import KEY, list_datasets, list_parts
 
 COLUMN_MM = 100.0
 """A wider figure spans both columns of a page."""
 
+_LEGEND = {"orient": "bottom", "columns": 3}
 # pdfLaTeX has all other letters of Latin-1 and punctuation.
 _ESCAPES = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -44,9 +46,29 @@ def escape(text: str) -> str:
     return escaped.replace(r"\textquotedbl{}", "''").replace(r"\_", r"\_\allowbreak{}")
 
 
+def prepare(spec: dict[str, Any]) -> dict[str, Any]:
+    """Copy a specification for paper: legends are below, and the titles of its figures are left to the caption."""
+    prepared = {**copy.deepcopy(spec), "description": pictures.get_title(spec)}
+    config = prepared.setdefault("config", {})
+    config["legend"] = {**config.get("legend", {}), **_LEGEND}
+    for part in list(_find_titled(prepared)):
+        del part["title"]
+    return prepared
+
+
+def _find_titled(value: Any) -> Iterator[dict[str, Any]]:
+    """Find the parts of a specification that have the title of a figure, with remarks below it."""
+    if isinstance(value, dict):
+        title = value.get("title")
+        if isinstance(title, dict) and "subtitle" in title:
+            yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _find_titled(part)
+
+
 def build_caption(spec: dict[str, Any]) -> str:
     """Build a caption as plain text: title, remarks, machines, libraries, ngbkit's versions, and the data's hash."""
-    titles = [part for part in panels.walk(spec) if panels.is_titled(part)] or [spec]
+    titles = list(_find_titled(spec)) or [spec]
     remarks = [remark for part in titles for remark in captions.unwrap(_read_subtitle(part))]
     provenance = spec.get("usermeta", {}).get(KEY, {})
     sentences = [*map(pictures.get_title, titles), *remarks, *_describe_origin(provenance)]

@@ -11,7 +11,7 @@ from html import escape
 from io import BytesIO
 from typing import Any
 
-from ngbkit.errors import import_optional
+from ngbkit.errors import UsageError, import_optional
 from ngbkit.figures.converter import convert
 from ngbkit.figures.provenance import KEY
 from ngbkit.figures.slimming import slim
@@ -25,6 +25,8 @@ PX_PER_INCH = 96
 
 _MM_PER_INCH, _POINTS_PER_INCH = 25.4, 72
 _DPI, _DPI_OF_PAPER = 192.0, 300.0
+# The labels of axes as drawn, the smallest text that journals print, and the height of a page without its caption.
+_LABEL_PX, _LEAST_POINTS, _MOST_MM = 11, 5.0, 230.0
 
 
 def render(
@@ -33,7 +35,7 @@ def render(
     """Render a figure as the content of a file of each kind, `width` millimetres wide.
 
     The provenance of the figure (`ngbkit.figures.provenance`) is embedded as JSON: in the element ``metadata`` of an
-    SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF.
+    SVG, the text ``ngbkit`` of a PNG, the metadata entry ``/ngbkit`` of a PDF. UsageError: it fits no page.
     """
     # usvg refuses groups as deep as vega's of many nested views.
     svg = slim(convert("vegalite_to_svg", spec), get_title(spec))
@@ -42,6 +44,7 @@ def render(
     if width is not None:
         size = measure(svg)
         scale = width / _MM_PER_INCH * PX_PER_INCH / size[0]
+        _check_paper(width, size)
         in_mm = _resize(svg, size, width / size[0], "mm")
         # vl-convert makes a pixel a point.
         in_points = _resize(svg, size, scale * _POINTS_PER_INCH / PX_PER_INCH, "")
@@ -57,6 +60,21 @@ def render(
         else:
             files[kind] = _embed_in_pdf(convert("svg_to_pdf", in_points), metadata, get_title(spec))
     return files
+
+
+def _check_paper(width: float, size: tuple[float, float]) -> None:
+    """Check the height of text, and of a drawing of that size, at a width in millimetres."""
+    points = width / _MM_PER_INCH * _POINTS_PER_INCH / size[0] * _LABEL_PX
+    height = width * size[1] / size[0]
+    if points >= _LEAST_POINTS and height <= _MOST_MM:
+        return
+    is_small = points < _LEAST_POINTS
+    remedy = f", or use width={math.ceil(width * _LEAST_POINTS / points)}" if is_small else ""
+    problem = f"its text would be {points:.1f} points high" if is_small else f"it would be {height:.0f} mm high"
+    raise UsageError(
+        f"invalid width={width:g}: {problem}; expected text of at least {_LEAST_POINTS:g} points, and at most "
+        f"{_MOST_MM:g} mm. Select fewer trials, such as `batch_size=8`{remedy}."
+    )
 
 
 def get_title(spec: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.metrics.serving.capacity import capacity
 from ngbkit.metrics.serving.deadlines import choose
-from ngbkit.metrics.trials import failures, summary, why
+from ngbkit.metrics.trials import failures, why
 
 __all__ = [
     "allow_unlike",
@@ -36,7 +36,6 @@ __all__ = [
     "reversals",
     "roofline",
     "conclusive",
-    "summary",
     "uncontended",
     "why",
     "winners",

@@ -31,19 +31,6 @@ def median(samples: ArrayLike, axis: int = -1) -> Floats:
     return np.asarray(((lower + upper) / 2)[..., 0])
 
 
-def mean_std(samples: ArrayLike, axis: int = -1) -> tuple[Floats, Floats]:
-    """Mean and sample standard deviation (n - 1) along `axis`, ignoring NaN.
-
-    The mean is NaN without a sample, the deviation with fewer than two.
-    """
-    values = np.asarray(samples, float)
-    present = ~np.isnan(values)
-    count = present.sum(axis=axis)
-    mean = ratio(np.where(present, values, 0).sum(axis=axis), count)
-    squares = np.where(present, (values - np.expand_dims(mean, axis)) ** 2, 0).sum(axis=axis)
-    return mean, np.sqrt(ratio(squares, np.where(count > 1, count - 1, 0)))
-
-
 def throughput(latency: ArrayLike, batch_size: ArrayLike, axis: int = -1) -> Floats:
     """Samples per second: `batch_size` over the median along `axis` of `latency`, in seconds."""
     return ratio(batch_size, median(latency, axis))

@@ -19,16 +19,17 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.losses import describe_losses
+from ngbkit.metrics.paired_accuracy import describe_losses
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.metrics.recorded_facts import describe_clamped, describe_faults, describe_unasked_precision
-from ngbkit.metrics.trial_names import join_names, name_places, name_trial
+from ngbkit.metrics.trial_names import name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
 from ngbkit.report import Report
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
+from ngbkit.user_text import join_names
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
 QUIET = 0.1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ngbkit.user_text import choose_time_unit
+
 INCONCLUSIVE, UNBOUNDED = "?", "~"
 """Marks of a number that is not conclusive, behind it, and of one without an interval, before it."""
 
@@ -12,8 +14,6 @@ _TWO_DIGITS = 3.55
 # The sides of an interval that differ by more than this factor are both printed.
 _SKEWED = 1.5
 _MOST_DIGITS = 6
-# From the largest: the first unit of which a time is at least one.
-_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
 class Estimate(float):
@@ -80,9 +80,9 @@ def format_time(seconds: float, low: float | None = None, high: float | None = N
     >>> format_time(0.12863036474046108, 0.1, 0.16)
     '129 ± 30 ms'
     """
-    unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "µs")
-    lower, upper = (math.nan if end is None else end / _UNITS[unit] for end in (low, high))
-    return f"{Estimate(seconds / _UNITS[unit], lower, upper, conclusive)} {unit}"
+    unit, size = choose_time_unit(seconds)
+    lower, upper = (math.nan if end is None else end / size for end in (low, high))
+    return f"{Estimate(seconds / size, lower, upper, conclusive)} {unit}"
 
 
 def _count_decimals(value: float, half: float) -> int:

@@ -8,12 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import list_factors, list_trial_dims, to_frame
 from ngbkit.dataset.storage import Data, check_target, write_whole
-from ngbkit.errors import MissingDependencyError, UsageError
+from ngbkit.device.timing.normal import LEVEL
+from ngbkit.errors import MetricError, MissingDependencyError, UsageError
 from ngbkit.metrics import contracts, tables
 from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.sweep.variables import VARIABLES
@@ -21,8 +24,10 @@ from ngbkit.sweep.variables import VARIABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-# JSON, and what the table of trials computes.
-_NO_COLUMNS = frozenset({"contract", "facts", "throughput"})
+# JSON.
+_NO_COLUMNS = frozenset({"contract", "facts"})
+_ENDS = ("low", "high")
+_CERTAINTY = ("_low", "_high", "_conclusive")
 _LAST = ("status", "error")
 _SAMPLES = ("latency", "round", "contended")
 
@@ -30,7 +35,8 @@ _SAMPLES = ("latency", "round", "contended")
 def to_dataframe(data: Data) -> pd.DataFrame:
     """The trials of a dataset or tree, one per row: labels, metrics with their intervals, and all that was measured.
 
-    ``frame.attrs["units"]`` has the unit of each column with one.
+    ``frame.attrs["units"]`` has the unit of each column with one; ``frame.attrs["notes"]`` lists, one per line, the
+    columns that are not compared, and are NaN, since they were timed under another contract.
 
     ============================================== ========= =====================================================
     column                                         unit
@@ -70,13 +76,13 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     """
     import pandas as pd
 
-    table = tables.build_trial_table(data)
-    others = pd.concat([_select_others(node) for node in nodes(data).values()], ignore_index=True)
-    others = others[[name for name in others if name not in table]]
-    frame = pd.concat([table, others], axis="columns")
-    labels = ["workload", *list_factors(data), "device", "compiler", "batch_size", "samples"]
-    middle = [name for name in frame if name not in {*labels, *_LAST}]
-    return _describe_units(frame[[*labels, *middle, *_LAST]])
+    frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
+    labels = ["workload", *list_factors(data), "device", "compiler", "batch_size", "samples", "latency"]
+    metrics = [f"{name}{end}" for name in load_frame_metrics() if name in frame for end in ("", *_CERTAINTY)]
+    others = [name for name in frame if name not in {*labels, *metrics, *_LAST}]
+    table = _describe_units(frame[[*labels, *metrics, *others, *_LAST]])
+    table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
+    return table
 
 
 def to_samples(data: Data) -> pd.DataFrame:
@@ -130,20 +136,42 @@ BUILDERS: Mapping[str, Callable[[Data], pd.DataFrame]] = {"trials": to_dataframe
 """Builds the frame of each name."""
 
 
-def _select_others(node: xr.Dataset) -> pd.DataFrame:
-    """Select the variables of a node that the table of trials lacks, one row per requested trial."""
-    latency = node["latency"]
-    dims = set(latency.dims) - {"repeat"}
+def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
+    """The requested trials of a node, one per row: the metrics whose reference it has, and all that was measured."""
+    dims = set(node["latency"].dims) - {"repeat"}
     present = [str(name) for name in node.data_vars if name not in _NO_COLUMNS and dims >= set(node[name].dims)]
     variables = {
-        "status": node["status"],  # the first: its dims order the rows, as in the table of trials
-        "samples": latency.notnull().sum("repeat"),
-        "threads": contracts.extract_field(node, "threads", float("nan")),
-        "precision": contracts.extract_field(node, "precision", ""),
-        **{name: node[name] for name in present},
+        "latency": tables.compute_latency(node),  # the first: its dims order the rows
+        **_compute_metrics(node),
+        "compile_time": node["compile_time"],
+        "samples": node["latency"].notnull().sum("repeat"),
     }
-    frame = to_frame(xr.Dataset(variables))
-    return frame[frame["status"] != ""]
+    if "contract" in node:
+        variables["threads"] = contracts.extract_field(node, "threads", float("nan"))
+        variables["precision"] = contracts.extract_field(node, "precision", "")
+    variables |= {name: node[name] for name in present if name not in variables}
+    frame = to_frame(xr.Dataset(variables)[list(variables)])
+    return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
+
+
+def _compute_metrics(node: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Compute the metrics of each trial, with the ends of their intervals and whether they are conclusive."""
+    variables: dict[str, xr.DataArray] = {}
+    with_rounds = {"latency", "round"} <= set(node.variables)
+    for name, metric in load_frame_metrics().items():
+        if not metric.is_in(node):
+            continue
+        try:
+            result = metric.compute_masked(node, ci=LEVEL if with_rounds else None)
+        except MetricError:
+            result = xr.full_like(node["throughput"], np.nan)
+        certainty = result if isinstance(result, xr.Dataset) else {}
+        value = result[name] if isinstance(result, xr.Dataset) else result
+        is_itself = tables.compare_with_itself(value, metric) & ~find_unchecked(node)
+        missing = xr.full_like(value, np.nan)
+        variables |= {name: value, **{f"{name}_{end}": certainty.get(f"ci_{end}", missing) for end in _ENDS}}
+        variables[f"{name}_conclusive"] = certainty.get("conclusive", xr.ones_like(value, dtype=bool)) | is_itself
+    return variables
 
 
 def _list_samples(node: xr.Dataset) -> pd.DataFrame:

@@ -11,15 +11,22 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_labels, to_frame
+from ngbkit.dataset.storage import Data
+from ngbkit.errors import MetricError
 from ngbkit.metrics.answer_costs import read_cost
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
 from ngbkit.metrics.originals import find_originals, select_originals
 from ngbkit.metrics.ratios import ratio
+from ngbkit.user_text import join_names
 
 _VARIABLES = ("accuracy", "evaluated_samples", "facts")
 _STEPS = 60
+# A change that chance explains less often is a loss.
+_SIGNIFICANCE = 0.05
+_MOST_LOSSES = 3
 _NOTES = (
     "It needs labels: `evaluate=` of a sweep. Both columns answer the same samples, and only those count that one of "
     "them answers right and the other wrong, so that a loss shows in few samples. Both are of one runtime; `identity` "
@@ -164,3 +171,24 @@ ACCURACY_CHANCE = Metric(
     neutral=np.nan,
     place=19,
 )
+
+
+def describe_losses(data: Data) -> str:
+    """Describe which columns answer significantly fewer samples right than f32, as `accuracy_change`; empty without."""
+    texts: dict[str, str] = {}
+    for node in nodes(data).values():
+        if not ACCURACY_CHANGE.is_in(node):
+            continue
+        try:
+            change = ACCURACY_CHANGE(node, ci=0.95).drop_vars("conclusive")
+            chance = ACCURACY_CHANCE(node)
+        except MetricError:  # no column of a lower precision
+            continue
+        frame = to_frame(change.assign(chance=chance))
+        lost = frame[(frame["chance"] < _SIGNIFICANCE) & (frame["accuracy_change"] < 0)].sort_values("chance")
+        for row in lost.to_dict("records"):
+            loss, low, high = (-100 * row[name] for name in ("accuracy_change", "ci_high", "ci_low"))
+            text = f"{row['compiler']} on {row['workload']}, {loss:.1f} points ({low:.1f} to {high:.1f})"
+            # Of several batch sizes or devices, the surest.
+            texts.setdefault(f"{row['compiler']} on {row['workload']}", f"{text}, p = {row['chance']:.2g}")
+    return f"Loses accuracy: {join_names(texts.values(), '; ', most=_MOST_LOSSES)}." if texts else ""

@@ -15,9 +15,9 @@ from ngbkit.errors import MetricError
 from ngbkit.metrics.conclusions import describe_contention
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
 from ngbkit.metrics.explanation.explain import name_regression
-from ngbkit.metrics.losses import describe_losses
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.originals import find_originals
+from ngbkit.metrics.paired_accuracy import describe_losses
 from ngbkit.metrics.tables import estimate
 from ngbkit.metrics.unchecked import explain_inconclusive
 from ngbkit.sweep.column import Column

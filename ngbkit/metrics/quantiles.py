@@ -87,12 +87,6 @@ def count_needed_samples(quantile: float, level: float, design_effect: float = 1
     return math.ceil(design_effect * math.log((1 - level) / 2) / math.log(quantile))
 
 
-def count_shown_samples(quantile: float) -> int:
-    """Count the samples from which on one of them is expected beyond a quantile: 100 for 0.99."""
-    # Rounded: 1 / (1 - 0.99) is 99.99999999999991, and 1 / (1 - 0.9) is 10.000000000000002.
-    return math.ceil(round(1 / (1 - quantile), 6))
-
-
 def _inflate(replicates: Floats, center: float, latency: Floats, codes: NDArray[np.intp]) -> Floats:
     """Widen replicates as the intervals of all metrics are, where rounds resemble the rounds before them."""
     medians = arrays.round_medians(latency, codes)

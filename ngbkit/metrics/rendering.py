@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate, Uncertain
-from ngbkit.report import Report
 from ngbkit.sweep.records import MEASURED, OPEN, STATUSES
 from ngbkit.tabular import Texts
 
@@ -15,16 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FAILED = frozenset(STATUSES).difference(MEASURED, OPEN)
-
-
-def to_text(frame: pd.DataFrame, width: int | None = None) -> str:
-    """Render a frame for a terminal, by default in lines of its width."""
-    return Report(frames=[to_texts(frame)]).to_text(width)
-
-
-def to_html(frame: pd.DataFrame) -> str:
-    """Render a frame as HTML without scripts or requests, readable on light and dark pages."""
-    return to_texts(frame).to_html()
 
 
 def format_number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Results as tables: one row per trial, or one column per compiler; as text for a terminal and as HTML for a page."""
+"""Results as tables with one column per compiler, as text for a terminal and as HTML for a page."""
 
 from __future__ import annotations
 
@@ -25,58 +25,31 @@ from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
-from ngbkit.metrics.rendering import format_number, to_html, to_text, to_texts
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
 from ngbkit.sweep.variables import VARIABLES
+from ngbkit.user_text import join_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
     "Table",
-    "build_trial_table",
     "compact",
     "estimate",
-    "format_number",
     "list_figures",
-    "to_html",
-    "to_text",
 ]
 
-# The number of curves that a note names.
-_MOST = 6
 _ENDS = ("low", "high")
-_CERTAINTY = (*_ENDS, "conclusive")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
 
 
 def list_figures() -> list[str]:
     """List the figures that `compact` can show: the latency, every metric, and some variables."""
     return ["latency", *_load_figures(), *_VARIABLES]
-
-
-def build_trial_table(data: Data) -> pd.DataFrame:
-    """One row per requested trial, of all nodes of a tree.
-
-    Columns are ``workload, <factors>, device, compiler, batch_size``; ``latency`` (the median, s), ``throughput``
-    (samples/s), ``speedup`` and the other metrics of trials (NaN throughout where the dataset lacks their reference),
-    each with the ends of its 95 % interval and if it is conclusive: ``speedup_low``, ``speedup_high`` (NaN with
-    too few rounds) and ``speedup_conclusive``; ``compile_time`` (s), ``status`` and ``error``. A factor that a workload
-    does not take is NaN. ``attrs["notes"]`` lists, one per line, the columns that are not compared, and are NaN, since
-    they were timed under another contract.
-    """
-    import pandas as pd
-
-    frame = pd.concat([_tabulate_node(node) for node in nodes(data).values()], ignore_index=True)
-    labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]
-    names = [name for name in load_frame_metrics() if name in frame]
-    metrics = [column for name in names for column in (name, *(f"{name}_{item}" for item in _CERTAINTY))]
-    table = frame[[*labels, "latency", *metrics, "compile_time", "status", "error"]]
-    table.attrs["notes"] = contracts.list_uncompared(data, ("compiler", "batch_size"))
-    return table
 
 
 def compact(
@@ -172,30 +145,7 @@ class Table(Reported):
         return Report(frames=[to_texts(self.frame)])
 
     def _repr_html_(self) -> str:
-        return self.mark(to_html(self.frame))
-
-
-def _tabulate_node(node: xr.Dataset) -> pd.DataFrame:
-    """The trials of a node, one per row, with every metric whose reference it has."""
-    variables = {
-        "latency": _compute_latency(node),
-        **{name: node[name] for name in ("compile_time", "status", "error")},
-    }
-    with_rounds = {"latency", "round"} <= set(node.variables)
-    measured = {name: metric for name, metric in load_frame_metrics().items() if metric.is_in(node)}
-    for name, metric in measured.items():
-        try:
-            result = metric.compute_masked(node, ci=LEVEL if with_rounds else None)
-        except MetricError:
-            result = xr.full_like(node["throughput"], np.nan)
-        certainty = result if isinstance(result, xr.Dataset) else {}
-        value = result[name] if isinstance(result, xr.Dataset) else result
-        is_itself = _compare_with_itself(value, metric) & ~find_unchecked(node)
-        missing = xr.full_like(value, np.nan)
-        variables |= {name: value, **{f"{name}_{end}": certainty.get(f"ci_{end}", missing) for end in _ENDS}}
-        variables[f"{name}_conclusive"] = certainty.get("conclusive", xr.ones_like(value, dtype=bool)) | is_itself
-    frame = to_frame(xr.Dataset(variables)[list(variables)])  # whose rows are in the order of its first variable
-    return frame[frame["status"] != ""]  # the grid of several runs has cells that no run requested
+        return self.mark(to_texts(self.frame).to_html())
 
 
 def _take_first(datasets: Sequence[xr.Dataset], most: int) -> list[xr.Dataset]:
@@ -278,7 +228,7 @@ def _compute_figure(node: xr.Dataset, figure: str, by: Groups | None) -> xr.Data
         metric, options = figures[figure]
         return estimate(node, metric, **options)
     if figure == "latency":
-        return _mark_unchecked(node, _compute_latency(node))
+        return _mark_unchecked(node, compute_latency(node))
     if figure not in node:
         raise MetricError(f"this dataset has no {figure!r}. Measure again with this ngbkit.")
     return _mark_unchecked(node, node[figure])
@@ -295,7 +245,7 @@ def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., 
         return numbers
     result = compute(node, ci=LEVEL)
     numbers = result[next(iter(result.data_vars))]
-    is_itself = _compare_with_itself(numbers, metric)
+    is_itself = compare_with_itself(numbers, metric)
     ends = (np.where(is_itself.values, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
     is_conclusive = result["conclusive"] | (is_itself & ~_find_unchecked_cells(node, numbers))
     columns = [column.ravel() for column in (numbers.values, *ends, is_conclusive.transpose(*numbers.dims).values)]
@@ -305,7 +255,7 @@ def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., 
     return estimates
 
 
-def _compare_with_itself(values: Any, metric: Metric) -> Any:
+def compare_with_itself(values: Any, metric: Metric) -> Any:
     """Find the values in which a metric compares a trial with itself: no measured ratio is 1 to the last bit."""
     is_neutral = values == metric.neutral
     return is_neutral if metric.neutral == 1 else is_neutral & (values["compiler"] == BASELINE)
@@ -353,8 +303,7 @@ def _list_contradictions(parts: list[tuple[xr.Dataset, xr.DataArray]], select: S
         ]
     if not names:
         return []
-    more = f"; and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return [f"slope and retention contradict each other, so neither describes: {'; '.join(names[:_MOST])}{more}"]
+    return [f"slope and retention contradict each other, so neither describes: {join_names(names, '; ')}"]
 
 
 def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) -> list[str]:
@@ -370,7 +319,8 @@ def _explain_times(data: Data, figure: str, metric: Metric | None, rows: int) ->
     return [f"{figure}: of throughputs minutes apart; {drift}"] if (drift := describe_drift(data)) else []
 
 
-def _compute_latency(node: xr.Dataset) -> xr.DataArray:
+def compute_latency(node: xr.Dataset) -> xr.DataArray:
+    """Compute the median latency of each trial, of the samples that estimates use."""
     samples = select_samples(node)["latency"]
     medians: xr.DataArray = xr.apply_ufunc(arrays.median, samples, input_core_dims=[["repeat"]])
     return medians

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.long_form import list_labels
@@ -11,9 +11,6 @@ from ngbkit.user_text import format_network
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# The number of names that are listed one by one.
-_MOST = 6
 
 
 def name_places(data: Data, frame: pd.DataFrame) -> list[str]:
@@ -36,10 +33,3 @@ def name_network(row: dict[Any, Any], factors: Sequence[str]) -> str:
     """Name a network with the values of its factors: ``net width=64``."""
     values = {name: row[name] for name in factors if name in row and row[name] == row[name]}
     return f"{format_network(row['workload'], values)}{row.get('where', '')}"
-
-
-def join_names(names: Iterable[str], separator: str = ", ") -> str:
-    """Join the first names, and count the others."""
-    listed = list(names)
-    more = f"{separator}and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return separator.join(listed[:_MOST]) + more

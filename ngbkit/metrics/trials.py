@@ -1,4 +1,4 @@
-"""The trials: their spread, their failures, and the work of their compilers."""
+"""The trials: their failures, and the work of their compilers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import xarray as xr
 
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import to_frame
-from ngbkit.metrics import arrays, contracts, ratios
-from ngbkit.metrics.draws import annotate
+from ngbkit.metrics import arrays, contracts
 from ngbkit.sweep.memory import MEMORY
 from ngbkit.sweep.records import MEASURED
 
@@ -19,21 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _COUNTS = ("nodes_before", "nodes_after", "nodes_fused", "fallbacks", "graph_breaks", "f32_layers", "f32_share")
-
-
-def summary(dataset: xr.Dataset) -> xr.Dataset:
-    """Median, mean and standard deviation of latency and throughput, the number of samples, and the status.
-
-    The paper reports mean and standard deviation (section V-A); all other metrics use the median.
-    """
-    latency = dataset["latency"]
-    rates = ratios.ratio(dataset["batch_size"], latency).transpose(*latency.dims)
-    variables = {**_summarize(latency, "latency", "s"), **_summarize(rates, "throughput", "s-1")}
-    rate = ratios.prepare(dataset.drop_vars("round", errors="ignore"))["throughput"]
-    long_name = "batch size over the median latency"
-    variables["throughput_median"] = annotate(rate, "throughput_median", "s-1", long_name)
-    variables["samples"] = annotate(latency.notnull().sum("repeat"), "samples", "1", "number of samples")
-    return xr.Dataset({**variables, "status": dataset["status"]}).assign_attrs(dataset.attrs)
 
 
 def failures(dataset: xr.Dataset) -> pd.DataFrame:
@@ -100,13 +84,3 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
 def _join_reasons(reasons: Any) -> str:
     """Join the reasons by kind of layer; empty without any."""
     return "; ".join(f"{kind}: {text}" for kind, text in reasons.items()) if isinstance(reasons, dict) else ""
-
-
-def _summarize(values: xr.DataArray, name: str, units: str) -> dict[str, xr.DataArray]:
-    median = xr.apply_ufunc(arrays.median, values, input_core_dims=[["repeat"]])
-    mean, deviation = xr.apply_ufunc(arrays.mean_std, values, input_core_dims=[["repeat"]], output_core_dims=[[], []])
-    return {
-        f"{name}_median": annotate(median, f"{name}_median", units, f"median {name}"),
-        f"{name}_mean": annotate(mean, f"{name}_mean", units, f"mean {name}"),
-        f"{name}_std": annotate(deviation, f"{name}_std", units, f"standard deviation of the {name}"),
-    }

@@ -12,8 +12,9 @@ from ngbkit.dataset.selection import Select, list_selected
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.metrics.memory_growth import describe_growth
-from ngbkit.metrics.trial_names import join_names, name_places, name_trial
+from ngbkit.metrics.trial_names import name_places, name_trial
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
+from ngbkit.user_text import join_names
 
 if TYPE_CHECKING:
     import pandas as pd

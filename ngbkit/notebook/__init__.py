@@ -4,8 +4,7 @@ magics.py       carries out the command of a line, and displays its answer
 completion.py   completes the options and values of a magic with Tab
 modules.py      turns a torch module of the notebook into a workload
 display.py      displays runs
-objects.py      displays sweeps and the metrics of datasets; datasets.py datasets themselves
-charts.py       displays figures without a network
+objects.py      displays sweeps, metrics and figures; datasets.py datasets themselves
 preload.py      starts the engine before the first run
 panels/         forms that compose a line of a magic, run it, and explore its dataset
 """
@@ -20,22 +19,20 @@ if TYPE_CHECKING:
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics, their completion and all displays with a shell, and start its engine."""
-    from ngbkit.notebook import charts, completion, display, magics, objects, preload
+    from ngbkit.notebook import completion, display, magics, objects, preload
 
     magics.register(shell)
     completion.register(shell)
     display.register(shell)
-    charts.register(shell)
     objects.register(shell)
     preload.begin(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Remove from a shell all that `load` registered."""
-    from ngbkit.notebook import charts, completion, display, magics, objects
+    from ngbkit.notebook import completion, display, magics, objects
 
     objects.unregister(shell)
-    charts.unregister(shell)
     display.unregister(shell)
     completion.unregister(shell)
     magics.unregister(shell)

@@ -39,6 +39,7 @@ class LiveTable:
             return self._html
         from ngbkit.metrics import tables
         from ngbkit.metrics.conclusions import describe_contention
+        from ngbkit.metrics.rendering import to_texts
 
         try:
             data = _assemble(run, interim.values())
@@ -48,7 +49,7 @@ class LiveTable:
         frame.attrs["title"] += ", so far"
         # The lines of progress above it say what disturbs the run.
         frame.attrs["notes"] = [note for note in frame.attrs["notes"] if note != describe_contention(data)]
-        self._html, self._done, self._interim = tables.to_html(frame), done, interim
+        self._html, self._done, self._interim = to_texts(frame).to_html(), done, interim
         self._updated_s = time.monotonic()
         return self._html
 

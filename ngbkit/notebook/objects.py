@@ -1,4 +1,4 @@
-"""Displays sweeps, estimates, datasets and their metrics in a notebook, in text and in HTML."""
+"""Displays sweeps, estimates, datasets, their metrics and charts in a notebook, without a network."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ngbkit.notebook import datasets
 from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
+    import altair as alt
     from IPython.core.interactiveshell import InteractiveShell
 
     from ngbkit.figures.accessor import Metrics
@@ -35,6 +36,8 @@ def register(shell: InteractiveShell) -> None:
         display_answer(name, to_answer)
     for name in _DATASETS:
         display(name, datasets.to_text, datasets.to_html)
+    bundles: Any = shell.display_formatter
+    bundles.mimebundle_formatter.for_type_by_name(*_CHART, render_chart)
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -43,6 +46,20 @@ def unregister(shell: InteractiveShell) -> None:
     for name in (*_ANSWERS, *_DATASETS):
         for kind in ("text/html", "text/plain"):
             formatters[kind].pop(".".join(name), None)
+    bundles: Any = shell.display_formatter
+    bundles.mimebundle_formatter.pop(".".join(_CHART), None)
+
+
+def render_chart(chart: alt.TopLevelMixin) -> Any:
+    """Render a chart as the MIME bundle that a notebook stores, unless the user chose another renderer of altair."""
+    import altair as alt
+
+    from ngbkit.figures import composition, renderer
+
+    is_transformed = alt.data_transformers.active != "default" and not composition.has_figure(chart)
+    if alt.renderers.active not in ("", "default") or is_transformed:
+        return chart._repr_mimebundle_()
+    return renderer.to_mimebundle(composition.build_spec(chart))
 
 
 def describe_sweep(sweep: Grid) -> Row:
@@ -88,4 +105,6 @@ _ANSWERS: dict[tuple[str, str], Callable[[Any], Answer]] = {
     ("ngbkit.figures.accessor", "Metrics"): lambda metrics: Answer.of_rows([describe_metrics(metrics)], form="sheets"),
     ("ngbkit.predictor.forecast.estimate", "SweepEstimate"): answer_estimate,
 }
+# The base class of every chart.
+_CHART = ("altair.vegalite.v6.api", "TopLevelMixin")
 _DATASETS = (("xarray.core.dataset", "Dataset"), ("xarray.core.datatree", "DataTree"))

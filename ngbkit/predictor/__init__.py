@@ -5,7 +5,6 @@ runtime. `fit` fits a predictor to a dataset, and `evaluate` compares kinds of m
 fitted to. `examples` builds what they learn from out of files and seconds measured elsewhere.
 """
 
-from ngbkit.predictor.drawing import draw
 from ngbkit.predictor.fitting import fit, load
 from ngbkit.predictor.graphs import Graph
 from ngbkit.predictor.labels.collection import collect
@@ -25,7 +24,6 @@ __all__ = [
     "Predictor",
     "attach",
     "collect",
-    "draw",
     "evaluate",
     "examples",
     "fit",

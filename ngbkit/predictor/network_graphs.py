@@ -101,7 +101,7 @@ def profile(
     graph : Graph
         The operators after the runtime's own fusions, as `ngbkit.predictor.lower` returns them.
     cost : numpy.ndarray
-        Milliseconds, of shape ``(operators,)``, for `ngbkit.predictor.draw`. Their sum is the median latency of calls
+        Milliseconds, of shape ``(operators,)``. Their sum is the median latency of calls
         without the profiler, which take turns with those under it; NaN for an operator that the profiler does not tell.
 
     Raises

@@ -181,7 +181,7 @@ class Predictor:
         )
 
     def costs(self, graph: Graph, compiler: str, device: str | None = None) -> NDArray[np.float64]:
-        """The milliseconds that each operator adds on one runtime, for `ngbkit.predictor.draw`.
+        """The milliseconds that each of the operators of a graph adds on one runtime.
 
         Parameters
         ----------

@@ -10,7 +10,7 @@ from typing import Any
 from ngbkit.dataset import storage
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.metrics import profiles
+from ngbkit.metrics import frames
 from ngbkit.sweep.json_values import to_json_value
 
 
@@ -34,13 +34,13 @@ def describe(data: Data) -> dict[str, Any]:
 
 
 def to_csv(data: Data) -> str:
-    """Format the profiles of a dataset as CSV, or all of its variables if it has no samples."""
+    """Format the trials of a dataset as CSV, or all of its variables if it has no samples."""
     from ngbkit.dataset.assembly import nodes
 
     if all("latency" in node and "contract" in node for node in nodes(data).values()):
         try:
-            return str(profiles.profiles(data).to_csv(index=False))
+            return str(frames.to_dataframe(data).to_csv(index=False))
         except UsageError:
             pass
-    frames = [node.to_dataframe().reset_index() for node in nodes(data).values()]
-    return "\n".join(str(frame.to_csv(index=False)) for frame in frames)
+    tables = [node.to_dataframe().reset_index() for node in nodes(data).values()]
+    return "\n".join(str(frame.to_csv(index=False)) for frame in tables)

@@ -30,12 +30,12 @@ from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
 from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
-from ngbkit.publish.sources import copy_sources, describe_data, describe_outside, join_names
+from ngbkit.publish.sources import copy_sources, describe_data, describe_outside
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.registry import find_version
 from ngbkit.requirements import read_bounds
 from ngbkit.runs.recordings import Measure
-from ngbkit.user_text import parse_path
+from ngbkit.user_text import join_names, parse_path
 
 VERSIONS = ("altair", "ngbkit", "numpy", "pandas", "pillow", "pypdf", "vl-convert-python", "xarray")
 """The packages that draw figures and tables."""

@@ -22,7 +22,7 @@ from ngbkit.publish.instructions import format_install
 from ngbkit.publish.manifest import FILE, Manifest, SiteFigure
 from ngbkit.publish.unpacking import unpack
 from ngbkit.runs.recordings import BESIDE
-from ngbkit.user_text import format_count, parse_json, parse_path
+from ngbkit.user_text import format_count, join_names, parse_json, parse_path
 from ngbkit.workloads.base import hash_json
 
 PUBLISHED, EXECUTED = "published", "executed"
@@ -91,9 +91,8 @@ class ReplayFolder:
         result = verify(self.origin, signer=signer)
         altered = [f"{finding.file}: {finding.difference}" for finding in result.findings]
         if altered and not anyway:
-            rest = f"; and {len(altered) - _LISTED} more" if len(altered) > _LISTED else ""
             raise UsageError(
-                f"invalid site: got {'; '.join(altered[:_LISTED])}{rest}; expected the files that its author "
+                f"invalid site: got {join_names(altered, '; ', most=_LISTED)}; expected the files that its author "
                 "published, since code of it would run with your rights. Get it from its author; read its code by "
                 "--show; or run it all the same by --anyway."
             )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ngbkit.files import list_files
 from ngbkit.publish.cells import find_modules, read_code
+from ngbkit.user_text import join_names
 
 # Files that define networks travel wherever they are; other files only if they are in `data`.
 _NETWORKS = frozenset({".py", ".onnx", ".data"})
-_MOST_NAMES = 3
 # A path with a folder, in the words of a line or in a text.
 _PATH = re.compile(r"[^\s\"'=,()\[\]]*/[^\s\"'=,()\[\]]+\.(?:onnx|py)\b")
 
@@ -52,12 +52,6 @@ def describe_outside(notebooks: Iterable[Path]) -> Iterator[str]:
             f"not in the archive, since they are outside of the folder of the notebooks: {join_names(sorted(names))}. "
             "Copy them beside the notebooks, or a reader cannot run these cells."
         )
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Join the first names of many."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _list_sources(notebook: Path, reads: Iterable[str]) -> Iterator[Path]:

@@ -13,8 +13,7 @@ from ngbkit.errors import UsageError
 from ngbkit.files import list_files
 from ngbkit.publish.archive import ARCHIVE
 from ngbkit.publish.manifest import DATASETS, FIGURES, FILE, SIGNATURE
-from ngbkit.publish.sources import join_names
-from ngbkit.user_text import parse_json
+from ngbkit.user_text import join_names, parse_json
 
 # The files of a site that its manifest does not name.
 _UNHASHED = (FILE, SIGNATURE, ARCHIVE)

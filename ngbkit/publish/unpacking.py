@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from ngbkit.errors import UsageError
+from ngbkit.user_text import format_size
 
 # More than a site has, and less than fills a disk by mistake.
 _MOST_FILES, _MOST_BYTES = 100_000, 20 * 10**9
@@ -61,8 +62,8 @@ def _check_size(source: Path, sizes: list[int], folder: Path) -> None:
     room = min(_MOST_BYTES, shutil.disk_usage(folder).free)
     if len(sizes) > _MOST_FILES or sum(sizes) > room:
         raise UsageError(
-            f"{source} is too large: got {len(sizes)} files of {sum(sizes) / 1e6:,.0f} MB; expected at most "
-            f"{_MOST_FILES:,} files of {room / 1e6:,.0f} MB. Unpack it by hand if you trust it, and name its folder."
+            f"{source} is too large: got {len(sizes)} files of {format_size(sum(sizes))}; expected at most "
+            f"{_MOST_FILES:,} files of {format_size(room)}. Unpack it by hand if you trust it, and name its folder."
         )
 
 

@@ -34,7 +34,7 @@ LINES = {
     "ngbkit resume 2030": ["20300101-000000-abcd"],
     "ngbkit show 2030": ["20300101-000000-abcd"],
     "ngbkit show a": ["a.nc"],
-    "ngbkit export a.nc --format s": ["samples"],
+    "ngbkit show a.nc --rows s": ["samples"],
     "ngbkit devices ch": ["check"],
     "ngbkit run resnet18 -d c": ["cpu"],
     "ngbkit publish noteb": ["notebooks/"],

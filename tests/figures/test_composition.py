@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit import figures
 from ngbkit.figures import composition, provenance, renderer, theme
-from ngbkit.notebook import charts
+from ngbkit.notebook import objects
 
 COMPOSE: dict[str, Callable[..., Any]] = {"hconcat": alt.hconcat, "vconcat": alt.vconcat, "concat": alt.concat}
 METADATA = "{http://www.w3.org/2000/svg}metadata"
@@ -125,7 +125,7 @@ def test_altair_displays_a_chart_of_ones_own_that_its_transformer_prepares(
     monkeypatch.chdir(tmp_path)
     points = alt.Chart(pd.DataFrame({"x": range(6000)})).mark_point().encode(x="x:Q")
     with alt.data_transformers.enable("json"):
-        page, figure = charts.render(points), charts.render(pair[0])
+        page, figure = objects.render_chart(points), objects.render_chart(pair[0])
 
     assert "text/html" in page
     assert renderer.MIME in figure
@@ -150,11 +150,11 @@ def test_the_look_is_a_theme_for_other_charts(pair: tuple[Any, Any]) -> None:
 def test_a_notebook_shows_a_composition_with_its_look(pair: tuple[Any, Any]) -> None:
     """A notebook displays a composition with the theme of a single figure."""
     shell = InteractiveShell()
-    charts.register(shell)
+    objects.register(shell)
     try:
         bundle, _ = shell.display_formatter.format(alt.hconcat(*pair))
     finally:
-        charts.unregister(shell)
+        objects.unregister(shell)
 
     assert composition.build_spec(alt.hconcat(*pair)) == bundle[renderer.MIME]
     assert theme.CONFIG["font"] == bundle[renderer.MIME]["config"]["font"]

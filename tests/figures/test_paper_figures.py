@@ -1,70 +1,37 @@
-"""Figures for a paper: text of eight points, shared axes, and a caption in LaTeX."""
+"""Figures for a paper: a width in millimetres, and a caption in LaTeX."""
 
 import re
-from xml.etree import ElementTree
 
-import altair as alt
 import pypdf
 import pytest
-from drawn import draw_example, list_charts, measured, network
+from drawn import draw_example, measured, network
 
 from ngbkit import figures
 from ngbkit.errors import UsageError
-from ngbkit.figures import latex, layout, pictures
-from ngbkit.figures.composition import build_spec
-
-_SVG = "{http://www.w3.org/2000/svg}"
+from ngbkit.figures import latex, pictures
 
 
-def read_texts(chart, folder, width):
-    """The texts of a figure that is saved for paper, and the sizes of their fonts in points."""
-    root = ElementTree.fromstring(figures.save(chart, folder / "figure.svg", width=width).read_text())
-    scale = width / 25.4 * 72 / float(root.get("viewBox").split()[2])
-    parents = {child: parent for parent in root.iter() for child in parent}
-    texts = [element for element in root.iter() if element.tag in (f"{_SVG}text", f"{_SVG}tspan") and element.text]
-    sizes = []
-    for element in texts:
-        while element is not None and "font-size" not in element.attrib:
-            element = parents.get(element)
-        sizes.append(scale * float(element.get("font-size").removesuffix("px")))
-    return [element.text for element in texts], sizes
+def test_a_figure_whose_text_is_too_small_is_refused(tmp_path):
+    """The error has the height of the text, and a width at which the same figure is saved."""
+    chart = figures.throughput(measured(*map(network, "abcde")))
+
+    with pytest.raises(
+        UsageError, match=r"its text would be \d\.\d points high; expected text of at least 5 points"
+    ) as caught:
+        figures.save(chart, tmp_path / "figure.pdf", width=40)
+    width = int(re.search(r"use width=(\d+)", str(caught.value))[1])
+    page = pypdf.PdfReader(figures.save(chart, tmp_path / "figure.pdf", width=width)).pages[0]
+    assert width == pytest.approx(float(page.mediabox.width) / 72 * 25.4, abs=0.1)
+    assert "Throughput" not in page.extract_text().split("\n")
 
 
-@pytest.mark.parametrize("name", sorted({*list_charts()} - {"ase", "bsr", "rtr", "speedup", "depth", "capacity"}))
-def test_the_text_of_a_figure_has_eight_points(name, tmp_path):
-    """Every text is 8 points high in a column, and none below 7."""
-    _, sizes = read_texts(draw_example(name), tmp_path, 88)
+def test_a_figure_that_fits_no_column_spans_both(tmp_path):
+    """LaTeX without a width is for one column, or for both where text would be too small."""
+    few, many = (figures.throughput(measured(*map(network, names))) for names in ("ab", "abc"))
+    texts = [figures.save(chart, tmp_path / "figure.tex").read_text() for chart in (few, many)]
 
-    assert 6.9 < min(sizes)
-    assert 8.0 == pytest.approx(max(sizes), abs=0.1)
-
-
-def test_panels_share_the_titles_of_their_axes(tmp_path):
-    """Nine panels have one title per axis, no title of their figure, and are lower than a page."""
-    chart = figures.throughput(measured(*map(network, "abcdefghi"), batch_sizes=[1, 4]))
-    texts, _ = read_texts(chart, tmp_path, 88)
-    height = float(pypdf.PdfReader(figures.save(chart, tmp_path / "figure.pdf", width=88)).pages[0].mediabox.height)
-
-    assert [1, 1, 0] == [texts.count(name) for name in ("batch size", "throughput (samples/s)", "Throughput")]
-    assert set("abcdefghi") <= set(texts)
-    assert height / 72 * 25.4 < 150
-
-
-def test_a_composition_is_stacked_in_a_column(tmp_path):
-    """Two figures side by side are below each other where a column has no room for both."""
-    chart = alt.hconcat(draw_example("roofline"), draw_example("break_even"))
-
-    texts, sizes = read_texts(chart, tmp_path, 88)
-    assert {"operations per byte (FLOP/B)", "seconds to compile, cold cache"} <= set(texts)
-    assert 8.0 == pytest.approx(max(sizes), abs=0.1)
-
-
-def test_a_figure_that_fits_no_page_is_refused():
-    """The error has the height of the figure."""
-    chart = figures.latency(measured(*(network(f"net{number}") for number in range(30)), batch_sizes=[1]))
-
-    with pytest.raises(UsageError, match=r"would be \d+ mm high with text of 8 points.*Select fewer trials"):
-        layout.fit(build_spec(chart), 40)
+    assert [True, False] == ["width=88mm" in text for text in texts]
+    assert [False, True] == ["width=180mm" in text for text in texts]
 
 
 def test_latex_includes_the_picture_with_a_caption(tmp_path):

@@ -15,7 +15,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.figures import converter, renderer
-from ngbkit.notebook import charts
+from ngbkit.notebook import objects
 
 MOST_BYTES = 1_000_000
 
@@ -23,9 +23,9 @@ MOST_BYTES = 1_000_000
 @pytest.fixture
 def shell():
     shell = InteractiveShell()
-    charts.register(shell)
+    objects.register(shell)
     yield shell
-    charts.unregister(shell)
+    objects.unregister(shell)
 
 
 def test_a_chart_is_a_specification_with_a_picture(shell):
@@ -62,8 +62,8 @@ def test_a_renderer_of_the_users_choice_stays(shell):
 def test_after_unloading_altair_shows_charts_by_itself():
     """Unloading removes ngbkit's renderer."""
     shell = InteractiveShell()
-    charts.register(shell)
-    charts.unregister(shell)
+    objects.register(shell)
+    objects.unregister(shell)
     chart = alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_point().encode(x="x:Q")
 
     bundle, _ = shell.display_formatter.format(chart)

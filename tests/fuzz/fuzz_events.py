@@ -20,7 +20,8 @@ from ngbkit.dataset import synthetic
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.hardware import conditions, environment
-from ngbkit.metrics import tables
+from ngbkit.metrics import frames, tables
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.runs.folders import build_metadata
 from ngbkit.runs.progress_display import describe, explain_failure, list_warnings
 from ngbkit.runs.run import Run
@@ -111,11 +112,11 @@ def _check_run(run: Run, genuine: dict[str, Any]) -> None:
         _check_text(failed.error)
         _check_text(failed.detail.replace("\n", "").replace("\t", ""))
     _check_text(json.dumps(dict(data.attrs), ensure_ascii=False))
-    tables.build_trial_table(data).to_json()
+    frames.to_dataframe(data).to_json()
     try:
         data.ngb.speedup(ci=0.95)
         data.ngb.roofline()
-        tables.to_text(tables.compact(data, "throughput"))
+        to_texts(tables.compact(data, "throughput")).to_text()
     except NgbkitError as error:
         _check_text(str(error))
 

@@ -29,6 +29,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import netcdf, netcdf_child, schema, storage, synthetic
 from ngbkit.errors import NgbkitError, NgbkitWarning
 from ngbkit.metrics import tables
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.workloads.base import Workload
 
 _CPU_S = 2
@@ -80,7 +81,7 @@ def check_netcdf(data: st.DataObject, folder: Path) -> str:
     except NgbkitError:
         return "refused: another dataset"
     try:
-        tables.to_text(tables.compact(loaded, "throughput"))
+        to_texts(tables.compact(loaded, "throughput")).to_text()
     except NgbkitError:
         return "shown with an error"
     return "shown"

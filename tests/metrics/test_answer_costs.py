@@ -14,8 +14,9 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
-from ngbkit.metrics import answer_costs, contracts, run_report, tables
+from ngbkit.metrics import answer_costs, contracts, frames, run_report, tables
 from ngbkit.metrics.recorded_facts import describe_unasked_precision
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.workloads.base import Workload
 
 LOW = 'openvino{"precision":"bf16"}'
@@ -67,8 +68,8 @@ def test_costs_are_metrics_with_intervals(mlp: Workload) -> None:
     assert 0.0539 == round(float(error["ci_high"].sel(trial).squeeze()), 4)
     assert 26.39 == round(float(sqnr["ci_high"].sel(trial).squeeze()), 2)
     assert bool(agreement["agreement"].sel(compiler="identity").isnull().all())
-    assert "0.980 (0.930 to 0.994)" in tables.to_text(tables.compact(ds, "agreement"))
-    assert {"agreement_low", "sqnr_high"} <= set(tables.build_trial_table(ds).columns)
+    assert "0.980 (0.930 to 0.994)" in to_texts(tables.compact(ds, "agreement")).to_text()
+    assert {"agreement_low", "sqnr_high"} <= set(frames.to_dataframe(ds).columns)
 
 
 def test_a_dataset_without_samples_has_no_costs(mlp: Workload) -> None:
@@ -76,7 +77,7 @@ def test_a_dataset_without_samples_has_no_costs(mlp: Workload) -> None:
     sweep = Sweep(mlp, ["identity"], repeats=20)
     ds = assemble(sweep, synthetic.make_records(sweep))
 
-    assert not set(COST) & {*ds.variables, *tables.build_trial_table(ds).columns}
+    assert not set(COST) & {*ds.variables, *frames.to_dataframe(ds).columns}
     with pytest.raises(MetricError, match="Measure with calibrate=FILE"):
         ds.ngb.agreement()
 

@@ -41,14 +41,6 @@ def test_the_median_is_numpys(samples, axis):
         np.testing.assert_allclose(np.median(present) if len(present) else nan, value)
 
 
-def test_mean_and_deviation_are_of_the_samples_that_there_are():
-    """The deviation is the sample one (n - 1), and NaN for a single sample."""
-    mean, deviation = arrays.mean_std([[1.0, 3.0, nan], [5.0, nan, nan], [nan, nan, nan]])
-
-    np.testing.assert_array_equal([2.0, 5.0, nan], mean)
-    np.testing.assert_allclose([np.sqrt(2.0), nan, nan], deviation)  # ((1-2)^2 + (3-2)^2) / (2-1) = 2
-
-
 def test_throughput_is_batch_over_median_latency():
     """Eight samples in a median of 0.25 s are 32 per second."""
     assert 32.0 == arrays.throughput([0.5, 0.25, 0.2], 8)

@@ -18,6 +18,7 @@ from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import tables
 from ngbkit.metrics.conclusions import conclude, describe_contention
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Report
 from ngbkit.workloads.base import Workload
 
@@ -165,7 +166,7 @@ def test_what_ran_when_a_run_began_stays_with_it(
     subtitles = [figures.overview(data).to_dict()["title"]["subtitle"], data.ngb.plot.speedup().title.subtitle]
 
     assert text == describe_contention(data)
-    assert [bool(text)] * 2 == ["other work used" in tables.to_text(tables.compact(data, name)) for name in FIGURES]
+    assert [bool(text)] * 2 == ["other work used" in to_texts(tables.compact(data, name)).to_text() for name in FIGURES]
     assert [bool(text)] * 2 == [text in lines for lines in subtitles]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -137,22 +138,31 @@ def test_parquet_without_pyarrow_has_a_hint(tmp_path: Path, monkeypatch: pytest.
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("format", "rows"), [("trials", 4), ("samples", 40), ("profiles", 4)])
-def test_the_shell_writes_every_format(
-    format: str, rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("rows", "count"), [("trials", 4), ("samples", 40)])
+def test_the_shell_writes_trials_and_samples(
+    rows: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The shell exports every format to a file, or prints it."""
+    """The shell writes the rows to a file, or prints them."""
     file = str(storage.save(measured(), tmp_path / "a.nc"))
-    command = ["export", file, "--format", format]
+    command = ["show", file, "--rows", rows]
     for suffix in (".csv", ".parquet"):
         assert 0 == cli.main([*command, "-o", str(tmp_path / f"a{suffix}")])
     assert 0 == cli.main(command)
     printed = capsys.readouterr().out
 
-    assert rows == len(pd.read_csv(tmp_path / "a.csv")) == len(pd.read_parquet(tmp_path / "a.parquet"))
-    assert ("{" if format == "profiles" else "workload") == printed[: 1 if format == "profiles" else 8]
-    if format != "profiles":
-        assert rows == len(pd.read_csv(StringIO(printed)))
+    assert count == len(pd.read_csv(tmp_path / "a.csv")) == len(pd.read_parquet(tmp_path / "a.parquet"))
+    assert count == len(pd.read_csv(StringIO(printed)))
+    assert 0 == cli.main([*command, "--json"])
+    assert count == len(json.loads(capsys.readouterr().out))
     assert 2 == cli.main([*command, "-o", str(tmp_path / "a.csv")])
     assert "replace it with --overwrite" in capsys.readouterr().err
     assert 2 == cli.main([*command, "-o", str(tmp_path / "a.txt")])
+
+
+def test_a_file_of_the_shell_is_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error of `show -o` without --rows names the argument that is missing."""
+    file = str(storage.save(measured(), tmp_path / "a.nc"))
+
+    assert 2 == cli.main(["show", file, "-o", str(tmp_path / "a.csv")])
+    assert "unexpected argument --out without --rows" in capsys.readouterr().err
+    assert not (tmp_path / "a.csv").exists()

@@ -148,23 +148,6 @@ def test_tcr_needs_a_network_that_compresses(codec, scaling):
         metrics.tcr(scaling, raw_bytes=100)
 
 
-def test_summary(measured):
-    """The summary has the median, mean and deviation of latencies, and the rates at its batch size."""
-    summary = metrics.summary(measured({"compiler": ["identity"], "batch_size": [6]}, [[[2.0, 1.0, 6.0, np.nan]]]))
-
-    row = {name: round(float(summary[name].item()), 12) for name in summary if name != "status"}
-    assert {
-        "latency_median": 2.0,
-        "latency_mean": 3.0,
-        "latency_std": round(7**0.5, 12),  # (1 + 4 + 9) / 2
-        "throughput_median": 3.0,
-        "throughput_mean": round(10 / 3, 12),
-        "throughput_std": round((19 / 3) ** 0.5, 12),  # ((8/3)^2 + (1/3)^2 + (7/3)^2) / 2 = 114/9/2
-        "samples": 3.0,
-    } == row
-    assert "ok" == summary["status"].item()
-
-
 def test_failures_are_a_table(measured):
     """Trials that are not ok are listed with their labels, status and error."""
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}

@@ -14,8 +14,9 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UnknownNameError
-from ngbkit.metrics import tables
+from ngbkit.metrics import frames, tables
 from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.rendering import format_number, to_texts
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
@@ -40,17 +41,18 @@ def measured(*workloads: Workload, compilers=("identity", "openvino"), batch_siz
 METRICS = ("throughput", "speedup", "rtr", "ase", "bsr")
 ENDS = [f"{name}_{end}" for name in METRICS for end in ("low", "high")]
 CONCLUSIVE = [f"{name}_conclusive" for name in METRICS]
+COLUMNS = ["workload", "device", "compiler", "batch_size", "latency", *METRICS, "compile_time", "status", "error"]
 
 
 def test_a_row_a_trial():
     """The long form has each trial once, with its metrics, its status and its error."""
-    table = tables.build_trial_table(measured())
+    table = frames.to_dataframe(measured())
 
     assert [
         ("net", "cpu", "identity", 1, 0.5, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
         ("net", "cpu", "identity", 4, 0.5, 8.0, 1.0, 4.0, 1.0, 1.0, 1.0, "ok", ""),
         ("net", "cpu", "openvino", 1, 0.25, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0, "ok", ""),
-    ] == list(table.drop(columns=[*ENDS, *CONCLUSIVE]).iloc[:3].itertuples(index=False, name=None))
+    ] == list(table[COLUMNS].iloc[:3].itertuples(index=False, name=None))
     assert table[ENDS].isna().all(axis=None)  # of a single round
     assert table[CONCLUSIVE].all(axis=None)  # but nothing slowed it
     assert ("openvino", 4, "crashed", "signal 11") == tuple(table.loc[3, ["compiler", "batch_size", "status", "error"]])
@@ -59,7 +61,7 @@ def test_a_row_a_trial():
 
 def test_metrics_without_their_baseline_are_empty_columns():
     """The table has NaN for a ratio that lacks its baseline."""
-    table = tables.build_trial_table(measured(compilers=["openvino"], batch_sizes=[2, 8]))
+    table = frames.to_dataframe(measured(compilers=["openvino"], batch_sizes=[2, 8]))
 
     assert [8.0, 32.0] == table["throughput"].tolist()
     assert table[["speedup", "rtr", "ase", "bsr"]].isna().all(axis=None)
@@ -67,7 +69,7 @@ def test_metrics_without_their_baseline_are_empty_columns():
 
 def test_a_tree_is_one_table():
     """Trials of all nodes are in one frame; a factor that a network does not take is NaN."""
-    table = tables.build_trial_table(measured(network("net"), network("conv", depth=(1, 2))))
+    table = frames.to_dataframe(measured(network("net"), network("conv", depth=(1, 2))))
 
     assert 4 + 8 == len(table)
     assert ["workload", "depth", "device"] == list(table.columns[:3])
@@ -76,7 +78,7 @@ def test_a_tree_is_one_table():
 
 def test_a_selection_can_be_tabulated():
     """A selected label keeps its column."""
-    table = tables.build_trial_table(measured().sel(workload="net", compiler="identity", batch_size=4))
+    table = frames.to_dataframe(measured().sel(workload="net", compiler="identity", batch_size=4))
 
     assert [("net", "cpu", "identity", 4)] == list(table.iloc[:, :4].itertuples(index=False, name=None))
 
@@ -115,7 +117,7 @@ def test_what_nobody_asked_for_is_left_out():
     holed = data.assign(status=data["status"].where(data["batch_size"] < 4, ""))
     partly = data.assign(status=data["status"].where(data["status"] == "ok", ""))
 
-    assert [1, 1] == tables.build_trial_table(holed)["batch_size"].tolist()
+    assert [1, 1] == frames.to_dataframe(holed)["batch_size"].tolist()
     assert [("net", 1)] == list(tables.compact(holed).index)
     assert [[2.0, 4.0], [8.0, ""]] == tables.compact(partly).values.tolist()
 
@@ -151,12 +153,12 @@ def test_a_figure_without_its_baseline_is_an_error():
 )
 def test_numbers_have_four_digits(value, text):
     """A number has four significant digits, and NaN is a dash."""
-    assert text == tables.format_number(value)
+    assert text == format_number(value)
 
 
 def test_text_for_a_terminal():
     """The text has a title, labels once, numbers and statuses, and no escape codes outside a terminal."""
-    lines = tables.to_text(tables.compact(measured())).splitlines()
+    lines = to_texts(tables.compact(measured())).to_text().splitlines()
 
     assert "throughput (samples/s)" == lines[0]
     assert ["workload", "batch_size", "identity", "openvino"] == lines[1].split()
@@ -168,12 +170,12 @@ def test_text_for_a_terminal():
 
 def test_text_takes_markup_as_it_is():
     """A label with brackets is not parsed as markup."""
-    assert "[red]x[/red]" in tables.to_text(pd.DataFrame({"a": ["[red]x[/red]"]}))
+    assert "[red]x[/red]" in to_texts(pd.DataFrame({"a": ["[red]x[/red]"]})).to_text()
 
 
 def test_text_fits_a_width():
     """No line exceeds the width."""
-    text = tables.to_text(tables.compact(measured()), width=40)
+    text = to_texts(tables.compact(measured())).to_text(width=40)
 
     assert max(map(len, text.splitlines())) <= 40
 
@@ -214,16 +216,16 @@ def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
     assert [UNBOUNDED, f"rtr: of throughputs minutes apart; {APART}", over_batches] == (
         tables.compact(unlike, "rtr").attrs["notes"]
     )
-    assert 3 == len(tables.build_trial_table(unlike).attrs["notes"])
+    assert 3 == len(frames.to_dataframe(unlike).attrs["notes"])
 
 
 def test_notes_stand_below_the_table(unlike):
     """Notes are separate lines of the text, and a paragraph below the HTML table."""
     table = tables.compact(unlike, "speedup")
 
-    assert set(table.attrs["notes"]) == set(tables.to_text(table).splitlines()[-3:])
-    assert all(len(line) <= 80 for line in tables.to_text(table, width=80).splitlines())
-    page = Tags(tables.to_html(table))
+    assert set(table.attrs["notes"]) == set(to_texts(table).to_text().splitlines()[-3:])
+    assert all(len(line) <= 80 for line in to_texts(table).to_text(width=80).splitlines())
+    page = Tags(to_texts(table).to_html())
     assert ["table", "p"] == [tag for tag in page.tags if tag in ("table", "p")]
     assert table.attrs["notes"] == page.texts[-3:]
 
@@ -248,7 +250,7 @@ class Tags(HTMLParser):
 
 def test_html_is_a_table_of_its_own():
     """The page has a table with the same cells, and loads or runs nothing."""
-    page = Tags(tables.to_html(tables.compact(measured())))
+    page = Tags(to_texts(tables.compact(measured())).to_html())
 
     assert ["throughput (samples/s)", "workload", "batch_size", "identity", "openvino"] == page.texts[:5]
     assert ["net", "1", "~2.0", "~4.0", "4", "~8.0", "crashed", UNBOUNDED, APART] == page.texts[5:]
@@ -258,7 +260,7 @@ def test_html_is_a_table_of_its_own():
 
 def test_a_number_has_one_line():
     """No thousands separator is a place to fold, and a table that fits on a page has one line a row."""
-    html = tables.to_html(pd.DataFrame({"network": ["a"], "speed": [12345.5]}))
+    html = to_texts(pd.DataFrame({"network": ["a"], "speed": [12345.5]})).to_html()
 
     assert "12,350" in html
     assert "<wbr>" not in html
@@ -267,7 +269,7 @@ def test_a_number_has_one_line():
 
 def test_html_is_escaped():
     """A label with tags stays text."""
-    page = Tags(tables.to_html(pd.DataFrame({"<b>": ["<script>x</script>", "a & b"]})))
+    page = Tags(to_texts(pd.DataFrame({"<b>": ["<script>x</script>", "a & b"]})).to_html())
 
     assert "script" not in page.tags
     assert ["<b>", "<script>x</script>", "a & b"] == page.texts
@@ -279,7 +281,7 @@ def test_large_tables_are_whole():
         [network(f"n{number}", depth=(1, 2)) for number in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3
     )
 
-    table = tables.build_trial_table(synthetic.make_dataset(sweep, failures=0.3))
+    table = frames.to_dataframe(synthetic.make_dataset(sweep, failures=0.3))
 
     assert len(sweep) == len(table)
 
@@ -379,7 +381,7 @@ def test_a_table_displays_itself():
     frame = tables.compact(measured())
     table = tables.Table(frame)
 
-    assert (tables.to_html(frame), tables.to_text(frame)) == (table._repr_html_(), repr(table))
+    assert (to_texts(frame).to_html(), to_texts(frame).to_text()) == (table._repr_html_(), repr(table))
     assert table.frame is frame
 
 

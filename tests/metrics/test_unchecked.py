@@ -16,9 +16,10 @@ from ngbkit.api import Sweep
 from ngbkit.commands.shell import choose_figures
 from ngbkit.dataset import storage, synthetic
 from ngbkit.dataset.assembly import assemble
-from ngbkit.metrics import frames, profiles, tables
+from ngbkit.metrics import frames, tables
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.rankings.networks import iterate_comparisons
+from ngbkit.metrics.rendering import to_texts
 from ngbkit.sweep.grid import Grid
 
 ROUNDS = 20
@@ -66,7 +67,7 @@ def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None
 def test_tables_mark_the_numbers_and_say_why() -> None:
     """A table marks every number of an unchecked trial, with or without an interval."""
     for figure in ("speedup", "throughput", "latency", "compile_time"):
-        text = tables.to_text(tables.compact(measure(), figure))
+        text = to_texts(tables.compact(measure(), figure)).to_text()
         (row,) = (re.split(" {2,}", line) for line in text.splitlines() if line.startswith("net "))
 
         assert [False, False, True] == [cell.endswith("?") for cell in row[2:5]]
@@ -184,16 +185,13 @@ def test_a_choice_excludes_it_with_the_reason() -> None:
     assert "net: no configuration to choose from" in metrics.choose(measure(unchecked=tuple(SPEEDS)), "2s").verdicts
 
 
-def test_frames_and_profiles_keep_the_reason() -> None:
-    """A planner that reads a profile sees it, and so does who exports trials or asks what a compiler did."""
+def test_frames_keep_the_reason() -> None:
+    """The table of trials has it, and so has the table of a compiler's own report."""
     data = measure()
     trials = frames.to_dataframe(data).set_index("compiler")
 
     assert ("not-checked", REASON) == tuple(trials.loc["inductor", ["status", "error"]])
     assert not trials.loc["inductor", "speedup_conclusive"]
-    assert {"inductor": REASON, "onnxruntime": "", "identity": ""} == dict(
-        profiles.profiles(data).set_index("compiler")["unchecked"]
-    )
     assert REASON == data.ngb.why().set_index("compiler")["unchecked"]["inductor"]
     assert ["inductor"] == data.ngb.failures()["compiler"].tolist()
 

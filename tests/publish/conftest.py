@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, mlp_file: Path, peaks_file:
     folder = tmp_path_factory.mktemp("author") / "notebooks"
     (folder / "data").mkdir(parents=True)
     shutil.copyfile(mlp_file, folder / "data" / "mlp.onnx")
-    config = 'title = "A small study"\ndescription = "Of one network."\napi = ["ngbkit.metrics.profiles"]\n'
+    config = 'title = "A small study"\ndescription = "Of one network."\napi = ["ngbkit.metrics.frames"]\n'
     config += 'license = "CC-BY-4.0"\nauthors = ["A team"]\n'
     (folder / "site.toml").write_text(config)
     first = build_notebook(

@@ -81,7 +81,7 @@ def test_a_site_is_complete(site: Path) -> None:
     picture = (site / "_static/figures/01-first-throughput-1.svg").read_text()
     assert json.dumps(manifest.figures[0].provenance) in picture.replace("&quot;", '"')
     assert "What was measured" in (site / "01-first.html").read_text()
-    assert "profiles" in (site / "api.html").read_text()
+    assert "frames" in (site / "api.html").read_text()
     front = (site / "index.html").read_text()
     assert 'src="_static/figures/01-first-throughput-1.svg"' in front
     assert "A team (n.d.). A small study." in front

@@ -15,7 +15,8 @@ from ngbkit.dataset import assembly, synthetic
 from ngbkit.dataset.selection import select
 from ngbkit.errors import UsageError
 from ngbkit.metrics.conclusions import conclude
-from ngbkit.metrics.tables import compact, to_text
+from ngbkit.metrics.rendering import to_texts
+from ngbkit.metrics.tables import compact
 from ngbkit.sweep import notes, parsing
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import blocks
@@ -165,5 +166,5 @@ def test_tables_and_conclusions_name_the_texts() -> None:
     ds = measure()
 
     assert list(VARIANTS) == compact(ds, "speedup").index.unique("variant").tolist()
-    assert "residual" in to_text(compact(ds, "speedup", select={"variant": "residual"}))
+    assert "residual" in to_texts(compact(ds, "speedup", select={"variant": "residual"})).to_text()
     assert "net variant=plain batch 1" in conclude(ds).to_text()

@@ -11,7 +11,7 @@ from typing import Any
 from ngbkit.device.timing.patience import SPARED
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.trials import Bundle, Group, Trial
-from ngbkit.user_text import format_network
+from ngbkit.user_text import format_network, join_names
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.
 _NUMBER_BITS = 40
@@ -64,6 +64,5 @@ def describe_round(groups: Sequence[Group], contended: float) -> str:
         text = f"measuring {describe_group(groups[0])}"
     else:
         names = [format_network(group.workload.name, group.factors) for group in groups]
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        text = f"measuring {', '.join(names[:_MOST_NAMES])}{more} batch {groups[0].batch_size} side by side"
+        text = f"measuring {join_names(names, most=_MOST_NAMES)} batch {groups[0].batch_size} side by side"
     return f"{text}, {100 * contended:.0f} % of its turns contended" if contended > SPARED else text

@@ -14,7 +14,7 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.serving.configurations import check_quantile, list_configurations
 from ngbkit.sweep.records import NOT_CHECKED
-from ngbkit.user_text import parse_duration
+from ngbkit.user_text import format_seconds, parse_duration
 
 if TYPE_CHECKING:
     import altair as alt
@@ -173,7 +173,7 @@ def _list_shapes(labels: list[str]) -> list[str]:
 def _describe(trials: pd.DataFrame, share: str, deadline_s: float) -> list[str]:
     """Explain the marks and the limits of their evidence."""
     text = f"x: the latency that {share} of calls keep; wide grey line: the front, with its batch sizes"
-    remarks = [text if math.isnan(deadline_s) else f"{text}; dashed: the deadline, {1e3 * deadline_s:g} ms"]
+    remarks = [text if math.isnan(deadline_s) else f"{text}; dashed: the deadline, {format_seconds(deadline_s)}"]
     count = int(np.isinf(trials["ms_high"]).sum())
     if count:
         needed = int(trials["samples_needed"].max())

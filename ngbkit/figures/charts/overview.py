@@ -15,7 +15,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics import contracts
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.tables import build_trial_table
+from ngbkit.metrics.frames import to_dataframe
 from ngbkit.sweep.records import MEASURED
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _build_frame(data: Data, x: str) -> pd.DataFrame:
     with_device = len(list_labels(data, "device")) > 1
     frames = []
     for node in nodes(data).values():
-        table = build_trial_table(_select_extremes(node, x))
+        table = to_dataframe(_select_extremes(node, x)).drop(columns="samples")
         table["conclusive"] = table["throughput_conclusive"]
         table["network"] = rows.name_networks(table, [name for name in factor_dims(node) if name != x], with_device)
         frames.append(table)

@@ -17,7 +17,7 @@ from ngbkit.cluster.engine import Vitals
 from ngbkit.errors import translate_commands
 from ngbkit.runs import Progress, Run
 from ngbkit.runs.progress_display import describe_progress
-from ngbkit.user_text import format_age
+from ngbkit.user_text import format_age, format_size
 
 SELFCHECK = "self-check…"
 """The step of a device that is self-checked."""
@@ -91,9 +91,9 @@ def _render_row(row: DeviceRow) -> Iterator[Element]:
     numbers: Iterable[str] = (_BLANK,) * 3
     if vitals is not None:
         numbers = (
-            _format(vitals.load, 1, ""),
-            _format(vitals.memory_available_bytes, 1e-9, " GB"),
-            _format(vitals.temperature_c, 1, " °C"),
+            _BLANK if vitals.load is None else f"{vitals.load:.3g}",
+            _BLANK if vitals.memory_available_bytes is None else format_size(vitals.memory_available_bytes),
+            _BLANK if vitals.temperature_c is None else f"{vitals.temperature_c:.3g} °C",
         )
     yield tr(data_key=label)[
         th(scope="row")[label, div[small[row.device.description]], row.chip and div[small[row.chip]]],
@@ -185,10 +185,6 @@ def _write_log(state: DeviceState) -> str:
     engine = [] if state.vitals is None else [f"engine, at {state.checked_at}:", state.vitals.log or "(no output)"]
     deployment = ["deployment:", *state.lines] if state.lines else []
     return "\n".join([*engine, *deployment]) or "No output yet: start the engine, or check it."
-
-
-def _format(value: float | None, factor: float, unit: str) -> str:
-    return _BLANK if value is None else f"{value * factor:.3g}{unit}"
 
 
 def _format_age(seconds: float) -> str:

@@ -14,6 +14,7 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics import frames
+from ngbkit.user_text import format_size
 
 # A longer message would end the connection of many servers.
 _MOST_BYTES = 100_000_000
@@ -79,8 +80,8 @@ def _export(name: str, mime: str, write: Callable[[Path], object]) -> Export:
         content = path.read_bytes()
     if len(content) > _MOST_BYTES:
         raise UsageError(
-            f"{name} is too large for a download: got {len(content) / 1e6:.0f} MB; expected at most "
-            f"{_MOST_BYTES / 1e6:.0f} MB. Write it in a cell: ngbkit.save(ds, {name!r})."
+            f"{name} is too large for a download: got {format_size(len(content))}; expected at most "
+            f"{format_size(_MOST_BYTES)}. Write it in a cell: ngbkit.save(ds, {name!r})."
         )
     return Export(name=name, mime=mime, content=content)
 

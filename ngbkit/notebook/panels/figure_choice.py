@@ -17,10 +17,11 @@ from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import QUANTILES
 from ngbkit.errors import UsageError
+from ngbkit.figures.accessor import Plots
 from ngbkit.figures.composition import build_spec
-from ngbkit.figures.plots import Plots
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.metrics.originals import find_originals, find_referred
+from ngbkit.user_text import format_size
 
 MOST_BYTES = 1_000_000
 """The longest specification that a panel draws."""
@@ -104,7 +105,7 @@ class FigureChoice:
         size = len(json.dumps(spec))
         if size > MOST_BYTES:
             raise UsageError(
-                f"invalid figure: got {size / 1e6:.1f} MB of data; expected at most {MOST_BYTES / 1e6:g} MB. Uncheck "
+                f"invalid figure: got {format_size(size)} of data; expected at most {format_size(MOST_BYTES)}. Uncheck "
                 "some labels, or draw it in a cell by the line below."
             )
         return spec

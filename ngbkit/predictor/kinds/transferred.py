@@ -19,7 +19,7 @@ from ngbkit.predictor.kinds.additive import Linear
 from ngbkit.predictor.kinds.base import Arrays, Floats, Model, Progress, ignore_progress
 from ngbkit.predictor.kinds.catalogue import find_kind
 from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.user_text import clean_line
+from ngbkit.user_text import clean_line, format_share
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,7 +54,7 @@ class TransferChoice:
     errors: dict[str, float]
 
     def __str__(self) -> str:
-        listed = ", ".join(f"{name} {error:.1%}".replace("%", " %") for name, error in self.errors.items())
+        listed = ", ".join(f"{name} {format_share(error, '.1f')}" for name, error in self.errors.items())
         return f"{self.runtime}: {self.approach}; errors on labels that were left out are {listed}"
 
     def to_json(self) -> dict[str, Any]:

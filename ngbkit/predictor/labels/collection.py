@@ -16,7 +16,6 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UsageError
-from ngbkit.metrics.trial_names import join_names
 from ngbkit.metrics.unchecked import list_unchecked
 from ngbkit.predictor.graphs import UNPRUNED
 from ngbkit.predictor.labels.example_set import Examples
@@ -25,6 +24,7 @@ from ngbkit.predictor.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predictor.labels.rows import build_rows, list_runtimes
 from ngbkit.predictor.lowering import EXPORT
 from ngbkit.predictor.network_graphs import build_graph, execute_network, find_lowering, load_graphs
+from ngbkit.user_text import join_names
 
 
 def collect(

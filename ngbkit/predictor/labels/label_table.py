@@ -18,7 +18,7 @@ from typing import Any
 from ngbkit.errors import UsageError
 from ngbkit.predictor.labels.measured_networks import LEAST_S, MOST_S, ImportedMeasurement
 from ngbkit.predictor.labels.rows import Runtime
-from ngbkit.user_text import clean_line, parse_path
+from ngbkit.user_text import clean_line, join_names, parse_path
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 
@@ -148,8 +148,8 @@ def _parse_rows(
         else:
             measurements.append(measurement)
     if faults:
-        more = f"; and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
-        raise UsageError(f"invalid cells of {title}: {'; '.join(faults[:_LISTED])}{more}. Correct or remove them.")
+        listed = join_names(faults, "; ", most=_LISTED)
+        raise UsageError(f"invalid cells of {title}: {listed}. Correct or remove them.")
     return measurements
 
 

@@ -20,6 +20,7 @@ from ngbkit.predictor.kinds.base import ignore_progress
 from ngbkit.predictor.labels.example_set import Examples
 from ngbkit.predictor.labels.merging import Label, count_mismatches, merge_labels
 from ngbkit.predictor.labels.rows import Runtime
+from ngbkit.user_text import format_share
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +49,7 @@ def choose_graphs(
         examples = merge_labels(complete, runtimes)
     with_all, without = score_graphs(examples, [pruned[graph.digest] for graph in examples.graphs])
     is_complete = with_all < without
-    shares = [f"{error:.1%}".replace("%", " %") for error in (with_all, without)]
+    shares = [format_share(error, ".1f") for error in (with_all, without)]
     warnings.warn(
         f"{count} pairs of networks have different latencies, and differ in operators of no effect alone, if at all: "
         f"errors on networks that were left out are {shares[0]} with these operators, and {shares[1]} without. They "

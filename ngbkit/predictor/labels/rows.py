@@ -19,7 +19,7 @@ from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays
 from ngbkit.sweep.column import Column
-from ngbkit.user_text import format_value
+from ngbkit.user_text import format_value, join_names
 from ngbkit.workloads.base import Factors
 from ngbkit.workloads.paper import find_family
 
@@ -33,8 +33,7 @@ VARIANTS = "variants"
 
 def format_runtimes(runtimes: Sequence[Runtime]) -> str:
     """Format the first few runtimes as a text."""
-    listed = ", ".join(f"{compiler} on {device}" for device, compiler in runtimes[:_LISTED])
-    return f"{listed} and {len(runtimes) - _LISTED} more" if len(runtimes) > _LISTED else listed
+    return join_names((f"{compiler} on {device}" for device, compiler in runtimes), most=_LISTED)
 
 
 # The most runtimes that a text lists.

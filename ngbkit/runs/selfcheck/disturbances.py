@@ -114,7 +114,6 @@ def tabulate(effects: pd.DataFrame) -> pd.DataFrame:
 def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -> Numbers:
     if disturbance.measure is not None:
         return disturbance.measure()
-    from ngbkit import metrics
     from ngbkit.dataset import storage
     from ngbkit.metrics.scaling import SPEEDUP
 
@@ -128,7 +127,7 @@ def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -
         subprocesses.run([sys.executable, *command], environment=variables, timeout_s=_TIMEOUT_S)
         dataset: Any = storage.load(target)
         speedup = SPEEDUP(dataset, unlike="allow")
-        latency = metrics.summary(dataset)["latency_median"]
+        latency = dataset["latency"].median("repeat")
         return {
             name: (latency if name == BASELINE else speedup).sel(compiler=label).item()
             for name, label in labels.items()

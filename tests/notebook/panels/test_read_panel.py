@@ -165,7 +165,7 @@ def test_a_figure_of_a_megabyte_is_refused(page: RecordingPage, monkeypatch: pyt
     page.act("figure", "traces")
 
     assert page.chart is None
-    assert "invalid figure: got 0." in page.parts["figure-error"]
+    assert "expected at most 1 kB" in page.parts["figure-error"]
 
 
 def test_a_filter_applies_to_table_and_figure(page: RecordingPage) -> None:
