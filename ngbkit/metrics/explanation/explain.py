@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
-from ngbkit.metrics.explanation.missing_profiles import ask_for_profiles
 from ngbkit.metrics.explanation.pieces import cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
@@ -60,7 +60,7 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     UsageError
         The labels leave more than one trial.
     MetricError
-        A column has no profile; the message has the command that measures them.
+        A column has no profile; the message has the options that measure them.
 
     Notes
     -----
@@ -118,7 +118,7 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[s
     dims = ["workload", *list_factors(data), *LABELS]
     missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
     if missing:
-        raise MetricError(ask_for_profiles(data, dim, columns, missing))
+        raise MetricError(_ask_for_profiles(dim, columns, missing))
     if dim in labels:
         raise UsageError(f"invalid selection: got {dim}, along which trials are compared. Leave it out.")
     chosen = select_rows(frame, labels, dims)
@@ -129,7 +129,7 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[s
             row = members.iloc[0]
             cells.append({name: row[name] for name in others if row[name] == row[name]})
     if not cells:
-        raise MetricError(ask_for_profiles(data, dim, columns, []))
+        raise MetricError(_ask_for_profiles(dim, columns, []))
     varying = [name for name in others if len({str(cell.get(name)) for cell in cells}) > 1]
     if varying:
         listed = [
@@ -142,6 +142,16 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[s
             f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
         )
     return cells[0]
+
+
+def _ask_for_profiles(dim: str, columns: Sequence[str], missing: Sequence[str]) -> str:
+    """Ask for the profiles that a dataset lacks, with the options that measure them."""
+    lack = f"no profile of {' and '.join(missing)}" if missing else "no trial that both were profiled in"
+    options = ["-c", ",".join(columns), "--profile"] if dim == "compiler" else ["--profile"]
+    return (
+        f"missing profile: this dataset has {lack}; expected one of each column. Measure its networks again with "
+        f"`{shlex.join(options)}`, or profile=True."
+    )
 
 
 def _load_profiles(
