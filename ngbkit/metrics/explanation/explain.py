@@ -76,8 +76,7 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     depthwise convolutions with SiLU, which openvino fuses and onnxruntime does not.
     """
     dim, *columns = _match_columns(data, first, second)
-    pair = columns[0], columns[1]
-    return _explain_cell(data, dim, pair, _find_cell(data, dim, pair, labels))
+    return _explain_columns(data, dim, (columns[0], columns[1]), labels)
 
 
 def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
@@ -86,7 +85,7 @@ def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mappin
     Empty where either has no profile there, or where no piece surely takes longer.
     """
     try:
-        return _explain_cell(data, dim, columns, _find_cell(data, dim, columns, dict(cell))).regression
+        return _explain_columns(data, dim, columns, cell).regression
     except NgbkitError:  # a version whose nodes have other names, and a trial without a profile
         return ""
 
@@ -112,8 +111,10 @@ def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
     return dim, matched[0], matched[1]
 
 
-def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the only cell that both columns have a profile of."""
+def _find_cell(
+    data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[TrialProfile, TrialProfile]]:
+    """Find the only cell that both columns have a profile of: its labels, and the two profiles."""
     frame = list_profiles(data)
     dims = ["workload", *list_factors(data), *LABELS]
     missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
@@ -124,10 +125,12 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[s
     chosen = select_rows(frame, labels, dims)
     others = [name for name in dims if name != dim and name in chosen]
     cells: list[dict[str, Any]] = []
+    texts: dict[str, str] = {}
     for _, members in chosen.groupby(others, sort=False, dropna=False):
         if set(columns) <= set(members[dim]):
             row = members.iloc[0]
             cells.append({name: row[name] for name in others if row[name] == row[name]})
+            texts = texts or dict(zip(members[dim], members[PROFILE], strict=True))
     if not cells:
         raise MetricError(_ask_for_profiles(dim, columns, []))
     varying = [name for name in others if len({str(cell.get(name)) for cell in cells}) > 1]
@@ -141,7 +144,7 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[s
             f"invalid selection: {columns[0]} and {columns[1]} were profiled in {len(listed)} trials each; expected "
             f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
         )
-    return cells[0]
+    return cells[0], (parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]]))
 
 
 def _ask_for_profiles(dim: str, columns: Sequence[str], missing: Sequence[str]) -> str:
@@ -154,23 +157,15 @@ def _ask_for_profiles(dim: str, columns: Sequence[str], missing: Sequence[str]) 
     )
 
 
-def _load_profiles(
-    data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]
-) -> tuple[TrialProfile, TrialProfile]:
-    frame = select_rows(list_profiles(data), {**cell, dim: list(columns)}, [*cell, dim])
-    texts = {str(row[dim]): row[PROFILE] for row in frame.to_dict("records")}
-    return parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]])
-
-
 def _name_network(columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
     factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
     network = format_network(str(cell.get("workload", " and ".join(columns))), factors)
     return network if "compiler" not in cell else f"{network} with {cell['compiler']}"
 
 
-def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> Explanation:
+def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> Explanation:
+    cell, profiles = _find_cell(data, dim, columns, labels)
     part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
-    profiles = _load_profiles(data, dim, columns, cell)
     pieces = cut(profiles)
     candidates = {
         str(getattr(candidate, dim)): candidate
@@ -178,7 +173,8 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
         for candidate in listed
     }
     pair = [candidates[name] for name in columns]
-    speedup = _estimate_speedup(*pair)
+    # As verdicts estimate it.
+    speedup = compare_candidates(*pair, Sampler(level=LEVEL, generator=np.random.default_rng(SEED))).estimate
     differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
     return Explanation(
         network=_name_network(columns, cell),
@@ -198,9 +194,3 @@ def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
     latency = float(np.median(list(first.rounds.values())))
     gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
     return Estimate(gap, low, high, speedup.conclusive)
-
-
-def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:
-    """Estimate how many times as fast the first is as the second, as verdicts do."""
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    return compare_candidates(first, second, sampler).estimate
