@@ -215,9 +215,9 @@ def list_executed(calls: Sequence[KernelCall], source: SourceGraph) -> list[Exec
         for node in claims[-1]:
             owners.setdefault(node, []).append(place)
     # A normalisation that no kernel computes is in the weights of the convolution before it.
-    for index, node in enumerate(source.nodes):
-        if node.operator == "batch_norm" and index not in owners:
-            for place in owners.get(node.inputs[0], ()) if node.inputs else ():
+    for index, part in enumerate(source.nodes):
+        if part.operator == "batch_norm" and index not in owners:
+            for place in owners.get(part.inputs[0], ()) if part.inputs else ():
                 claims[place] = (*claims[place], index)
     return [
         Executed(

@@ -168,13 +168,13 @@ def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Map
     part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
     pieces = cut(profiles)
     candidates = {
-        str(getattr(candidate, dim)): candidate
+        str(getattr(each, dim)): each
         for listed in list_candidates(part, "explain", "allow", untuned=True).values()
-        for candidate in listed
+        for each in listed
     }
-    pair = [candidates[name] for name in columns]
-    # As verdicts estimate it.
-    speedup = compare_candidates(*pair, Sampler(level=LEVEL, generator=np.random.default_rng(SEED))).estimate
+    candidate, other = (candidates[name] for name in columns)
+    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
+    speedup = compare_candidates(candidate, other, sampler).estimate  # as verdicts estimate it
     differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
     return Explanation(
         network=_name_network(columns, cell),
@@ -182,7 +182,7 @@ def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Map
         batch_size=int(cell["batch_size"]),
         names=columns,
         speedup=speedup,
-        timed_gap=_estimate_gap(pair[0], speedup),
+        timed_gap=_estimate_gap(candidate, speedup),
         profiles=profiles,
         pieces=tuple(pieces),
         attribution=attribute(profiles, pieces, are_versions=dim == "workload" or {*differences} <= {"release"}),
