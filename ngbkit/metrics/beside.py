@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
@@ -16,7 +15,6 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.rankings.candidates import RankingCandidate, compute_lead, list_candidates
 
 
@@ -53,7 +51,6 @@ def list_turns(first: Data, second: Data, renamed: Mapping[str, str]) -> dict[Ha
     By `identify_trial`, with the standard deviation of its logarithm. `renamed` has the networks that were matched by
     their place.
     """
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     names = {after: before for before, after in renamed.items()}
     earlier, later = (_list_candidates(data) for data in (first, second))
     ratios: dict[Hashable, tuple[float, float]] = {}
@@ -64,7 +61,7 @@ def list_turns(first: Data, second: Data, renamed: Mapping[str, str]) -> dict[Ha
             reference = references.get(key)
             if reference is None or math.isnan(candidate.bundle) or reference.bundle != candidate.bundle:
                 continue
-            lead = compute_lead(candidate, reference, sampler)
+            lead = compute_lead(candidate, reference, LEVEL)
             if lead.compared == "side by side":
                 widening = WIDENING if candidate.stopped or reference.stopped else 1.0
                 ratios[key] = math.exp(lead.log_ratio), widening * math.hypot(lead.rounds_sd, lead.process_sd)

@@ -27,6 +27,7 @@ from ngbkit.dataset.assembly import describe
 from ngbkit.device.timing import correlation, intervals
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
+from ngbkit.metrics.statistics import find_positions
 
 DRAWS = 1000
 """Bootstrap replicates of a metric."""
@@ -57,7 +58,6 @@ class Sampler:
 
     level: float  # of the interval to compute: a trial with too few rounds for it has no replicates
     generator: np.random.Generator
-    is_shared: bool = False  # whether rows of as many rounds have the same variates
 
     def draw_medians(self, values: xr.DataArray, pool: xr.DataArray) -> xr.DataArray:
         """Replicates of the median over ``rounds``, along ``draw``; `pool` is what the series of the run tell."""
@@ -66,11 +66,18 @@ class Sampler:
         )
         return replicates
 
-    def resample(self, values: np.ndarray, pool: np.ndarray) -> np.ndarray:
-        """Resample the medians of ``(..., rounds)``, NaN-padded, into replicates, ``(..., draws)``."""
+    def resample(self, values: np.ndarray, pool: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+        """Resample the medians of ``(..., rounds)``, NaN-padded, into replicates, ``(..., draws)``.
+
+        With normal `scores` of that shape the replicates are of these, and of rows without NaN: rows whose scores are
+        correlated have correlated medians.
+        """
         counts = np.count_nonzero(~np.isnan(values), axis=-1)
         usable = np.where(intervals.has_enough_rounds(counts, self.level)[..., None], values, np.nan)
-        draws = np.moveaxis(intervals.resample_medians(usable, DRAWS, self.generator, is_shared=self.is_shared), 0, -1)
+        if scores is None or np.isnan(usable).all():
+            draws = np.moveaxis(intervals.resample_medians(usable, DRAWS, self.generator), 0, -1)
+        else:
+            draws = intervals.compute_quantiles(usable, find_positions(scores, usable.shape[-1]))
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = correlation.estimate_inflation(np.log(usable), pool)[..., None]
         if (factors == 1).all():

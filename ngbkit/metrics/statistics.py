@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import betaincinv, ndtr, ndtri, stdtr, stdtrit
 
-from ngbkit.device.timing import correlation
+from ngbkit.device.timing import correlation, intervals
 from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 
 Floats = NDArray[np.floating[Any]]
@@ -26,6 +27,8 @@ with it, any of 40 trials has a false alarm in 7 % of simulated gates of 20 roun
 _OUTLYING = 3.0
 _CLIPPED_SQUARE = 0.9950
 _SPLITS, _HALVINGS = 100, 60
+# No replicate of a thousand is beyond; the smooth function between two of them is a line.
+_SCORES = np.linspace(-6, 6, 2049)
 
 
 def to_normal_scores(scores: ArrayLike, rounds: ArrayLike, degrees: float = DEGREES) -> Floats:
@@ -36,6 +39,19 @@ def to_normal_scores(scores: ArrayLike, rounds: ArrayLike, degrees: float = DEGR
     values = np.asarray(scores, float)
     tails = stdtr(degrees * np.sqrt(np.asarray(rounds, float)), -np.abs(values))
     return np.asarray(-np.sign(values) * ndtri(tails))
+
+
+def find_positions(scores: ArrayLike, rounds: int) -> Floats:
+    """Find the positions of replicates of a median among so many sorted values, in [0, 1], from normal scores."""
+    return np.interp(scores, _SCORES, _tabulate_positions(rounds))
+
+
+@lru_cache(maxsize=256)
+def _tabulate_positions(rounds: int) -> Floats:
+    if rounds < 2:
+        return np.full(len(_SCORES), 0.5)
+    parameter = intervals.compute_shape_parameter(rounds)
+    return np.asarray(betaincinv(parameter, parameter, ndtr(_SCORES)))
 
 
 def widen_for_freedom(deviation: float, freedom: float) -> float:

@@ -49,25 +49,31 @@ _BLOCK = 64
 _GRID = 1 << 14
 
 
-def resample_medians(
-    values: ArrayLike, draws: int, generator: np.random.Generator, *, is_shared: bool = False
-) -> Floats:
+def resample_medians(values: ArrayLike, draws: int, generator: np.random.Generator) -> Floats:
     """Resample the medians of ``(..., rounds)``, NaN-padded, into ``(draws, ...)`` bootstrap replicates.
 
-    A row without values is NaN; a row with a single value has that value in every replicate. Rows of as many rounds
-    have the same variates if these are shared: for rows that are never divided by one another.
+    A row without values is NaN; a row with a single value has that value in every replicate.
     """
     ordered, count, lead = _sort_rows(values)
     replicates = np.full((len(ordered), draws), np.nan)
     for rounds in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == rounds)
-        positions, starts = _draw_positions(rounds, 1 if is_shared else len(rows), draws, generator)
+        positions, starts = _draw_positions(rounds, len(rows), draws, generator)
         lower, share = _locate(positions, rounds)
         below, shares = sliding_window_view(lower, draws), sliding_window_view(share, draws)
         for block in (slice(row, row + _BLOCK) for row in range(0, len(rows), _BLOCK)):
-            first = starts if is_shared else starts[block]
+            first = starts[block]
             replicates[rows[block]] = _interpolate(ordered[rows[block], :rounds], below[first], shares[first])
     return np.moveaxis(replicates.reshape(*lead, draws), -1, 0)
+
+
+def compute_quantiles(values: ArrayLike, positions: ArrayLike) -> Floats:
+    """Compute the quantiles of rows without NaN, ``(rows, rounds)``, at positions in [0, 1], ``(rows, draws)``.
+
+    At positions of the distribution of `compute_shape_parameter` they are replicates of `resample_medians`.
+    """
+    ordered = np.sort(np.asarray(values, float))
+    return _compute_quantiles(ordered, ordered.shape[-1], np.asarray(positions, float))
 
 
 def compute_median_interval(values: ArrayLike, level: float) -> tuple[Floats, Floats]:
@@ -207,7 +213,7 @@ def _interpolate_pair(ordered: Floats, lower: int, share: float) -> Floats:
     return np.asarray(np.where(finite, below + step * share, above if share > 0 else below))
 
 
-def _compute_shape_parameter(rounds: int) -> float:
+def compute_shape_parameter(rounds: int) -> float:
     """Compute the shape parameter of the symmetric beta distribution of a replicate's position.
 
     The median of n uniforms has the variance 1 / (4 (n + 2)); here it is n / (n - 1) times that.
@@ -225,7 +231,7 @@ def _draw_positions(
     """
     size = max(_POOL, 64 * draws)
     length = min(rows * draws, size)
-    parameter = _compute_shape_parameter(rounds)
+    parameter = compute_shape_parameter(rounds)
     positions = generator.beta(parameter, parameter, length) if rounds > 1 else np.full(length, 0.5)
     if rows * draws <= size:
         return positions, np.arange(rows) * draws
@@ -237,7 +243,7 @@ def _compute_beta_quantile(rounds: int, probability: float) -> float:
     """Compute a quantile of a replicate's position, with a relative error below a thousandth."""
     if rounds < 2:
         return 0.5
-    power = _compute_shape_parameter(rounds) - 1
+    power = compute_shape_parameter(rounds) - 1
     # As a function of the angle the density is smooth, though a shape parameter below 1 makes it infinite at both ends.
     angle = (np.arange(_GRID) + 0.5) * (np.pi / 2 / _GRID)
     log_density = (2 * power + 1) * (np.log(np.sin(angle)) + np.log(np.cos(angle)))

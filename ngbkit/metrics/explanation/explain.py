@@ -14,7 +14,6 @@ from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, NgbkitError, UsageError
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
@@ -173,8 +172,7 @@ def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Map
         for each in listed
     }
     candidate, other = (candidates[name] for name in columns)
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
-    speedup = compare_candidates(candidate, other, sampler).estimate  # as verdicts estimate it
+    speedup = compare_candidates(candidate, other, LEVEL).estimate  # as verdicts estimate it
     differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
     return Explanation(
         network=_name_network(columns, cell),

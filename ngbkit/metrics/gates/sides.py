@@ -195,7 +195,7 @@ def _compare(earlier: RankingCandidate, later: RankingCandidate, sampler: Sample
 
 def compare_sides(earlier: RankingCandidate, later: RankingCandidate, sampler: Sampler) -> tuple[Lead, float]:
     """Compare two versions of one program: the lead of the earlier one, and the deviation of its logarithm."""
-    lead = compute_lead(earlier, later, sampler)
+    lead = compute_lead(earlier, later, sampler.level)
     deviation = math.hypot(lead.rounds_sd, later.copies_sd, lead.between_sd)
     return lead, deviation * WIDENING if earlier.stopped or later.stopped else deviation
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +24,17 @@ from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import DRAWS, Sampler
+from ngbkit.metrics.draws import DRAWS, SEED, Sampler
 from ngbkit.metrics.drift import Drift, estimate_drifts
 from ngbkit.sweep.column import BASELINE
 from ngbkit.user_text import format_network
 
 Compared = Literal["side by side", "normalised by anchors", "minutes apart"]
+
+# Contests that are computed at once: few enough for the cache of a core.
+_BLOCK = 128
+# Rounds that tell a correlation; and the largest one, so that equal columns leave each other a chance.
+_FEWEST, _LARGEST = 5, 0.999
 
 Rounds = Mapping[int, float]
 """The median latency of each round, in seconds."""
@@ -38,6 +44,7 @@ Rounds = Mapping[int, float]
 class RankingCandidate:
     """One column of a network at one batch size on one device."""
 
+    device: str
     workload: str
     factors: Mapping[str, Any]
     compiler: str
@@ -66,9 +73,9 @@ class RankingCandidate:
         return format_network(self.workload, self.factors)
 
     @cached_property
-    def time(self) -> str | float:
-        """The bundle in which it took turns, or its network where only its group did."""
-        return self.network if math.isnan(self.bundle) else self.bundle
+    def time(self) -> tuple[str, str | float]:
+        """The device, and the bundle in which it took turns there, or its network where only its group did."""
+        return self.device, self.network if math.isnan(self.bundle) else self.bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +90,7 @@ class Lead:
     between_sd: float  # of measurements at different times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ColumnPair:
     """A candidate beside the one that it is compared with: ratios of shared rounds, or a part of each of the two."""
 
@@ -96,8 +103,28 @@ class ColumnPair:
     @property
     def likeness(self) -> tuple[Any, ...]:
         """All that decides which replicates a pair needs: pairs of one likeness are alike."""
-        stopped = self.candidate.stopped or self.reference.stopped
-        return self.compared, *map(len, self.parts), self.candidate.time == self.reference.time, stopped
+        return self.compared, *map(len, self.parts), self.stopped
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether a rule ended the measurement of either."""
+        return self.candidate.stopped or self.reference.stopped
+
+    @property
+    def columns(self) -> tuple[RankingCandidate, RankingCandidate]:
+        """Both of them."""
+        return self.candidate, self.reference
+
+    @cached_property
+    def log_ratio(self) -> float:
+        """The logarithm of its throughput over that of the reference: of medians over rounds, where both share any.
+
+        Of different times, a throughput is of samples, and not of the medians of rounds.
+        """
+        if self.compared == "minutes apart":
+            return math.log(self.candidate.throughput / self.reference.throughput)
+        first, *second = [math.log(statistics.median(part)) for part in self.parts]
+        return first - sum(second)
 
 
 Cell = tuple[str, int]
@@ -107,7 +134,9 @@ Cell = tuple[str, int]
 def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> dict[Cell, list[RankingCandidate]]:
     """List the measured columns of every network by device and batch size."""
     cells: dict[Cell, list[RankingCandidate]] = {}
-    for node in map(expand_labels, nodes(data).values()):
+    for node in nodes(data).values():
+        dropped = [dim for dim in ("device", "workload", "compiler") if dim not in node.coords]
+        node = expand_labels(node.assign_coords(dict.fromkeys(dropped, "")))
         parts = ratios.prepare(node, mask=mask_unranked(node, metric, unlike, untuned))
         for cell, candidate in _iterate_candidates(node, parts, estimate_drifts(node)):
             cells.setdefault(cell, []).append(candidate)
@@ -131,38 +160,113 @@ def pair(candidate: RankingCandidate, reference: RankingCandidate) -> ColumnPair
     return ColumnPair(candidate=candidate, reference=reference, compared=compared, parts=parts, between_sd=between_sd)
 
 
-def compute_lead(candidate: RankingCandidate, reference: RankingCandidate, sampler: Sampler) -> Lead:
+def compute_lead(candidate: RankingCandidate, reference: RankingCandidate, level: float) -> Lead:
     """Compute how much faster a candidate is than another, by rounds that both share where there are any."""
-    return compute_leads([pair(candidate, reference)], sampler)[0][0]
+    return draw_leads([[pair(candidate, reference)]], level)[0][0][0]
 
 
-def compute_leads(pairs: Sequence[ColumnPair], sampler: Sampler) -> tuple[list[Lead], np.ndarray]:
-    """Compute the leads of pairs that are alike, and the replicates of their logarithms, ``(pairs, draws)``.
+def draw_leads(contests: Sequence[Sequence[ColumnPair]], level: float) -> list[list[tuple[Lead, np.ndarray]]]:
+    """Draw the leads of the pairs of each contest jointly: the lead, and replicates of its logarithm.
 
-    The replicates are of the rounds alone.
+    What a column has in its rounds, in its process and at its time, it has in all leads of its contest. Contests that
+    are alike have the same variates, so that no contest depends on others.
     """
-    parts = [np.array([each.parts[place] for each in pairs]) for place in range(len(pairs[0].parts))]
-    first, *second = [np.log(arrays.median(part)) for part in parts]
-    pool = "rounds_pool" if pairs[0].compared == "minutes apart" else "ratios_pool"
-    pools = np.array([getattr(each.candidate, pool) for each in pairs])
-    above, *below = [np.log(sampler.resample(part, pools)) for part in parts]
-    ratios, draws = first - sum(second), above - sum(below)
-    if pairs[0].compared == "minutes apart":
-        # Around another centre: a throughput is of samples, and not of the medians of rounds.
-        centers = np.log([each.candidate.throughput / each.reference.throughput for each in pairs])
-        ratios, draws = centers, draws - ratios[:, None] + centers[:, None]
-    leads = [
-        Lead(
-            log_ratio=log_ratio,
-            compared=each.compared,
-            rounds=min(map(len, each.parts)),
-            rounds_sd=rounds_sd,
-            process_sd=math.hypot(each.candidate.process_sd, each.reference.process_sd),
-            between_sd=each.between_sd,
-        )
-        for log_ratio, rounds_sd, each in zip(ratios.tolist(), draws.std(axis=-1).tolist(), pairs, strict=True)
-    ]
-    return leads, draws
+    classes: dict[tuple[Any, ...], list[int]] = {}
+    for place, pairs in enumerate(contests):
+        classes.setdefault(_describe_likeness(pairs), []).append(place)
+    drawn: dict[int, list[tuple[Lead, np.ndarray]]] = {}
+    for places in classes.values():
+        for block in (places[start : start + _BLOCK] for start in range(0, len(places), _BLOCK)):
+            columns = [*zip(*(contests[place] for place in block), strict=True)]
+            leads = zip(*_draw_block(columns, level), strict=True) if columns else [[] for _ in block]
+            drawn.update(zip(block, map(list, leads), strict=True))
+    return [drawn[place] for place in range(len(contests))]
+
+
+def _describe_likeness(pairs: Sequence[ColumnPair]) -> tuple[Any, ...]:
+    """All that decides which variates a contest needs."""
+    columns = [column for each in pairs for column in each.columns]
+    times, processes = [column.time for column in columns], [id(column) for column in columns]
+    return (
+        tuple(each.likeness for each in pairs),
+        tuple(map(times.index, times)),
+        tuple(map(processes.index, processes)),
+    )
+
+
+def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterator[list[tuple[Lead, np.ndarray]]]:
+    """Draw the leads of contests that are alike; `columns` has for each of their pairs that of every contest."""
+    sampler = Sampler(level=level, generator=np.random.default_rng(SEED))
+    of_rounds, of_processes, of_times = (
+        defaultdict[Any, np.ndarray](lambda: sampler.generator.standard_normal(DRAWS)) for _ in range(3)
+    )
+    side_by_side = iter(_correlate([column for column in columns if column[0].compared == "side by side"], sampler))
+    for pairs in columns:
+        first, second = pairs[0].columns
+        centers = np.array([each.log_ratio for each in pairs])
+        if pairs[0].compared == "side by side":
+            draws = _resample(sampler, pairs, 0, "ratios_pool", next(side_by_side))
+        else:
+            pool = "rounds_pool" if pairs[0].compared == "minutes apart" else "ratios_pool"
+            draws, below = (
+                _resample(sampler, pairs, place, pool, np.broadcast_to(of_rounds[id(column)], (len(pairs), DRAWS)))
+                for place, column in enumerate((first, second))
+            )
+            draws = draws - below
+        if pairs[0].compared == "minutes apart":  # around another centre
+            medians = [np.log(arrays.median([each.parts[place] for each in pairs])) for place in (0, 1)]
+            draws = draws + (centers - medians[0] + medians[1])[:, None]
+        deviations = [[column.process_sd for column in each.columns] for each in pairs]
+        noise = np.outer([sds[0] for sds in deviations], of_processes[id(first)])
+        noise -= np.outer([sds[1] for sds in deviations], of_processes[id(second)])
+        if any(each.between_sd for each in pairs):
+            between = of_times[first.time] - of_times[second.time]
+            noise += np.outer([each.between_sd / math.sqrt(2) for each in pairs], between)
+        leads = [
+            Lead(
+                log_ratio=log_ratio,
+                compared=each.compared,
+                rounds=min(map(len, each.parts)),
+                rounds_sd=rounds_sd,
+                process_sd=math.hypot(*sds),
+                between_sd=each.between_sd,
+            )
+            for log_ratio, rounds_sd, each, sds in zip(
+                centers.tolist(), draws.std(axis=-1).tolist(), pairs, deviations, strict=True
+            )
+        ]
+        yield list(zip(leads, draws + noise, strict=True))
+
+
+def _resample(sampler: Sampler, pairs: Sequence[ColumnPair], part: int, pool: str, scores: np.ndarray) -> np.ndarray:
+    """Resample the logarithms of the medians of one part of each pair."""
+    values = np.array([each.parts[part] for each in pairs])
+    return np.log(sampler.resample(values, np.array([getattr(each.candidate, pool) for each in pairs]), scores))
+
+
+def _correlate(columns: Sequence[Sequence[ColumnPair]], sampler: Sampler) -> np.ndarray:
+    """Draw normal scores, ``(columns, contests, draws)``, that correlate as the medians of pairs of the same rounds do.
+
+    A column that was slow in a round was slow in each of its ratios there. The medians of normal values that correlate
+    by r correlate by 2 / pi asin(r).
+    """
+    scores = sampler.generator.standard_normal((len(columns), DRAWS))
+    factors = np.array([_factorise(pairs) for pairs in zip(*columns, strict=True)])
+    return np.einsum("cij,jd->icd", factors, scores) if columns else scores
+
+
+def _factorise(pairs: Sequence[ColumnPair]) -> np.ndarray:
+    """Compute the Cholesky factor of the correlations between the ratios of pairs, from rounds that all have."""
+    columns = [column.rounds for each in pairs for column in each.columns]
+    numbers = [number for number in columns[0] if all(number in rounds for rounds in columns)]
+    if len(pairs) < 2 or len(numbers) < _FEWEST:
+        return np.eye(len(pairs))
+    logs = np.log([[rounds[number] for number in numbers] for rounds in columns])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlations = np.nan_to_num(np.corrcoef(logs[1::2] - logs[::2])).clip(-1, 1)
+    correlations = _LARGEST * 2 / math.pi * np.arcsin(correlations)
+    np.fill_diagonal(correlations, 1.0)
+    return np.asarray(np.linalg.cholesky(correlations))
 
 
 def find_fastest(columns: Sequence[RankingCandidate]) -> RankingCandidate:
@@ -185,37 +289,13 @@ def find_highest(networks: Sequence[RankingCandidate]) -> RankingCandidate:
     return max([each for each in networks if each.checked] or networks, key=lambda each: each.throughput)
 
 
-def add_noise(
-    draws: Sequence[np.ndarray], pairs: Sequence[Sequence[ColumnPair]], generator: np.random.Generator
-) -> list[np.ndarray]:
-    """Add what rounds do not show to the replicates of one candidate's leads over others, ``(pairs, draws)`` of each.
-
-    What happens to its process, or while it was measured, happens to all of its leads: so its noise counts once. The
-    pairs over one of the others are alike, each of another contest, and have the same variates.
-    """
-    normal = generator.standard_normal
-    first, of_first = pairs[0][0].candidate, normal(DRAWS)
-    of_times = {first.time: normal(DRAWS)}
-    noisy = []
-    for rows, column in zip(draws, pairs, strict=True):
-        time = column[0].reference.time
-        if time not in of_times:
-            of_times[time] = normal(DRAWS)
-        noise = np.outer([each.candidate.process_sd for each in column], of_first)
-        noise -= np.outer([each.reference.process_sd for each in column], normal(DRAWS))
-        if any(each.between_sd for each in column):
-            between = of_times[first.time] - of_times[time]
-            noise += np.outer([each.between_sd / math.sqrt(2) for each in column], between)
-        noisy.append(rows + noise)
-    return noisy
-
-
-def draw_speeds(first: RankingCandidate, others: Sequence[RankingCandidate], sampler: Sampler) -> np.ndarray:
-    """Draw the speeds of columns together, ``(columns, draws)``: logarithms, over that of the first."""
-    pairs = [[pair(first, other)] for other in others]
-    draws = [compute_leads(each, sampler)[1] for each in pairs]
-    rows = add_noise(draws, pairs, sampler.generator) if pairs else []
-    return np.array([np.zeros(DRAWS), *(-row[0] for row in rows)])
+def draw_speeds(networks: Sequence[RankingCandidate], level: float) -> np.ndarray:
+    """Draw the speeds of networks together, ``(networks, draws)``: logarithms, over that of the highest."""
+    first = find_highest(networks)
+    others = [network for network in networks if network is not first]
+    (leads,) = draw_leads([[pair(first, other) for other in others]], level)
+    speeds = {id(other): -draws for other, (_, draws) in zip(others, leads, strict=True)}
+    return np.array([speeds.get(id(network), np.zeros(DRAWS)) for network in networks])
 
 
 def _divide(above: Rounds, below: Rounds) -> list[float]:
@@ -255,6 +335,7 @@ def _iterate_candidates(
         yield (
             cell,
             RankingCandidate(
+                device=cell[0],
                 workload=str(place["workload"]),
                 factors={name: place[name] for name in factors},
                 compiler=str(place["compiler"]),

@@ -5,31 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
-from ngbkit.metrics.draws import DRAWS, SEED, Sampler
+from ngbkit.metrics.draws import DRAWS
 from ngbkit.metrics.rankings.candidates import (
     Cell,
     ColumnPair,
+    Lead,
     RankingCandidate,
-    add_noise,
-    compute_leads,
+    draw_leads,
     find_fastest,
     find_highest,
     pair,
 )
-from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparisons, list_cells, select_best
+from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparison, list_cells, select_best
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 Subject = Literal["compiler", "network"]
-
-# Contests that are computed at once: few enough for the cache of a core.
-_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -146,12 +143,6 @@ class _PairedContest:
     first: RankingCandidate
     pairs: Sequence[ColumnPair]  # of the first with each of the others
 
-    @property
-    def likeness(self) -> tuple[Any, ...]:
-        """All that decides which replicates a contest needs."""
-        times = [self.first.time, *(each.reference.time for each in self.pairs)]
-        return tuple(each.likeness for each in self.pairs), tuple(map(times.index, times))
-
 
 def _pair_columns(
     cell: Cell, subject: Subject, members: Sequence[RankingCandidate], first: RankingCandidate | None = None
@@ -163,40 +154,26 @@ def _pair_columns(
 
 def _compare_with(paired: Sequence[_PairedContest], level: float) -> list[Contest]:
     """Compare the columns of each contest with its first."""
-    classes: dict[tuple[Any, ...], list[_PairedContest]] = {}
-    for contest in paired:
-        classes.setdefault(contest.likeness, []).append(contest)
-    contests: dict[int, Contest] = {}
-    for group in classes.values():
-        for block in (group[start : start + _BLOCK] for start in range(0, len(group), _BLOCK)):
-            contests.update(zip(map(id, block), _compare_block(block, level), strict=True))
-    return [contests[id(contest)] for contest in paired]
+    drawn = draw_leads([contest.pairs for contest in paired], level)
+    return [_compare_columns(contest, leads, level) for contest, leads in zip(paired, drawn, strict=True)]
 
 
-def _compare_block(block: Sequence[_PairedContest], level: float) -> Iterator[Contest]:
-    """Compare the columns of contests that are alike, with the same variates in all of them."""
-    sampler = Sampler(level=level, generator=np.random.default_rng(SEED), is_shared=True)
-    pairs = list(zip(*(contest.pairs for contest in block), strict=True))
-    computed = [compute_leads(each, sampler) for each in pairs]
-    draws = add_noise([rows for _, rows in computed], pairs, sampler.generator) if pairs else []
-    columns = [
-        build_comparisons(each, leads, rows, level)
-        for each, (leads, _), rows in zip(pairs, computed, draws, strict=True)
+def _compare_columns(contest: _PairedContest, leads: Sequence[tuple[Lead, np.ndarray]], level: float) -> Contest:
+    comparisons = [
+        build_comparison(each, lead, draws, level) for each, (lead, draws) in zip(contest.pairs, leads, strict=True)
     ]
-    for place, contest in enumerate(block):
-        comparisons = [column[place] for column in columns]
-        device, batch_size = contest.cell
-        yield Contest(
-            device=device,
-            batch_size=batch_size,
-            subject=contest.subject,
-            first=contest.first,
-            comparisons=sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate))),
-            probabilities=_compute_probabilities(
-                [contest.first, *(each.second for each in comparisons)],
-                np.array([np.zeros(DRAWS), *(-rows[place] for rows in draws)]),
-            ),
-        )
+    device, batch_size = contest.cell
+    return Contest(
+        device=device,
+        batch_size=batch_size,
+        subject=contest.subject,
+        first=contest.first,
+        comparisons=sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate))),
+        probabilities=_compute_probabilities(
+            [contest.first, *(each.second for each in comparisons)],
+            np.array([np.zeros(DRAWS), *(-draws for _, draws in leads)]),
+        ),
+    )
 
 
 def _compute_probabilities(columns: Sequence[RankingCandidate], draws: np.ndarray) -> dict[int, float]:

@@ -13,7 +13,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL, SEED, Sampler
+from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL
 from ngbkit.metrics.rankings.candidates import RankingCandidate, draw_speeds, list_candidates
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def _find_front(sizes: np.ndarray, members: Sequence[RankingCandidate]) -> list[
     is_ahead = _mark_front(sizes, speeds, checked)[:, 0]
     draws = np.full((len(members), DRAWS), np.nan)
     if all(len(member.rounds) > 1 for member in members):
-        sampler = Sampler(level=PROBABILITY_LEVEL, generator=np.random.default_rng(SEED))
-        draws = draw_speeds(members[0], members[1:], sampler)
+        draws = draw_speeds(members, PROBABILITY_LEVEL)
     probabilities = np.full(len(members), np.nan)
     if not np.isnan(draws).any():
         probabilities = _mark_front(sizes, draws, checked).mean(axis=-1)

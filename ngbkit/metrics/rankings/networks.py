@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,15 +17,13 @@ from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import SEED, Sampler
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import (
     Cell,
     ColumnPair,
     Lead,
     RankingCandidate,
-    add_noise,
-    compute_leads,
+    draw_leads,
     find_fastest,
     list_candidates,
     pair,
@@ -86,11 +84,10 @@ def compare_networks(
     import pandas as pd
 
     validation.check("ci", validation.Probability, ci)
-    sampler = Sampler(level=ci, generator=np.random.default_rng(SEED))
     rows = [
-        {"device": cell[0], "batch_size": cell[1], **compare_candidates(first, second, sampler).to_row()}
+        {"device": cell[0], "batch_size": cell[1], **comparison.to_row()}
         for cell, candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
-        for first, second in combinations(select_best(candidates), 2)
+        for comparison in compare_pairs([*combinations(select_best(candidates), 2)], ci)
     ]
     names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
     names += ["allowance", "compared", "probability", "conclusive", "rounds", "more_rounds"]
@@ -173,16 +170,12 @@ def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
 
     What was not checked is left out: no number of rounds settles it.
     """
-    sampler = Sampler(level=LEVEL, generator=np.random.default_rng(SEED))
     for cell, candidates in list_cells(data, "compare_networks", None, "mask", untuned=False).items():
         checked = [candidate for candidate in candidates if candidate.checked]
         best = select_best(checked)
-        for first, second in combinations(best, 2):
-            yield cell, compare_candidates(first, second, sampler)
-        for first in best:
-            for second in checked:
-                if second.network == first.network and second is not first:
-                    yield cell, compare_candidates(first, second, sampler)
+        pairs = [*combinations(best, 2)]
+        pairs += [(a, b) for a, b in product(best, checked) if a.network == b.network and a is not b]
+        yield from ((cell, comparison) for comparison in compare_pairs(pairs, LEVEL))
 
 
 def list_cells(
@@ -217,44 +210,30 @@ def select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate
     return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
 
 
-def compare_candidates(first: RankingCandidate, second: RankingCandidate, sampler: Sampler) -> NetworkComparison:
+def compare_candidates(first: RankingCandidate, second: RankingCandidate, level: float) -> NetworkComparison:
     """Compare two candidates by rounds that both share where there are any."""
-    pairs = [pair(first, second)]
-    leads, draws = compute_leads(pairs, sampler)
-    (noisy,) = add_noise([draws], [pairs], sampler.generator)
-    return build_comparisons(pairs, leads, noisy, sampler.level)[0]
+    return compare_pairs([(first, second)], level)[0]
 
 
-def build_comparisons(
-    pairs: Sequence[ColumnPair], leads: Sequence[Lead], draws: np.ndarray, level: float
-) -> list[NetworkComparison]:
-    """Build the comparisons of pairs that are alike from the replicates of their leads, ``(pairs, draws)``."""
-    probabilities = np.where(np.isnan(draws).any(axis=-1), math.nan, (draws > 0).mean(axis=-1)).tolist()
+def compare_pairs(pairs: Sequence[tuple[RankingCandidate, RankingCandidate]], level: float) -> list[NetworkComparison]:
+    """Compare the candidates of each pair, whatever the others are."""
+    contests = [[pair(*candidates)] for candidates in pairs]
+    drawn = draw_leads(contests, level)
     return [
-        NetworkComparison(
-            first=each.candidate,
-            second=each.reference,
-            lead=lead,
-            estimate=estimate,
-            probability=probability,
-            level=level,
-        )
-        for each, lead, estimate, probability in zip(
-            pairs, leads, _build_estimates(leads, draws, pairs, level), probabilities, strict=True
-        )
+        build_comparison(each, lead, draws, level) for (each,), ((lead, draws),) in zip(contests, drawn, strict=True)
     ]
 
 
-def _build_estimates(
-    leads: Sequence[Lead], draws: np.ndarray, pairs: Sequence[ColumnPair], level: float
-) -> list[Estimate]:
-    """Build the estimates of leads from their replicates, ``(leads, draws)``; a rule stopped all or none."""
-    stopped = pairs[0].candidate.stopped or pairs[0].reference.stopped
-    adjusted = float(intervals.adjust_level(level, 1 if stopped else 0))
-    bounds = (bound.tolist() for bound in intervals.compute_interval(np.exp(draws).T, adjusted))
-    return [
-        Estimate(
-            math.exp(lead.log_ratio), low, high, conclusive=each.candidate.conclusive and each.reference.conclusive
-        )
-        for lead, low, high, each in zip(leads, *bounds, pairs, strict=True)
-    ]
+def build_comparison(columns: ColumnPair, lead: Lead, draws: np.ndarray, level: float) -> NetworkComparison:
+    """Build the comparison of a pair from the replicates of its lead."""
+    adjusted = float(intervals.adjust_level(level, 1 if columns.stopped else 0))
+    low, high = (float(bound) for bound in intervals.compute_interval(np.exp(draws), adjusted))
+    first, second = columns.columns
+    return NetworkComparison(
+        first=first,
+        second=second,
+        lead=lead,
+        estimate=Estimate(math.exp(lead.log_ratio), low, high, conclusive=first.conclusive and second.conclusive),
+        probability=math.nan if np.isnan(draws).any() else float((draws > 0).mean()),
+        level=level,
+    )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations, product
+import math
+from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import xarray as xr
 from scipy.special import ndtr
 
 from ngbkit import validation
-from ngbkit.dataset.assembly import factor_dims, nodes
-from ngbkit.dataset.contention import find_unchecked
-from ngbkit.dataset.long_form import list_factors, list_labels
+from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.metrics import ratios
-from ngbkit.metrics.contracts import Unlike, mask_unranked
-from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL, SEED, Sampler
-from ngbkit.metrics.drift import estimate_drifts
+from ngbkit.metrics.contracts import Unlike
+from ngbkit.metrics.draws import PROBABILITY_LEVEL
+from ngbkit.metrics.rankings.candidates import ColumnPair, RankingCandidate, draw_leads, list_candidates, pair
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 if TYPE_CHECKING:
@@ -28,15 +25,17 @@ if TYPE_CHECKING:
 _PROBABILITY = Annotated[float, validation.number(0, 1, "a number from 0 to 1, such as 0.95")]
 
 # The values of the factors by name, and the batch size.
-Key = tuple[tuple[tuple[str, Any], ...], int]
+_Key = tuple[tuple[tuple[str, Any], ...], int]
+# The networks of each device and compiler.
+_Cell = dict[tuple[str, str], dict[str, RankingCandidate]]
 
 
 def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
     """The pairs of networks whose order by throughput differs between two columns, a device and compiler each.
 
-    Networks are compared at equal factors and batch size. Their throughputs belong to different groups, measured one
-    after the other: the drift of each device (`ngbkit.metrics.drift`: by anchors and an assumed deviation) is added to
-    the replicates, one number per group. So is the deviation between two processes that the self-check measured.
+    Networks are compared at equal factors and batch size, in each column as `compare_networks` compares them: round by
+    round where they took turns, and else with an allowance for what the device does from minute to minute, which is the
+    same for all columns of a network that were measured together.
 
     Parameters
     ----------
@@ -70,17 +69,11 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     import pandas as pd
 
     validation.check("probability", _PROBABILITY, probability)
-    generator = np.random.default_rng(SEED)
-    cells: dict[Key, list[xr.Dataset]] = {}
-    for node in nodes(data).values():
-        for key, cell in _iterate_cells(_prepare_node(node, unlike, untuned)):
-            cells.setdefault(key, []).append(cell)
     rows: list[dict[str, Any]] = []
     compared = 0
-    for (values, batch_size), parts in cells.items():
-        rates = xr.concat([_compute_log_rates(part, generator) for part in parts], "workload", join="outer")
-        count, reversed_pairs = _find_reversals(rates)
-        rows += [{**dict(values), "batch_size": batch_size, **row} for row in reversed_pairs]
+    for (factors, batch_size), cell in _list_cells(data, unlike, untuned).items():
+        count, reversed_pairs = _find_reversals(cell)
+        rows += [{**dict(factors), "batch_size": batch_size, **row} for row in reversed_pairs]
         compared += count
     names = ["workload_a", "workload_b", *list_factors(data), "batch_size"]
     names += ["device_1", "compiler_1", "device_2", "compiler_2", "ratio_1", "ratio_2", "probability", "conclusive"]
@@ -97,78 +90,53 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
     return probable.sort_values(["checked", "probability"], ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _prepare_node(node: xr.Dataset, unlike: Unlike, untuned: bool) -> xr.Dataset:
-    """The data from which ratios are computed, every label a dim, with the drift between groups of each device."""
-    data = ratios.prepare(node, mask=mask_unranked(node, "reversals", unlike, untuned))
-    data["drift"] = ratios.along_devices(node, [drift.sd for drift in estimate_drifts(node).values()], 0.0)
-    data["unchecked"] = find_unchecked(node).broadcast_like(data["throughput"])
-    data = data.drop_vars("stopped", errors="ignore")
-    scalars = [name for name in ("workload", "device", "compiler", "batch_size") if name not in data.dims]
-    wide = data.expand_dims({name: np.atleast_1d(data[name]) if name in data.coords else [""] for name in scalars})
-    return wide.assign(drift=wide["drift"].isel({name: 0 for name in wide["drift"].dims if name != "device"}))
+def _list_cells(data: Data, unlike: Unlike, untuned: bool) -> dict[_Key, _Cell]:
+    """List the candidates by set of factors and batch size, in each by column and network."""
+    cells: dict[_Key, _Cell] = {}
+    for (device, batch_size), candidates in list_candidates(data, "reversals", unlike, untuned).items():
+        for candidate in candidates:
+            factors = sorted((name, value) for name, value in candidate.factors.items() if value == value)
+            cell = cells.setdefault((tuple(factors), batch_size), {})
+            cell.setdefault((device, candidate.compiler), {})[candidate.workload] = candidate
+    return cells
 
 
-def _iterate_cells(node: xr.Dataset) -> Iterator[tuple[Key, xr.Dataset]]:
-    """The data of each set of factors and each batch size of a node."""
-    dims = [*(name for name in factor_dims(node) if name in node["throughput"].dims), "batch_size"]
-    for index in np.ndindex(*(node.sizes[dim] for dim in dims)):
-        position = dict(zip(dims, index, strict=True))
-        values = {dim: list_labels(node, dim)[i] for dim, i in position.items()}
-        batch_size = int(values.pop("batch_size"))
-        yield (tuple(sorted(values.items())), batch_size), node.isel(position, drop=True)
-
-
-def _compute_log_rates(data: xr.Dataset, generator: np.random.Generator) -> xr.Dataset:
-    """The logarithms of the throughputs of one set of factors and one batch size, and their replicates."""
-    rates = data["throughput"]
-    blank = xr.full_like(rates, np.nan).expand_dims(draw=DRAWS)
-    sampler = Sampler(level=PROBABILITY_LEVEL, generator=generator)
-    draws = ratios.throughput(data, sampler) if "medians" in data else blank
-    draws = draws.transpose("workload", "device", "compiler", "draw")
-    noise = generator.standard_normal((draws.sizes["workload"], draws.sizes["device"], 1, draws.sizes["draw"]))
-    drift = np.broadcast_to(data["drift"].values, draws.sizes["device"])[:, None, None]
-    noisy = draws.copy(data=draws.values * np.exp(noise * drift))
-    variables = {"rate": _log(rates), "draws": _log(noisy), "unchecked": data["unchecked"]}
-    variables["contended"] = ~data["conclusive"].broadcast_like(rates)
-    return xr.Dataset(variables).reset_coords(drop=True)
-
-
-def _log(values: xr.DataArray) -> xr.DataArray:
-    logarithms: xr.DataArray = xr.apply_ufunc(np.log, values.where(values > 0))
-    return logarithms
-
-
-def _find_reversals(data: xr.Dataset) -> tuple[int, list[dict[str, Any]]]:
+def _find_reversals(cell: _Cell) -> tuple[int, list[dict[str, Any]]]:
     """The number of pairs of networks in two columns, and those whose order differs between the two."""
-    dims = ("device", "compiler", "workload")
-    columns = list(product(data["device"].values.tolist(), data["compiler"].values.tolist()))
-    names = data["workload"].values.tolist()
-    rates = data["rate"].transpose(*dims).values.reshape(len(columns), len(names))
-    draws = data["draws"].transpose(*dims, "draw").values.reshape(len(columns), len(names), -1)
-    # A network of another node has no trial in some columns.
-    unchecked, contended = (
-        data[name].fillna(False).transpose(*dims).values.reshape(len(columns), len(names)).astype(bool)
-        for name in ("unchecked", "contended")
-    )
-    leads = rates[:, :, None] - rates[:, None, :]
-    compared, rows = 0, []
-    for first, second in combinations(range(len(columns)), 2):
-        compared += int(np.count_nonzero(np.triu(np.isfinite(leads[first] * leads[second]), 1)))
-        for a, b in np.argwhere(np.triu(leads[first] * leads[second] < 0)).tolist():
-            same = [(draws[i, a] - draws[i, b]) * np.sign(leads[i, a, b]) for i in (first, second)]
-            unknown = np.isnan(same).any()
-            scores = [each.mean() / each.std() for each in same]
-            row = {
-                "workload_a": names[a],
-                "workload_b": names[b],
-                **dict(zip(("device_1", "compiler_1"), columns[first], strict=True)),
-                **dict(zip(("device_2", "compiler_2"), columns[second], strict=True)),
-                "ratio_1": float(np.exp(leads[first, a, b])),
-                "ratio_2": float(np.exp(leads[second, a, b])),
-                "probability": float("nan") if unknown else float(np.mean((same[0] > 0) & (same[1] > 0))),
-                "p_value": 1 - float(np.prod(ndtr(scores))),
-                "checked": not unchecked[np.ix_((first, second), (a, b))].any(),
-                "uncontended": not contended[np.ix_((first, second), (a, b))].any(),
-            }
-            rows.append(row)
-    return compared, rows
+    networks = list(dict.fromkeys(network for members in cell.values() for network in members))
+    pairs = {
+        (column, names): pair(members[names[0]], members[names[1]])
+        for column, members in cell.items()
+        for names in combinations(networks, 2)
+        if members.keys() >= {*names}
+    }
+    sides = [
+        [pairs[first, names], pairs[second, names]]
+        for first, second in combinations(cell, 2)
+        for names in combinations(networks, 2)
+        if {(first, names), (second, names)} <= pairs.keys()
+    ]
+    reversed_pairs = [both for both in sides if both[0].log_ratio * both[1].log_ratio < 0]
+    drawn = draw_leads(reversed_pairs, PROBABILITY_LEVEL)
+    rows = [_build_row(both, [draws for _, draws in leads]) for both, leads in zip(reversed_pairs, drawn, strict=True)]
+    return len(sides), rows
+
+
+def _build_row(pairs: Sequence[ColumnPair], draws: Sequence[np.ndarray]) -> dict[str, Any]:
+    same = [each * np.sign(columns.log_ratio) for columns, each in zip(pairs, draws, strict=True)]
+    candidates = [candidate for each in pairs for candidate in each.columns]
+    (a, b), (second, _) = (each.columns for each in pairs)
+    return {
+        "workload_a": a.workload,
+        "workload_b": b.workload,
+        "device_1": a.device,
+        "compiler_1": a.compiler,
+        "device_2": second.device,
+        "compiler_2": second.compiler,
+        "ratio_1": math.exp(pairs[0].log_ratio),
+        "ratio_2": math.exp(pairs[1].log_ratio),
+        "probability": math.nan if np.isnan(same).any() else float(np.mean((same[0] > 0) & (same[1] > 0))),
+        "p_value": 1 - float(np.prod(ndtr([each.mean() / each.std() for each in same]))),
+        "checked": all(candidate.checked for candidate in candidates),
+        "uncontended": all(candidate.conclusive for candidate in candidates),
+    }

@@ -137,6 +137,16 @@ def test_drift_between_groups_makes_a_reversal_less_probable():
     assert metrics.reversals(hosted)["probability"].median() < 0.9
 
 
+def test_networks_that_took_turns_are_compared_round_by_round():
+    """A machine whose pace changes from round to round bends no ratio of networks that shared the rounds."""
+    data = measured({"p": (1.0, 1.1), "q": (1.1, 1.0)}, noise=0.01)
+    pace = xr.DataArray(np.exp(np.random.default_rng(2).normal(0, 0.3, data.sizes["repeat"])), dims="repeat")
+    uneven = data.assign(latency=(data["latency"] * pace).transpose(*data["latency"].dims))
+
+    assert metrics.reversals(uneven)["probability"].max() < 0.9
+    assert 0.99 < metrics.reversals(uneven.assign(bundle=1.0))["probability"].min()
+
+
 def test_processes_that_differ_make_a_reversal_less_probable():
     """The deviation from the self-check is added to the replicates."""
     data = measured({"p": (1.0, 1.1), "q": (1.1, 1.0)})
