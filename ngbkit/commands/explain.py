@@ -21,12 +21,11 @@ def explain_gap(call: Call) -> Answer:
     args = call.args
     columns = restore_quotes(args.first), restore_quotes(args.second)
     result = explain(call.read(args.source), *columns, **_parse_labels(args))
-    depth = [] if args.depth is None else [args.depth]
     if args.figure:
         from ngbkit import figures
 
-        figures.save(result.plot(*depth), args.figure)
-    return Answer(json=result.to_json(), report=result.to_report(_ROWS, *depth), value=result)
+        figures.save(result.plot(), args.figure)
+    return Answer(json=result.to_json(), report=result.to_report(_ROWS), value=result)
 
 
 def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
@@ -57,12 +56,6 @@ COMMAND = Command(
         argument("-b, --batch-size N", "the batch size, where the run has several", type=int),
         argument("-d, --device NAME", "the device, where the run has several", completes="device"),
         argument("--factor NAME=VALUE", "the value of a factor, where the run has several", action="append"),
-        argument(
-            "--depth N",
-            "fold the network to modules of this depth: 1 for its blocks (default: the figure to blocks, the table not "
-            "at all)",
-            type=int,
-        ),
         argument("--figure FILE", "write the figure: .html, .svg, .png, .pdf or .tex", completes="path"),
     ),
     run=explain_gap,

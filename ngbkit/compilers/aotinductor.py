@@ -9,16 +9,11 @@ import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import inductor_runtime, torch_runtime
 from ngbkit.compilers.base import Compiler, Option, Program, Task
-from ngbkit.compilers.profiles import aotinductor as recorder
-from ngbkit.compilers.profiles import torch_graph
-from ngbkit.compilers.profiles.profile import Profiler
-from ngbkit.compilers.profiles.torch_graph import Operation
 from ngbkit.compilers.torch_runtime import BoundNetwork
 from ngbkit.hardware.accelerators import cuda
 from ngbkit.workloads.export import flatten
@@ -49,7 +44,11 @@ def compile(task: Task) -> Program:
     """Export the module of `task` and compile it into a package, unless the cache has one, and load the package."""
     bound = torch_runtime.bind(task)
     settings = _build_settings(task)
-    package, cached = _find_package(task, bound, settings)
+    cache = task.cache / "aotinductor"
+    package = cache / _build_key(task, bound, settings)
+    cached = (package / _NOTES).exists()
+    if not cached:
+        _build(bound, settings, cache / "building", package)
     call = _load(package)
     run = torch_runtime.disable_gradients(call, bound.inputs)
     run()
@@ -60,30 +59,7 @@ def compile(task: Task) -> Program:
         "torch AOTInductor",
         facts={"package_bytes": size, "cache": "hit" if cached else "miss"},
         explain=lambda: _explain(package, bound.accelerator, frozen=bool(settings["freezing"])),
-        profile=lambda: _open_profiler(task, bound, settings),
     )
-
-
-def _find_package(task: Task, bound: BoundNetwork, settings: dict[str, Any]) -> tuple[Path, bool]:
-    """Find the package of a network with such settings in the cache, or build it; return whether it was there."""
-    cache = task.cache / "aotinductor"
-    package = cache / _build_key(task, bound, settings)
-    is_cached = (package / _NOTES).exists()
-    if not is_cached:
-        _build(bound, settings, cache / "building", package)
-    return package, is_cached
-
-
-def _open_profiler(task: Task, bound: BoundNetwork, settings: dict[str, Any]) -> Profiler:
-    """Open another package of the network, with torch's profiler in its machine code."""
-    package, _ = _find_package(task, bound, {**settings, **recorder.SETTINGS})
-    run = torch_runtime.disable_gradients(_load(package), bound.inputs)
-    operations = json.loads((package / _NOTES).read_text())["operations"]
-    source = torch_graph.build(
-        [Operation(**{**operation, "inputs": tuple(operation["inputs"])}) for operation in operations],
-        dict(bound.module.named_modules()),
-    )
-    return recorder.open_profiler(package, source, run)
 
 
 def _build_settings(task: Task) -> dict[str, Any]:
@@ -134,10 +110,7 @@ def _build(bound: BoundNetwork, settings: dict[str, Any], building: Path, packag
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(building / "unpacked")
     (unpacked,) = (building / "unpacked").iterdir()
-    notes: dict[str, Any] = {"operators": operators}
-    if settings.items() >= recorder.SETTINGS.items():
-        notes["operations"] = [asdict(operation) for operation in torch_graph.list_captured(exported.graph)]
-    (unpacked / _NOTES).write_text(json.dumps(notes))
+    (unpacked / _NOTES).write_text(json.dumps({"operators": operators}))
     shutil.rmtree(package, ignore_errors=True)
     unpacked.rename(package)
     shutil.rmtree(building)
@@ -204,7 +177,8 @@ def _explain(package: Path, accelerator: str, *, frozen: bool) -> dict[str, Any]
 def _find_calls(source: str) -> list[str]:
     """Return the kernels that a call of the network runs, in order, of Inductor and of torch's libraries."""
     pattern = r"\b(cpp_\w+|aoti_torch_cpu_\w+|aoti_torch_proxy_executor_call_function)\("
-    return re.findall(pattern, recorder.find_body(source))
+    body = source.partition("void AOTInductorModel::run_impl(")[2].partition("} // AOTInductorModel::run_impl")[0]
+    return re.findall(pattern, body)
 
 
 def probe_cuda() -> str:

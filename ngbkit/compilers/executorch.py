@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers.base import Compiler, Option, Program, Task
-from ngbkit.compilers.profiles import executorch as profiler
 from ngbkit.compilers.torch_runtime import feed, map_memory
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
@@ -35,7 +34,7 @@ def compile(task: Task) -> Program:
 
     if task.module is None:
         raise ValueError("invalid task: got form 'module' without a module; expected a module.")
-    module, inputs = task.module, tuple(map(to_tensor, task.arrays))
+    inputs = tuple(map(to_tensor, task.arrays))
     path = _build_path(task)
     hit = path.exists()
     if not hit:
@@ -68,7 +67,6 @@ def compile(task: Task) -> Program:
         explain=lambda: {"nodes_before": metadata["operators"], **_explain(path, inputs)},
         feed=partial(feed, inputs),
         memory=[[map_memory(tensor)] for tensor in inputs],
-        profile=lambda: profiler.open_profiler(path, inputs, metadata["kernels"], dict(module.named_modules())),
     )
 
 
@@ -92,14 +90,12 @@ def _build(task: Task, inputs: tuple[torch.Tensor, ...], path: Path) -> None:
     assert task.module is not None
     with torch.no_grad():
         exported = torch.export.export(task.module, inputs)
-    with profiler.record_graphs() as graphs:
-        lowered = to_edge_transform_and_lower(
-            exported,
-            transform_passes=get_transform_passes(),
-            partitioner=[XnnpackPartitioner(per_op_mode=task.options["partition"] == "operators")],
-            compile_config=EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True),
-        )
-    handles = profiler.list_handles(exported, lowered)
+    lowered = to_edge_transform_and_lower(
+        exported,
+        transform_passes=get_transform_passes(),
+        partitioner=[XnnpackPartitioner(per_op_mode=task.options["partition"] == "operators")],
+        compile_config=EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True),
+    )
     # Memory planned for an input is reused after it is read, so the input would be valid for one call only.
     planning = MemoryPlanningPass(alloc_graph_input=False)
     program = lowered.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
@@ -107,7 +103,6 @@ def _build(task: Task, inputs: tuple[torch.Tensor, ...], path: Path) -> None:
         "operators": sum(_is_operator(node) for node in exported.graph.nodes),
         "precision": _find_precision(task.module),
         "delegates": len(program.executorch_program.execution_plan[0].delegates),
-        "kernels": profiler.describe(exported, handles, program, graphs),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -139,9 +134,18 @@ def _fetch(method: Any) -> list[np.ndarray]:
 
 def _explain(path: Path, inputs: tuple[torch.Tensor, ...]) -> dict[str, Any]:
     """Trace one call of a second program: the operators of XNNPACK, and ExecuTorch's own kernels."""
-    program, execute = profiler.open_traced(path, inputs)
-    execute()
-    return _count(profiler.read_events(program))
+    from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
+    from executorch.extension.pybindings import portable_lib
+
+    program = portable_lib._load_program(str(path), enable_etdump=True)
+    method = program.load_method("forward")
+    method.set_inputs(inputs)
+    method.execute()
+    with tempfile.TemporaryDirectory(prefix="ngbkit-trace-") as folder:
+        trace = Path(folder, "trace.etdump")
+        program.write_etdump_result_to_file(str(trace))
+        runs = deserialize_from_etdump_flatcc(trace.read_bytes()).run_data
+    return _count([event.profile_event for run in runs for event in run.events or () if event.profile_event])
 
 
 def _count(events: Sequence[Any]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _open_profiler(bound: BoundNetwork, mode: str, *, frozen: bool) -> Profiler:
     def read() -> Profile:
         notes = [_BREAKS] if build.graphs > 1 else []
         source = torch_graph.build(build.operations, dict(bound.module.named_modules()))
-        return profiler.build_profile(build.calls, build.origins, source, build.seconds, notes)
+        return profiler.build_profile(build.calls, source, build.seconds, notes)
 
     return Profiler(run=run, read=read, prepare=build.begin_call)
 

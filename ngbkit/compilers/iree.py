@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task
-from ngbkit.errors import UnsupportedError
 from ngbkit.files import hash_file
 from ngbkit.registry import find_version
 from ngbkit.sweep.records import Contract
@@ -28,8 +27,6 @@ from ngbkit.workloads.subprocesses import build_arguments
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ngbkit.compilers.profiles.profile import Profiler
 
 _PACKAGES = ("iree-base-compiler", "iree-base-runtime", "onnx")
 # Data tiling for wide vectors needs more stack than the compiler's limit of 32 KiB (a LayerNorm in a vision
@@ -88,13 +85,6 @@ def compile(task: Task) -> Program:
         ),
         facts={"cache": "hit" if hit else "miss", "program_bytes": path.stat().st_size},
         explain=lambda: _explain(task, metadata["commands"]),
-        profile=_open_profiler,
-    )
-
-
-def _open_profiler() -> Profiler:
-    raise UnsupportedError(
-        "IREE reports its dispatches only to a profile sink, which its Python runtime does not have: no kernel is timed"
     )
 
 

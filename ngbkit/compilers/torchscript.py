@@ -10,11 +10,16 @@ from typing import Any
 
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Compiler, Program, Task, always
-from ngbkit.compilers.profiles import torchscript as profiler
-from ngbkit.compilers.profiles.profile import Profiler
-from ngbkit.compilers.torch_runtime import BoundNetwork
 
 _GROUPS = {"prim::TensorExprGroup", "prim::oneDNNFusionGroup", "prim::FusionGroup"}
+# Kinds of nodes that read a constant or an attribute, pack, unpack, or query a type or a size.
+_IDLE = frozenset(
+    {
+        *("prim::Constant", "prim::ConstantMKLDNNTensor", "prim::GetAttr"),
+        *("prim::ListConstruct", "prim::ListUnpack", "prim::TupleConstruct", "prim::TupleUnpack"),
+        *("prim::TypeCheck", "prim::NumToTensor", "aten::Int", "aten::size"),
+    }
+)
 
 
 def compile(task: Task) -> Program:
@@ -39,15 +44,7 @@ def compile(task: Task) -> Program:
         run,
         "TorchScript, frozen and optimised for inference",
         explain=lambda: _explain(graph, run),
-        profile=lambda: _open_profiler(bound, graph, run),
     )
-
-
-def _open_profiler(bound: BoundNetwork, graph: Any, run: Callable[[], Any]) -> Profiler:
-    import torch
-
-    torch._C._jit_pass_inline(graph)
-    return profiler.open_profiler(graph, run, bound.inputs, dict(bound.module.named_modules()))
 
 
 def _explain(graph: Any, run: Callable[[], Any]) -> dict[str, Any]:
@@ -56,13 +53,22 @@ def _explain(graph: Any, run: Callable[[], Any]) -> dict[str, Any]:
 
     torch._C._jit_pass_inline(graph)
     run()
-    executed = list(profiler.list_operators(torch._C._last_executed_optimized_graph()))
+    executed = list(_list_operators(torch._C._last_executed_optimized_graph()))
     return {
-        "nodes_before": sum(1 for _ in profiler.list_operators(graph)),
+        "nodes_before": sum(1 for _ in _list_operators(graph)),
         "nodes_after": len(executed),
         "nodes_fused": sum(map(_is_fused, executed)),
         "operators": dict(Counter(node.kind() for node in executed)),
     }
+
+
+def _list_operators(block: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph or a block that compute something."""
+    for node in block.nodes():
+        if node.kind() == "prim::If":  # from the executor: a fused group, or its fallback if a type does not match
+            yield from _list_operators(next(node.blocks()))
+        elif node.kind() not in _IDLE:
+            yield node
 
 
 @contextmanager

@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import onnx_graph
 from ngbkit.compilers.base import Compiler, Option, Program, Task, always
-from ngbkit.compilers.profiles import tvm as profiler
-from ngbkit.errors import UnsupportedError, UsageError
+from ngbkit.errors import UsageError
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads.canonical import Importer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
-    from ngbkit.compilers.profiles.profile import Profiler
     from ngbkit.compilers.tvm_relax.library import Build, Library
     from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
-    from ngbkit.compilers.tvm_relax.origins import FunctionCall
     from ngbkit.compilers.tvm_relax.tuning_store import Subject
 
 _BUDGET = ("trials", "early_stop", "total", "seconds")
@@ -88,7 +83,6 @@ def compile(task: Task) -> Program:
         reused_s=build.reused_s,
         feed=lambda arrays: _feed(task, tensors, arrays),
         memory=[] if gpu else _map_memory(task, tensors),
-        profile=lambda: _open_profiler(task, target, build.library, list(tensors.values())),
     )
 
 
@@ -113,22 +107,6 @@ def _map_memory(task: Task, tensors: Mapping[str, Any]) -> list[list[np.ndarray]
     # NumPy before 2.2.5 maps it read-only.
     views = [{**array.__array_interface__, "data": (array.ctypes.data, False)} for array in memory]
     return [[np.asarray(SimpleNamespace(__array_interface__=view, base=memory))] for view in views]
-
-
-def _open_profiler(task: Task, target: Any, library: Library, inputs: Sequence[Any]) -> Profiler:
-    """Open the profiler of a library that was built as the options of a task say."""
-    from ngbkit.compilers.tvm_relax import lowering, origins
-    from ngbkit.compilers.tvm_relax.onnx_network import OnnxNetwork
-
-    assert task.onnx is not None
-    if task.accelerator != "cpu":
-        raise UnsupportedError("TVM's virtual machine does not wait for a GPU, so that it cannot time its kernels")
-    passes = lowering.list_tuning_passes if tunes(task.options) else lowering.list_default_passes
-
-    def trace(onnx: Path) -> Sequence[FunctionCall]:
-        return origins.trace(OnnxNetwork.read(onnx).import_relax, target, passes)
-
-    return profiler.open_profiler(task.onnx, library, inputs, trace)
 
 
 def tunes(options: Mapping[str, Any]) -> bool:

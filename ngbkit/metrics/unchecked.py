@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_conclusive_anchors, find_unchecked, find_uncontended
@@ -11,13 +12,15 @@ from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.selection import Select, list_selected
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics.estimate import INCONCLUSIVE
-from ngbkit.metrics.memory_growth import describe_growth
 from ngbkit.metrics.trial_names import name_places, name_trial
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
 from ngbkit.user_text import join_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# The fact of a trial whose memory grew: each longer run needs more of it, until none is left.
+_GROWTH = "memory_growth"
 
 
 def describe_status(status: str, error: str) -> str:
@@ -54,7 +57,29 @@ def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
         f"{INCONCLUSIVE} not checked: {'all trials' if len(names) == total else join_names(names)}: {reason}"
         for reason, names in list_unchecked(data, select).items()
     ]
-    return [*unchecked, *describe_growth(data)]
+    return [*unchecked, *_describe_growths(data)]
+
+
+def _describe_growths(data: Data) -> list[str]:
+    """Describe in a note each trial whose memory grew from call to call."""
+    factors, notes = list_factors(data), []
+    for node in nodes(data).values():
+        if "facts" not in node or "status" not in node:
+            continue
+        frame = to_frame(node[["status", "facts"]])
+        frame = frame[frame["facts"].astype(str).str.contains(f'"{_GROWTH}"')]
+        if frame.empty:
+            continue
+        frame["where"] = name_places(data, frame)
+        for row in frame.to_dict("records"):
+            notes.append(f"{name_trial(row, factors)}: {_describe_growth(json.loads(str(row['facts']))[_GROWTH])}")
+    return notes
+
+
+def _describe_growth(growth: dict[str, Any]) -> str:
+    a_call_mb, total_mb = (1e-6 * float(growth[name]) for name in ("bytes_a_call", "bytes"))
+    text = f"its memory grows by {a_call_mb:.2g} MB a call" if a_call_mb else f"its memory grew by {total_mb:,.0f} MB"
+    return f"{text}; its rounds ended early, after {total_mb:,.0f} MB" if growth["ended"] else text
 
 
 def count_unchecked(frame: pd.DataFrame, look: str) -> list[str]:

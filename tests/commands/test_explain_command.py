@@ -19,10 +19,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_it_prints_the_sentence_and_the_blocks(file: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The sentence is first, then the table of blocks; the figure is a file."""
+def test_it_prints_the_sentence_and_the_pieces(file: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The sentence is first, then the table of pieces; the figure, by blocks, is a file."""
     figure = tmp_path / "why.svg"
-    words = ["explain", file, FUSED, SPLIT, "-b", "8", "--depth", "1", "--figure", str(figure)]
+    words = ["explain", file, FUSED, SPLIT, "-b", "8", "--figure", str(figure)]
 
     assert 0 == cli.main(words)
     text = capsys.readouterr().out

@@ -114,11 +114,3 @@ def test_the_precision_is_that_of_the_heavy_operators(
 def test_refusals_are_told_from_failures(error: str, refused: bool) -> None:
     """Operators that IREE cannot import or lower are refusals; other errors are failures."""
     assert any(re.search(pattern, error) for pattern in iree.COMPILER.refusals) is refused
-
-
-def test_it_says_why_it_has_no_kernels() -> None:
-    """The record of its profile has the reason: its runtime in Python reports no dispatches."""
-    notes = {note for attempt in observe("iree") if attempt.profile for note in attempt.profile["notes"]}
-
-    assert notes
-    assert all("profile sink" in note for note in notes)

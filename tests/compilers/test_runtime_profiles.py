@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from ngbkit import registry
 from ngbkit.compilers.base import Compiler, Task, Tuning
 from ngbkit.compilers.profiles import onnxruntime as events
 from ngbkit.compilers.profiles import openvino, source_graph
-from ngbkit.compilers.profiles.profile import Profile
+from ngbkit.compilers.profiles.profile import PROFILED, Profile
 from ngbkit.compilers.profiles.source_graph import SourceGraph
 from ngbkit.compilers.quantiser import Quantisation, Quantiser
 from ngbkit.device.isolation.profiling import ProfiledTurns
@@ -225,6 +228,15 @@ def test_overlapped_requests_have_no_profile(network_file: Path, build_task: Cal
         program.profile()
 
 
+def test_the_sentence_on_profiles_names_every_compiler_with_one() -> None:
+    """A column without a profile says which compilers have one."""
+    compilers: dict[str, Compiler] = registry.load_all(registry.COMPILERS)
+    expected = {name: inspect.getsource(sys.modules[each.compile.__module__]) for name, each in compilers.items()}
+
+    words = re.findall(r"[\w-]+", PROFILED)
+    assert [] == [name for name, source in expected.items() if (" profile=" in source) is not (name in words)]
+
+
 def test_turns_are_recorded_as_plain_json(network_file: Path, build_task: Callable[..., Task]) -> None:
     """A record has the seconds of each kernel by round and call, and those of whole calls beside them."""
     compiler: Compiler = registry.load(registry.COMPILERS, "onnxruntime")
@@ -235,7 +247,7 @@ def test_turns_are_recorded_as_plain_json(network_file: Path, build_task: Callab
         turns.time_turn(2, 1)
     record = json.loads(json.dumps(turns.to_json(), allow_nan=False))
 
-    assert {"calls", "delays", "kernels", "nodes", "notes", "source"} == {*record}
+    assert {"calls", "kernels", "nodes", "notes", "source"} == {*record}
     assert [2, 2, 2] == [*map(len, record["calls"]["plain"])] == [*map(len, record["calls"]["profiled"])]
     assert all([2, 2, 2] == [*map(len, kernel["seconds"])] for kernel in record["kernels"])
     assert "onnx" == record["source"]["form"]

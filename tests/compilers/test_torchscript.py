@@ -11,7 +11,6 @@ from attempts import find_attempt
 
 from ngbkit.compilers import torchscript
 from ngbkit.compilers.base import Task, Tuning
-from ngbkit.compilers.profiles import torchscript as profiler
 from ngbkit.testing import CompilerConformance
 from ngbkit.workloads.base import BATCH, TensorSpec
 
@@ -45,7 +44,7 @@ graph(%x : Tensor, %fits : bool):
   %z : Tensor = aten::neg(%y)
   return (%z)
 """)
-    operators = list(profiler.list_operators(graph))
+    operators = list(torchscript._list_operators(graph))
 
     assert ["prim::TensorExprGroup", "aten::neg"] == [node.kind() for node in operators]
     assert [True, False] == [torchscript._is_fused(node) for node in operators]

@@ -1,11 +1,8 @@
-"""The profilers of Inductor: a second build, whose calls of kernels are timed, with Inductor's own provenance.
+"""The profiler of Inductor: a second build of the network, with a clock around each call of a kernel.
 
-Just in time, the code of a graph is Python: a clock is put around each call of a kernel in it, and the kernels are the
-machine code that was timed. Ahead of time it is C++: Inductor then compiles torch's profiler into it, so that this is
-another program.
-
-Inductor lists the nodes of the captured graph that each kernel computes, without those that a pattern has merged: these
-follow by data flow.
+The clock is in the Python code of a graph, and the kernels are the machine code that was timed. Inductor lists the
+nodes of the captured graph that each kernel computes, without those that a pattern has merged: these follow by data
+flow.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.compilers import inductor_runtime
@@ -35,29 +32,25 @@ SETTINGS: Mapping[str, Any] = {"trace.provenance_tracking_level": 1}
 
 # The name of the clock in generated code.
 _CLOCK = "_ngbkit_time"
-COMMENTS = (
-    r"(?:#|//) (?:\[Provenance debug handles\] (?P<handle>\S+:\d+)"
+# Comments before a call of a kernel: its name with a number, and the nodes that its value comes from.
+_COMMENTS = re.compile(
+    r"# (?:\[Provenance debug handles\] (?P<handle>\S+:\d+)"
     r"|Topologically Sorted Source Nodes: \[(?P<sources>[^\]]*)\])"
 )
-"""Comments before a call of a kernel: its name with a number, and the nodes that its value comes from."""
-
-_COMMENTS = re.compile(COMMENTS)
-_NODES = "pre_grad_nodes"
 # A value that a kernel computes, rather than loads.
 _COMPUTED = re.compile(r"tmp_acc|welford|auto tmp\d+ = (?!.*(_ptr\d+|tmp\d+\[|\(tmp\d+\);))")
-# The release that lists nodes of kernels first.
-_LEAST = "torch 2.10"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCall:
-    """A call of a kernel in generated code, with the names under which Inductor lists its nodes.
+    """A call of a kernel in generated code.
 
-    `sources`: the nodes that its value comes from, those excepted that a pattern has merged.
+    `nodes` are those that Inductor says it computes; `sources` those that its value comes from, without those that a
+    pattern has merged.
     """
 
     name: str
-    handles: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     moves: bool = False
 
@@ -66,13 +59,12 @@ class KernelCall:
 class TimedBuild:
     """A build of a network by ``torch.compile`` with a clock around each call of a kernel: `compile_graph` builds it.
 
-    `options` are Inductor's own; `operations` are those of the captured graphs, `origins` the nodes of each kernel by
-    handle, and `seconds` those of each kernel in each call of the network.
+    `options` are Inductor's own; `operations` are those of the captured graphs, `calls` the kernels in them, and
+    `seconds` those of each kernel in each call of the network.
     """
 
     options: Mapping[str, Any]
     operations: list[Operation] = field(default_factory=list)
-    origins: dict[str, list[str]] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     seconds: list[list[float]] = field(default_factory=list)
     graphs: int = 0
@@ -89,36 +81,42 @@ class TimedBuild:
         def compile_captured(graph: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
             first = len(PyCodeCache.modules)
             compiled = compile_fx.compile_fx_inner(graph, inputs, **settings)
-            self.origins |= find_origins(_read_kernels(), prefix)
+            origins = _read_origins()
             for module in PyCodeCache.modules[first:]:
                 if hasattr(module, "call"):
-                    self._instrument(module, prefix)
+                    self._instrument(module, origins, prefix)
             return compiled
 
         return compile_fx.compile_fx(captured, inputs, compile_captured, dict(self.options))
 
-    def _instrument(self, module: ModuleType, prefix: str) -> None:
+    def _instrument(self, module: ModuleType, origins: Mapping[str, Sequence[str]], prefix: str) -> None:
         """Put a clock around each call of a kernel in the generated code of a graph."""
         text = Path(str(module.__file__)).read_text()
         tree = ast.parse(text)
         comments = list(enumerate(map(_COMMENTS.search, text.splitlines()), 1))
         copies = set(_list_copies(tree))
+        setattr(module, _CLOCK, self._time)
         for definition in inductor_runtime.list_bodies(tree):
             timer = _CallTimer(len(self.calls))
             timer.visit(definition)
             start = definition.lineno
             for name, line in timer.calls:
                 before = [match for number, match in comments if match and start <= number < line]
-                self.calls.append(build_call(name, before, prefix, moves=name in copies))
+                nodes = [node for match in before for node in origins.get(match["handle"] or "", ())]
+                sources = [node for match in before for node in (match["sources"] or "").split(", ") if node]
+                self.calls.append(
+                    KernelCall(
+                        name=name,
+                        nodes=tuple(f"{prefix}{node}" for node in nodes),
+                        sources=tuple(f"{prefix}{node}" for node in sources),
+                        moves=name in copies,
+                    )
+                )
                 start = line
-        setattr(module, _CLOCK, self._time)
-        code = compile(ast.fix_missing_locations(tree), str(module.__file__), "exec")
-        for definition in inductor_runtime.list_bodies(tree):
-            function = _find_function(module, definition.name)
-            place = function.__code__.co_name, function.__code__.co_firstlineno
-            function.__code__ = next(
-                each for each in _iterate_code(code) if (each.co_name, each.co_firstlineno) == place
-            )
+            timed: dict[str, Any] = {}
+            code = ast.fix_missing_locations(ast.Module([definition], []))
+            exec(compile(code, str(module.__file__), "exec"), timed)
+            _find_function(module, definition.name).__code__ = timed[definition.name].__code__
 
     def begin_call(self) -> None:
         """Begin a call of the network."""
@@ -131,145 +129,6 @@ class TimedBuild:
         if self.seconds:
             self.seconds[-1][place] += time.perf_counter() - start
         return result
-
-
-def _read_kernels() -> Mapping[str, Mapping[str, Any]]:
-    """Read Inductor's record of the kernels of a graph, while its own compile is not yet over."""
-    from torch._inductor import debug
-
-    read = getattr(debug, "create_kernel_information_json", None)
-    if read is None:
-        raise UnsupportedError(f"this release of torch lists no nodes of its kernels; profile with {_LEAST} or newer.")
-    kernels: Mapping[str, Mapping[str, Any]] = read()
-    return kernels
-
-
-def find_origins(kernels: Mapping[str, Mapping[str, Any]], prefix: str = "") -> dict[str, list[str]]:
-    """Find the nodes of each kernel, by handle, in Inductor's record of kernels."""
-    return {f"{prefix}{handle}": [f"{prefix}{name}" for name in entry[_NODES]] for handle, entry in kernels.items()}
-
-
-def list_executed(
-    calls: Sequence[KernelCall], origins: Mapping[str, Sequence[str]], source: SourceGraph
-) -> list[Executed]:
-    """List the kernels that are called, with the nodes that Inductor says they compute.
-
-    Inductor's origins of a value include those of the values before it. So a library's kernel computes nothing that an
-    earlier kernel did, and a kernel that continues a node computes nothing before that. A kernel reads those whose
-    nodes are the nearest before its own.
-    """
-    claims: list[tuple[int, ...]] = []
-    owners: dict[int, list[int]] = {}
-    for place, names in enumerate(_list_names(calls, origins, source)):
-        call = calls[place]
-        nodes = {source.names[name] for name in names}
-        earlier = nodes & owners.keys()
-        if not inductor_runtime.is_kernel(call.name) and nodes - earlier:
-            nodes -= earlier
-        elif earlier:
-            nodes -= earlier & _find_ancestors(earlier, source)
-        # A copy for a convolution is no part of it.
-        claims.append(tuple(node for node in sorted(nodes) if source.nodes[node].moves or not call.moves))
-        for node in claims[-1]:
-            owners.setdefault(node, []).append(place)
-    _place_folded(claims, owners, source)
-    return [
-        Executed(
-            name=call.handles[0] if call.handles else f"{call.name}:call {place}",
-            kind=re.sub(r"_\d+$", "", call.name),
-            inputs=tuple(sorted(_find_inputs(place, claims[place], owners, source))),
-            claims=claims[place],
-            moves=call.moves,
-        )
-        for place, call in enumerate(calls)
-    ]
-
-
-def _place_folded(claims: list[tuple[int, ...]], owners: Mapping[int, Sequence[int]], source: SourceGraph) -> None:
-    """Place normalisations that no kernel computes in the kernel of their convolution, whose weights have them."""
-    for index, node in enumerate(source.nodes):
-        if node.operator == "batch_norm" and index not in owners:
-            for place in owners.get(node.inputs[0], ()) if node.inputs else ():
-                claims[place] = (*claims[place], index)
-
-
-def _list_names(
-    calls: Sequence[KernelCall], origins: Mapping[str, Sequence[str]], source: SourceGraph
-) -> list[list[str]]:
-    """List the nodes that each kernel computes, by their names in the captured graph.
-
-    Where a later kernel writes over the value of a library's kernel, Inductor lists the node of the later one for both:
-    the nodes that the value comes from are right, and without these the earlier one has an unknown origin.
-    """
-    listed = [
-        [name for handle in call.handles for name in origins.get(handle, ()) if name in source.names] for call in calls
-    ]
-    libraries = [place for place, call in enumerate(calls) if not inductor_runtime.is_kernel(call.name)]
-    writers = {tuple(listed[place]): place for place in libraries}
-    for place in libraries:
-        sources = [name for name in calls[place].sources if name in source.names]
-        is_written_over = writers[tuple(listed[place])] != place
-        listed[place] = sources if is_written_over else [*listed[place], *sources]
-    return listed
-
-
-def _find_ancestors(nodes: Iterable[int], source: SourceGraph) -> set[int]:
-    """Find the nodes before some others."""
-    ancestors: set[int] = set()
-    queue = list(nodes)
-    while queue:
-        new = set(source.nodes[queue.pop()].inputs) - ancestors
-        ancestors |= new
-        queue += new
-    return ancestors
-
-
-def _find_inputs(
-    place: int, claims: Sequence[int], owners: Mapping[int, Sequence[int]], source: SourceGraph
-) -> set[int]:
-    inputs: set[int] = set()
-    visited = set(claims)
-    queue = list(claims)
-    while queue:
-        node = queue.pop()
-        before = [owner for owner in owners.get(node, ()) if owner < place]
-        if before:
-            inputs.update(before)
-        elif place in owners.get(node, ()) or node not in owners:
-            queue += [each for each in source.nodes[node].inputs if each not in visited]
-            visited.update(source.nodes[node].inputs)
-    return inputs
-
-
-def build_profile(
-    calls: Sequence[KernelCall],
-    origins: Mapping[str, Sequence[str]],
-    source: SourceGraph,
-    seconds: Sequence[Sequence[float]],
-    notes: Sequence[str],
-) -> Profile:
-    """Build the profile of calls of a network, from the seconds of the kernels in each."""
-    import numpy as np
-
-    executed = list_executed(calls, origins, source)
-    return Profile(
-        nodes=source.nodes,
-        kernels=provenance.map_kernels(source.nodes, executed),
-        seconds=np.array(seconds, dtype=np.float64).reshape(len(seconds), len(calls)),
-        form="module",
-        notes=tuple(notes),
-    )
-
-
-def build_call(name: str, comments: Sequence[re.Match[str]], prefix: str = "", *, moves: bool = False) -> KernelCall:
-    """Build the call of a kernel from the comments before it; `prefix` is that of the names of its graph."""
-    sources = [each for match in comments for each in (match["sources"] or "").split(", ") if each]
-    return KernelCall(
-        name=name,
-        handles=tuple(f"{prefix}{match['handle']}" for match in comments if match["handle"]),
-        sources=tuple(f"{prefix}{each}" for each in sources),
-        moves=moves,
-    )
 
 
 class _CallTimer(ast.NodeTransformer):
@@ -286,22 +145,25 @@ class _CallTimer(ast.NodeTransformer):
         if not inductor_runtime.is_kernel_call(name):
             return node
         place = ast.Constant(self.first + len(self.calls))
-        self.calls.append((name.removesuffix(".run"), node.lineno))
+        self.calls.append((name, node.lineno))
         timed = ast.Call(ast.Name(_CLOCK, ast.Load()), [place, node.func, *node.args], node.keywords)
         return ast.copy_location(timed, node)
+
+
+def _read_origins() -> dict[str, Sequence[str]]:
+    """Read the nodes of each kernel, by handle, in Inductor's record of a graph whose compile is not yet over."""
+    from torch._inductor import debug
+
+    read = getattr(debug, "create_kernel_information_json", None)
+    if read is None:
+        raise UnsupportedError("this release of torch lists no nodes of its kernels; profile with torch 2.10 or newer.")
+    return {handle: entry["pre_grad_nodes"] for handle, entry in read().items()}
 
 
 def _find_function(module: ModuleType, name: str) -> Any:
     """Find the function that runs a graph, or a part of it, in the module that was generated for it."""
     runner = getattr(module, "Runner", None)
     return vars(runner)[name] if runner is not None and name in vars(runner) else getattr(module, name)
-
-
-def _iterate_code(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _iterate_code(constant)
 
 
 def _list_copies(tree: ast.Module) -> Iterator[str]:
@@ -316,3 +178,100 @@ def _list_copies(tree: ast.Module) -> Iterator[str]:
 def is_copy(source: str) -> bool:
     """Return whether a kernel in C++ only loads and stores values."""
     return "_ptr0" in source and not _COMPUTED.search(source)
+
+
+def build_profile(
+    calls: Sequence[KernelCall], source: SourceGraph, seconds: Sequence[Sequence[float]], notes: Sequence[str]
+) -> Profile:
+    """Build the profile of calls of a network, from the seconds of the kernels in each."""
+    import numpy as np
+
+    return Profile(
+        nodes=source.nodes,
+        kernels=provenance.map_kernels(source.nodes, list_executed(calls, source)),
+        seconds=np.array(seconds, dtype=np.float64).reshape(len(seconds), len(calls)),
+        form="module",
+        notes=tuple(notes),
+    )
+
+
+def list_executed(calls: Sequence[KernelCall], source: SourceGraph) -> list[Executed]:
+    """List the kernels that are called, with the nodes that Inductor says they compute.
+
+    Inductor's origins of a value include those of the values before it. So a library's kernel computes nothing that an
+    earlier kernel did, and a kernel that continues a node computes nothing before that. A kernel reads those whose
+    nodes are the nearest before its own.
+    """
+    claims: list[tuple[int, ...]] = []
+    owners: dict[int, list[int]] = {}
+    for place, (call, nodes) in enumerate(zip(calls, _list_nodes(calls, source), strict=True)):
+        earlier = nodes & owners.keys()
+        if not inductor_runtime.is_kernel(call.name) and nodes - earlier:
+            nodes -= earlier
+        elif earlier:
+            nodes -= earlier & _find_ancestors(earlier, source)
+        # A copy for a convolution is no part of it.
+        claims.append(tuple(node for node in sorted(nodes) if source.nodes[node].moves or not call.moves))
+        for node in claims[-1]:
+            owners.setdefault(node, []).append(place)
+    # A normalisation that no kernel computes is in the weights of the convolution before it.
+    for index, part in enumerate(source.nodes):
+        if part.operator == "batch_norm" and index not in owners:
+            for place in owners.get(part.inputs[0], ()) if part.inputs else ():
+                claims[place] = (*claims[place], index)
+    return [
+        Executed(
+            name=f"{call.name}:{place}",
+            kind=re.sub(r"_\d+$", "", call.name),
+            inputs=tuple(sorted(_find_inputs(place, claims[place], owners, source))),
+            claims=claims[place],
+            moves=call.moves,
+        )
+        for place, call in enumerate(calls)
+    ]
+
+
+def _list_nodes(calls: Sequence[KernelCall], source: SourceGraph) -> list[set[int]]:
+    """List the nodes that each kernel computes.
+
+    Where a later kernel writes over the value of a library's kernel, Inductor lists the node of the later one for both:
+    the nodes that the value comes from are right, and without these the earlier one has an unknown origin.
+    """
+    listed = [tuple(source.names[name] for name in call.nodes if name in source.names) for call in calls]
+    libraries = [place for place, call in enumerate(calls) if not inductor_runtime.is_kernel(call.name)]
+    writers = {listed[place]: place for place in libraries}
+    nodes = [set(each) for each in listed]
+    for place in libraries:
+        if writers[listed[place]] != place:
+            nodes[place].clear()
+        nodes[place] |= {source.names[name] for name in calls[place].sources if name in source.names}
+    return nodes
+
+
+def _find_ancestors(nodes: Iterable[int], source: SourceGraph) -> set[int]:
+    """Find the nodes before some others."""
+    ancestors: set[int] = set()
+    queue = list(nodes)
+    while queue:
+        new = set(source.nodes[queue.pop()].inputs) - ancestors
+        ancestors |= new
+        queue += new
+    return ancestors
+
+
+def _find_inputs(
+    place: int, claims: Sequence[int], owners: Mapping[int, Sequence[int]], source: SourceGraph
+) -> set[int]:
+    """Find the kernels of the nearest nodes before those of a kernel."""
+    inputs: set[int] = set()
+    visited = set(claims)
+    queue = list(claims)
+    while queue:
+        node = queue.pop()
+        before = [owner for owner in owners.get(node, ()) if owner < place]
+        if before:
+            inputs.update(before)
+        elif place in owners.get(node, ()) or node not in owners:
+            queue += [each for each in source.nodes[node].inputs if each not in visited]
+            visited.update(source.nodes[node].inputs)
+    return inputs

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 Role = Literal["compute", "copy", "unmapped"]
 
+PROFILED = "identity, inductor, onnxruntime and openvino have profiles on a CPU, and tensorrt on a GPU: no others"
+"""The sentence on the compilers whose kernels ngbkit reads."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
@@ -73,8 +76,6 @@ class Profile:
         The form of the source network, ``"onnx"`` or ``"module"``.
     notes
         Sentences on what the runtime does not report.
-    delays
-        Whether the cost of the profiler is in the seconds of kernels, rather than between them.
     """
 
     nodes: Sequence[SourceNode]
@@ -82,7 +83,6 @@ class Profile:
     seconds: np.ndarray
     form: Literal["onnx", "module"] = "onnx"
     notes: tuple[str, ...] = ()
-    delays: bool = True
 
     def compute_shares(self) -> dict[str, float]:
         """Compute the share of the kernels' time by role: in each kernel, the median of its calls counts."""

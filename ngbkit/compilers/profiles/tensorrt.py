@@ -108,7 +108,8 @@ def build_profile(
     """Build the profile of some calls from the layers of the engine; reported layers that it does not list are last."""
     import numpy as np
 
-    executed, keys = list_executed(layers, source), list(number_layers([(_get_name(each), 0.0) for each in layers]))
+    executed = list_executed(layers, source)
+    keys = list(number_layers([(kernel.name, 0.0) for kernel in executed]))
     unlisted = list(dict.fromkeys(key for call in calls for key in call if key not in set(keys)))
     executed += list_executed([name for name, _ in unlisted], source)
     keys += unlisted
@@ -122,36 +123,29 @@ def build_profile(
 
 
 def list_executed(layers: Sequence[Any], source: SourceGraph) -> list[Executed]:
-    """List the layers of an engine, as its inspector describes them, with the nodes of their metadata or names."""
+    """List the layers of an engine, as its inspector describes or names them, with the nodes that they compute."""
     owners: dict[str, int] = {}
     executed: list[Executed] = []
-    for layer in layers:
-        details = layer if isinstance(layer, Mapping) else {}
-        inputs = (owners.get(tensor["Name"]) for tensor in details.get("Inputs", ()))
+    for layer in (each if isinstance(each, Mapping) else {"Name": each} for each in layers):
+        inputs = (owners.get(tensor["Name"]) for tensor in layer.get("Inputs", ()))
         executed.append(
             Executed(
-                name=_get_name(layer),
-                kind=" ".join(filter(None, (details.get("LayerType", ""), details.get("TacticName", "")))),
+                name=layer["Name"],
+                kind=" ".join(filter(None, (layer.get("LayerType", ""), layer.get("TacticName", "")))),
                 inputs=tuple(dict.fromkeys(index for index in inputs if index is not None)),
                 claims=tuple(dict.fromkeys(_list_claims(layer, source))),
-                moves=details.get("LayerType") in _COPIES or bool(_COPY_NAME.match(_get_name(layer))),
+                moves=layer.get("LayerType") in _COPIES or bool(_COPY_NAME.match(layer["Name"])),
             )
         )
-        owners.update((tensor["Name"], len(executed) - 1) for tensor in details.get("Outputs", ()))
+        owners.update((tensor["Name"], len(executed) - 1) for tensor in layer.get("Outputs", ()))
     return executed
 
 
-def _get_name(layer: Any) -> str:
-    return str(layer["Name"] if isinstance(layer, Mapping) else layer)
-
-
-def _list_claims(layer: Any, source: SourceGraph) -> Iterator[int]:
+def _list_claims(layer: Mapping[str, Any], source: SourceGraph) -> Iterator[int]:
     """Yield the nodes of a layer; the name of a copy has those of the layer that it is for, so it yields none."""
-    name = _get_name(layer)
-    if _COPY_NAME.match(name):
+    if _COPY_NAME.match(layer["Name"]):
         return
-    metadata = str(layer.get("Metadata", "")) if isinstance(layer, Mapping) else ""
-    for node in _NODE.findall(metadata) or _JOINTS.split(name):
+    for node in _NODE.findall(layer.get("Metadata", "")) or _JOINTS.split(layer["Name"]):
         for form in (node, node.removeprefix(_UNNAMED)):
             if form in source.names:
                 yield source.names[form]

@@ -1,4 +1,4 @@
-"""Source graphs of torch networks: the operators that modules call, as Dynamo, `torch.export` or the tracer has them.
+"""Source graphs of torch networks: the operators that modules call, as Dynamo captures them.
 
 Names are those of eager torch's profile, ``layer3.1.conv2:convolution``, so that columns of torch have nodes in common.
 """
@@ -34,31 +34,9 @@ _SYNONYMS: Mapping[str, str] = {
 # Operators that move, rename or convert values and compute nothing.
 _MOVES = frozenset(
     {
-        *(
-            "alias",
-            "cat",
-            "chunk",
-            "clone",
-            "contiguous",
-            "detach",
-            "dropout",
-            "expand",
-            "expand_as",
-            "feature_dropout",
-        ),
-        *(
-            "flatten",
-            "identity",
-            "narrow",
-            "pad",
-            "permute",
-            "repeat",
-            "reshape",
-            "reshape_as",
-            "roll",
-            "select",
-            "slice",
-        ),
+        *("alias", "cat", "chunk", "clone", "contiguous", "detach", "dropout", "expand", "expand_as"),
+        *("feature_dropout", "flatten", "identity", "narrow", "pad", "permute", "repeat", "reshape", "reshape_as"),
+        *("roll", "select", "slice"),
         *("split", "split_with_sizes", "squeeze", "stack", "swapaxes", "t", "to", "transpose", "type_as", "unbind"),
         *("unflatten", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "view_as", "float", "half", "movedim"),
     }
@@ -134,7 +112,7 @@ def _find_path(path: str, modules: Mapping[str, torch.nn.Module]) -> str:
 
 
 def list_captured(graph: torch.fx.Graph, prefix: str = "") -> Iterator[Operation]:
-    """List the operations of a graph of Dynamo or `torch.export`; `prefix` makes the names of several distinct."""
+    """List the operations of a graph of Dynamo; `prefix` makes the names of several distinct."""
     sources: dict[Any, tuple[str, ...]] = {}
     for node in graph.nodes:
         reads = tuple(dict.fromkeys(key for each in node.all_input_nodes for key in sources[each]))
@@ -153,32 +131,9 @@ def _read_operator(node: Any) -> str:
     """Read the operator of a node of a captured graph; empty if it computes nothing of the network."""
     if node.op not in {"call_function", "call_method", "call_module"}:
         return ""
-    if isinstance(node.meta.get("example_value", node.meta.get("val")), int | float | bool):
+    if isinstance(node.meta.get("example_value"), int | float | bool):
         return ""
     schema = getattr(node.target, "_schema", None)
     name = str(schema.name if schema else getattr(node.target, "__name__", node.target))
     plain = simplify(name)
     return "" if plain in _IDLE or plain.startswith(_CHECKS) else name
-
-
-def list_traced(graph: Any) -> Iterator[Operation]:
-    """List the operations of an inlined graph of the tracer; a value that an operation computes has its name."""
-    sources: dict[str, tuple[str, ...]] = {}
-    for node in graph.nodes():
-        reads = tuple(dict.fromkeys(key for value in node.inputs() for key in sources.get(value.debugName(), ())))
-        outputs = [value.debugName() for value in node.outputs()]
-        if outputs and is_traced_operator(node.kind()):
-            yield Operation(key=outputs[0], operator=node.kind(), module=find_scope(node), inputs=reads)
-            reads = (outputs[0],)
-        sources.update(dict.fromkeys(outputs, reads))
-
-
-def is_traced_operator(kind: str) -> bool:
-    """Return whether a node of such a kind in TorchScript's graph is an operator of the network."""
-    namespace, _, name = kind.partition("::")
-    return namespace != "prim" and name not in _IDLE and not name.startswith(_CHECKS)
-
-
-def find_scope(node: Any) -> str:
-    """Find the path of the module that a node of TorchScript's graph was traced in."""
-    return str(node.scopeName().rpartition("/")[2]).removeprefix("__module").strip(".")

@@ -23,15 +23,14 @@ _CODE, _WEIGHTS, _INDEX = "library.so", "weights.bin", "library.json"
 class Library:
     """Code that can be called, and the weights that it expects after the inputs."""
 
-    open_machine: Callable[[], Any]  # opens TVM's virtual machine on this code
-    machine: Any
+    machine: Any  # TVM's virtual machine, open on this code
     weights: Sequence[Any]  # on the device
     calls: Sequence[str]
     facts: Mapping[str, Any]
 
-    def bind(self, inputs: Sequence[Any], machine: Any = None) -> Callable[[], Any]:
-        """Bind inputs, already on the device, to a call of the network, in a second machine if one is given."""
-        main, arguments = (machine or self.machine)["main"], (*inputs, *self.weights)
+    def bind(self, inputs: Sequence[Any]) -> Callable[[], Any]:
+        """Bind inputs, already on the device, to a call of the network."""
+        main, arguments = self.machine["main"], (*inputs, *self.weights)
         return lambda: main(*arguments)
 
 
@@ -101,11 +100,8 @@ def _build_library(
 ) -> Library:
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
-    def open_machine() -> Any:
-        return relax.VirtualMachine(code, device)
-
     weights = [tvm.runtime.tensor(array, device) for array in arrays]
-    return Library(open_machine, open_machine(), weights, calls, facts)
+    return Library(relax.VirtualMachine(code, device), weights, calls, facts)
 
 
 def _write_weights(weights: Sequence[np.ndarray], path: Path) -> list[dict[str, Any]]:

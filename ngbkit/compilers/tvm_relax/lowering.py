@@ -25,35 +25,21 @@ class Lowered:
 
 def fuse_default(module: Any, target: Any) -> Any:
     """Fuse a network into functions with TVM's default schedules for the target, untuned."""
-    from ngbkit.compilers.tvm_runtime import tvm
+    from ngbkit.compilers.tvm_runtime import relax, tvm
 
+    passes = [*relax.pipeline.library_dispatch_passes(target), *relax.pipeline.legalize_passes(target)]
     with target:
-        return tvm.transform.Sequential(list_default_passes(target))(module)
-
-
-def list_default_passes(target: Any) -> list[Any]:
-    """List the passes that fuse a network with TVM's default schedules."""
-    from ngbkit.compilers.tvm_runtime import relax
-
-    return [*relax.pipeline.library_dispatch_passes(target), *relax.pipeline.legalize_passes(target)]
+        return tvm.transform.Sequential(passes)(module)
 
 
 def fuse_for_tuning(module: Any, target: Any) -> Any:
     """The fused functions of a network without schedules; on a CPU, weights are laid out as each of them likes best."""
-    with target:
-        for step in list_tuning_passes(target):
-            module = step(module)
-    return module
-
-
-def list_tuning_passes(target: Any) -> list[Any]:
-    """List the passes that fuse a network for tuning."""
     from ngbkit.compilers.tvm_runtime import relax, tvm
 
     transform = relax.transform
     cpu = target.kind.name == "llvm"
     channels_last = tvm.transform.module_pass(lambda module, _: _set_channels_last(module), opt_level=0, name="Layout")
-    return [
+    passes = [
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         *((channels_last,) if cpu else ()),
@@ -65,6 +51,10 @@ def list_tuning_passes(target: Any) -> list[Any]:
         transform.FuseTIR(),
         *((transform.AttachAttrLayoutFreeBuffers(),) if cpu else ()),
     ]
+    with target:
+        for step in passes:
+            module = step(module)
+    return module
 
 
 def _set_channels_last(module: Any) -> Any:

@@ -28,6 +28,7 @@ import numpy as np
 from ngbkit import limits
 from ngbkit.compilers import torch_runtime
 from ngbkit.compilers.base import Program, Task
+from ngbkit.compilers.profiles.profile import PROFILED
 from ngbkit.device import contents, equivalence, evaluation, overflow, preparation, quantised_graphs, reference
 from ngbkit.device.isolation import profiling
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
@@ -331,7 +332,7 @@ def _profile(loaded: Loaded, message: Message) -> Message:
     program = loaded.program
     try:
         if program is None or program.profile is None:
-            return {"profile": profiling.build_refusal("ngbkit reads no kernels of this runtime")}
+            return {"profile": profiling.build_refusal(PROFILED)}
         if loaded.profiled is None:
             loaded.profiled = ProfiledTurns(program, program.profile())
         if message["calls"]:

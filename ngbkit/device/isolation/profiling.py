@@ -72,7 +72,7 @@ def build_record(
 
     ``nodes`` are ``[name, operator, module]``; ``kernels`` have their ``seconds`` by round and profiled call, None
     where the profiler says nothing, and the indices of their ``nodes``; ``calls`` are the seconds of whole calls by
-    round, and ``delays`` is whether the profiler's cost is in the kernels.
+    round.
     """
     nodes = [[node.name, node.operator, node.module] for node in profile.nodes]
     return {
@@ -90,7 +90,6 @@ def build_record(
         "calls": {"plain": _round_all(plain), "profiled": _round_all(profiled)},
         "source": {"digest": hash_json([nodes, [node.inputs for node in profile.nodes]]), "form": profile.form},
         "notes": list(profile.notes),
-        "delays": profile.delays,
     }
 
 

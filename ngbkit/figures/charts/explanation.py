@@ -44,7 +44,8 @@ def explanation(result: Explanation, depth: int | None = 1) -> alt.VConcatChart:
     """
     import altair as alt
 
-    blocks, hidden = _shorten(_build_rows(result, depth))
+    rows = _build_rows(result, depth)
+    blocks, hidden = _keep_largest(rows), max(0, len(rows) - _MOST_ROWS)
     panels = [_draw(result, blocks)]
     pieces = _build_rows(result, None).assign(block=_list_blocks(result, depth))
     pieces = pieces[pieces["block"].isin(blocks.loc[blocks["pieces"] > 1, "part"])]
@@ -102,10 +103,6 @@ def _list_blocks(result: Explanation, depth: int | None) -> list[str]:
         for index in part.pieces:
             names[index] = part.name
     return names
-
-
-def _shorten(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    return _keep_largest(rows), max(0, len(rows) - _MOST_ROWS)
 
 
 def _keep_largest(rows: pd.DataFrame) -> pd.DataFrame:

@@ -157,11 +157,13 @@ def attribute(profiles: Sequence[TrialProfile], pieces: Sequence[Piece], *, are_
     allowances = np.hypot(share * _compute_rms(means), seconds * counts)
     allowances[-1] = max(share * _compute_rms(means[:, -1]), CALL_SD * _compute_rms(means.sum(axis=1)))
     differences = times[1] - times[0]
+    generator = np.random.default_rng(SEED)
+    draws = draw_means(differences, generator)
     return Attribution(
         seconds=means,
         differences=differences,
         allowances=allowances,
-        draws=_draw(differences, allowances, np.random.default_rng(SEED)),
+        draws=draws + generator.standard_normal(draws.shape) * allowances,
     )
 
 
@@ -197,11 +199,6 @@ def estimate_process_sd(means: Floats) -> tuple[float, float]:
 def _compute_rms(values: Floats) -> Floats:
     """Return the root of the mean square over both sides."""
     return np.asarray(np.sqrt((values**2).mean(axis=0)))
-
-
-def _draw(differences: Floats, allowances: Floats, generator: np.random.Generator) -> Floats:
-    draws = draw_means(differences, generator)
-    return np.asarray(draws + generator.standard_normal(draws.shape) * allowances)
 
 
 def _estimate_deviations(differences: Floats) -> Floats:

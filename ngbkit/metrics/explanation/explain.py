@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from ngbkit.errors import MetricError, NgbkitError, UsageError
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.attribution import attribute
 from ngbkit.metrics.explanation.explanation import Explanation
-from ngbkit.metrics.explanation.missing_profiles import ask_for_profiles
 from ngbkit.metrics.explanation.pieces import cut
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
@@ -59,7 +59,7 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     UsageError
         The labels leave more than one trial.
     MetricError
-        A column has no profile; the message has the command that measures them.
+        A column has no profile; the message has the options that measure them.
 
     Notes
     -----
@@ -75,8 +75,7 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     depthwise convolutions with SiLU, which openvino fuses and onnxruntime does not.
     """
     dim, *columns = _match_columns(data, first, second)
-    pair = columns[0], columns[1]
-    return _explain_cell(data, dim, pair, _find_cell(data, dim, pair, labels))
+    return _explain_columns(data, dim, (columns[0], columns[1]), labels)
 
 
 def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
@@ -85,7 +84,7 @@ def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mappin
     Empty where either has no profile there, or where no piece surely takes longer.
     """
     try:
-        return _explain_cell(data, dim, columns, _find_cell(data, dim, columns, dict(cell))).regression
+        return _explain_columns(data, dim, columns, cell).regression
     except NgbkitError:  # a version whose nodes have other names, and a trial without a profile
         return ""
 
@@ -111,24 +110,28 @@ def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
     return dim, matched[0], matched[1]
 
 
-def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the only cell that both columns have a profile of."""
+def _find_cell(
+    data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[TrialProfile, TrialProfile]]:
+    """Find the only cell that both columns have a profile of: its labels, and the two profiles."""
     frame = list_profiles(data)
     dims = ["workload", *list_factors(data), *LABELS]
     missing = [name for name in columns if frame.empty or name not in set(frame[dim])]
     if missing:
-        raise MetricError(ask_for_profiles(data, dim, columns, missing))
+        raise MetricError(_ask_for_profiles(dim, columns, missing))
     if dim in labels:
         raise UsageError(f"invalid selection: got {dim}, along which trials are compared. Leave it out.")
     chosen = select_rows(frame, labels, dims)
     others = [name for name in dims if name != dim and name in chosen]
     cells: list[dict[str, Any]] = []
+    texts: dict[str, str] = {}
     for _, members in chosen.groupby(others, sort=False, dropna=False):
         if set(columns) <= set(members[dim]):
             row = members.iloc[0]
             cells.append({name: row[name] for name in others if row[name] == row[name]})
+            texts = texts or dict(zip(members[dim], members[PROFILE], strict=True))
     if not cells:
-        raise MetricError(ask_for_profiles(data, dim, columns, []))
+        raise MetricError(_ask_for_profiles(dim, columns, []))
     varying = [name for name in others if len({str(cell.get(name)) for cell in cells}) > 1]
     if varying:
         listed = [
@@ -140,15 +143,17 @@ def _find_cell(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[s
             f"invalid selection: {columns[0]} and {columns[1]} were profiled in {len(listed)} trials each; expected "
             f"one. Select it: {'; '.join(listed[:_MOST_CELLS])}{more}."
         )
-    return cells[0]
+    return cells[0], (parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]]))
 
 
-def _load_profiles(
-    data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]
-) -> tuple[TrialProfile, TrialProfile]:
-    frame = select_rows(list_profiles(data), {**cell, dim: list(columns)}, [*cell, dim])
-    texts = {str(row[dim]): row[PROFILE] for row in frame.to_dict("records")}
-    return parse_profile(texts[columns[0]]), parse_profile(texts[columns[1]])
+def _ask_for_profiles(dim: str, columns: Sequence[str], missing: Sequence[str]) -> str:
+    """Ask for the profiles that a dataset lacks, with the options that measure them."""
+    lack = f"no profile of {' and '.join(missing)}" if missing else "no trial that both were profiled in"
+    options = ["-c", ",".join(columns), "--profile"] if dim == "compiler" else ["--profile"]
+    return (
+        f"missing profile: this dataset has {lack}; expected one of each column. Measure its networks again with "
+        f"`{shlex.join(options)}`, or profile=True."
+    )
 
 
 def _name_network(columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
@@ -157,17 +162,17 @@ def _name_network(columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
     return network if "compiler" not in cell else f"{network} with {cell['compiler']}"
 
 
-def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> Explanation:
+def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> Explanation:
+    cell, profiles = _find_cell(data, dim, columns, labels)
     part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
-    profiles = _load_profiles(data, dim, columns, cell)
     pieces = cut(profiles)
     candidates = {
-        str(getattr(candidate, dim)): candidate
+        str(getattr(each, dim)): each
         for listed in list_candidates(part, "explain", "allow", untuned=True).values()
-        for candidate in listed
+        for each in listed
     }
-    pair = [candidates[name] for name in columns]
-    speedup = _estimate_speedup(*pair)
+    candidate, other = (candidates[name] for name in columns)
+    speedup = compare_candidates(candidate, other, LEVEL).estimate  # as verdicts estimate it
     differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
     return Explanation(
         network=_name_network(columns, cell),
@@ -175,7 +180,7 @@ def _explain_cell(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[
         batch_size=int(cell["batch_size"]),
         names=columns,
         speedup=speedup,
-        timed_gap=_estimate_gap(pair[0], speedup),
+        timed_gap=_estimate_gap(candidate, speedup),
         profiles=profiles,
         pieces=tuple(pieces),
         attribution=attribute(profiles, pieces, are_versions=dim == "workload" or {*differences} <= {"release"}),
@@ -187,8 +192,3 @@ def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
     latency = float(np.median(list(first.rounds.values())))
     gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
     return Estimate(gap, low, high, speedup.conclusive)
-
-
-def _estimate_speedup(first: RankingCandidate, second: RankingCandidate) -> Estimate:
-    """Estimate how many times as fast the first is as the second, as verdicts do."""
-    return compare_candidates(first, second, LEVEL).estimate

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.explanation import sentences
 from ngbkit.metrics.explanation.attribution import ALPHA, Attribution
-from ngbkit.metrics.explanation.blocks import PiecesPart, describe_kernels, fold
-from ngbkit.metrics.explanation.pieces import Piece, list_kinds
+from ngbkit.metrics.explanation.blocks import PiecesPart, describe_kernels, fold, group_families
+from ngbkit.metrics.explanation.pieces import BETWEEN, COPIES, REST, Piece, list_kinds
 from ngbkit.metrics.explanation.trial_profile import TrialProfile
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Charted, Report
@@ -24,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ENDS = ("", "_low", "_high")
+# Smaller shares of the gap are for the table.
+_LEAST_SHARE, _MOST_PARTS = 0.15, 3
+_SPECIAL = {BETWEEN: "time between kernels", COPIES: COPIES, REST: "kernels of unknown origin"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -59,15 +60,10 @@ class Explanation(Charted):
     pieces: tuple[Piece, ...]
     attribution: Attribution
 
-    @cached_property
-    def is_guilty(self) -> tuple[bool, ...]:
-        """True for each piece that differs beyond what a program and its copy do, for all pieces together."""
-        return tuple(self.attribution.is_guilty.tolist())
-
     @property
     def gains(self) -> tuple[Estimate, Estimate]:
         """The seconds of a call that each side gains in the pieces where it is surely faster: their sum hides both."""
-        gaps, sure = self.attribution.gaps, np.array(self.is_guilty)
+        gaps, sure = self.attribution.gaps, self.attribution.is_guilty
         sides = [np.flatnonzero(sure & (sign * gaps > 0)) for sign in (1, -1)]
         summed = self.attribution.sum_parts([side.tolist() for side in sides])
         first, second = zip(summed.gaps, *summed.gap_intervals, strict=True)
@@ -115,15 +111,15 @@ class Explanation(Charted):
             "share": shares,
             "share_low": share_lows,
             "share_high": share_highs,
-            "guilty": summed.is_guilty if depth is not None else np.array(self.is_guilty),
+            "guilty": summed.is_guilty,
             "is_network": [part.is_network for part in parts],
             "pieces": [len(part.pieces) for part in parts],
         }
         return pd.DataFrame(columns)
 
-    def to_report(self, most: int = 8, depth: int | None = None) -> Report:
-        """Build the sentence, the parts with the largest gaps, and what weakens it."""
-        return Report(sentences=[str(self)], frames=[to_texts(self.to_table(most, depth))], notes=self.list_notes())
+    def to_report(self, most: int = 8) -> Report:
+        """Build the sentence, the pieces with the largest gaps, and what weakens it."""
+        return Report(sentences=[str(self)], frames=[to_texts(self.to_table(most))], notes=self.list_notes())
 
     def _ipython_display_(self) -> None:
         """Display the figure, whose blocks open by a click, and the table."""
@@ -207,13 +203,63 @@ class Explanation(Charted):
         return plain
 
     def __str__(self) -> str:
+        first, second = self.names
         place = f"{self.network} (batch {self.batch_size}, {self.device})"
-        return sentences.explain_gap(self.names, place, self.speedup, self.pieces, self.profiles, self.attribution)
+        speedup = self.speedup
+        if not speedup.low > 1 and not speedup.high < 1:
+            return f"{first} and {second} do not differ surely on {place}: {first} is {speedup} times as fast."
+        sides = (0, 1) if speedup > 1 else (1, 0)
+        faster, slower = (self.names[side] for side in sides)
+        gain = speedup if speedup > 1 else Estimate(1 / speedup, 1 / speedup.high, 1 / speedup.low, speedup.conclusive)
+        heading = f"{faster} is {gain} times as fast as {slower} on {place}"
+        if not speedup.conclusive:
+            return f"{heading}; no cause is named, since rounds were contended or outputs were not checked."
+        parts = group_families(self.pieces)
+        summed = self.attribution.sum_parts([part.pieces for part in parts])
+        shares, lows, highs = summed.shares
+        guilty = [index for index in np.argsort(-np.abs(shares)) if summed.is_guilty[index]]
+        causes = [index for index in guilty if shares[index] >= _LEAST_SHARE][:_MOST_PARTS]
+        against = [index for index in guilty if shares[index] <= -_LEAST_SHARE][:1]
+        if not causes:
+            return f"{heading}; no kind of operator is surely responsible: the gap is spread over the network."
+        texts = [
+            f"{_format_share(shares[index], lows[index], highs[index])} of the gap is "
+            f"{_SPECIAL.get(parts[index].name, parts[index].name)}{self._describe_fusion(parts[index], sides)}"
+            for index in causes
+        ]
+        texts += [
+            f"{slower} is faster in {_SPECIAL.get(parts[index].name, parts[index].name)} "
+            f"({_format_share(-shares[index], -highs[index], -lows[index])} of the gap)"
+            for index in against
+        ]
+        return f"{heading}: {'; '.join(texts)}."
 
     @property
     def regression(self) -> str:
-        """The piece that surely takes longer in the second column, in words; empty where none does."""
-        return sentences.name_regression(self.pieces, self.attribution)
+        """The piece that surely takes longest longer in the second column, in words; empty where none does.
+
+        An example: ``layer3.1.conv2 (convolutions with ReLU: 1.2 to 1.9 ms, 96 ± 3 % of the gap)``.
+        """
+        gaps, is_guilty = self.attribution.gaps, self.attribution.is_guilty
+        index = int(np.argmax(np.where(is_guilty, gaps, -np.inf)))
+        if not is_guilty[index] or gaps[index] <= 0:
+            return ""
+        piece = self.pieces[index]
+        before, after = (1e3 * self.attribution.seconds[side, index] for side in (0, 1))
+        shares, lows, highs = self.attribution.shares
+        share = f", {_format_share(shares[index], lows[index], highs[index])} of the gap" if shares[index] > 0 else ""
+        return f"{piece.name} ({f'{piece.family}: ' if piece.is_network else ''}{before:.3g} to {after:.3g} ms{share})"
+
+    def _describe_fusion(self, part: PiecesPart, sides: Sequence[int]) -> str:
+        """Describe the kernels of a part on two sides, the faster one first, where the slower one has more."""
+        if not part.is_network:
+            return ""
+        pieces = [self.pieces[index] for index in part.pieces]
+        faster, slower = (self.names[side] for side in sides)
+        fewer, more = (sum(len(piece.kernels[side]) for piece in pieces) for side in sides)
+        if fewer <= len(pieces) < more and any(len(piece.operators) > 1 for piece in pieces):
+            return f", which {faster} fuses and {slower} does not"
+        return f", in {fewer} kernels of {faster} and {more} of {slower}" if fewer < more else ""
 
     def _describe(self, part: PiecesPart) -> str:
         families = dict.fromkeys(self.pieces[index].family for index in part.pieces)
@@ -223,6 +269,10 @@ class Explanation(Charted):
     def _list_kernels(self, part: PiecesPart, side: int) -> str:
         kernels = [self.pieces[index].kernels[side] for index in part.pieces]
         return describe_kernels(list_kinds(self.profiles[side], kernels))
+
+
+def _format_share(share: float, low: float, high: float) -> str:
+    return f"{Estimate(100 * share, 100 * low, 100 * high)} %"
 
 
 def _scale(seconds: Estimate) -> Estimate:

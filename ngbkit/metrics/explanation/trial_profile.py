@@ -132,6 +132,7 @@ def _build(data: _ProfileRecord) -> TrialProfile:
     plain, profiled = plain[:rounds][is_whole], profiled[:rounds][is_whole]
     if len(plain) < 2:
         raise ValueError(f"it has {len(plain)} rounds")
+    # Older runs have profiles whose cost is between the kernels.
     delayed = profiled if data.get("delays", True) else None
     seconds = subtract_cost(np.nan_to_num(measured[:, :rounds][:, is_whole]), plain, delayed)
     # A session that profiles may be slower as a whole: its kernels then take no longer than a call without it.

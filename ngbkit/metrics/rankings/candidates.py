@@ -174,13 +174,13 @@ def draw_leads(contests: Sequence[Sequence[ColumnPair]], level: float) -> list[l
     classes: dict[tuple[Any, ...], list[int]] = {}
     for place, pairs in enumerate(contests):
         classes.setdefault(_describe_likeness(pairs), []).append(place)
-    drawn: dict[int, list[tuple[Lead, np.ndarray]]] = {}
+    replicates: dict[int, list[tuple[Lead, np.ndarray]]] = {}
     for places in classes.values():
         for block in (places[start : start + _BLOCK] for start in range(0, len(places), _BLOCK)):
             columns = [*zip(*(contests[place] for place in block), strict=True)]
             leads = zip(*_draw_block(columns, level), strict=True) if columns else [[] for _ in block]
-            drawn.update(zip(block, map(list, leads), strict=True))
-    return [drawn[place] for place in range(len(contests))]
+            replicates.update(zip(block, map(list, leads), strict=True))
+    return [replicates[place] for place in range(len(contests))]
 
 
 def _describe_likeness(pairs: Sequence[ColumnPair]) -> tuple[Any, ...]:
@@ -198,9 +198,11 @@ def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterat
     """Draw the leads of contests that are alike; `columns` has for each of their pairs that of every contest."""
     sampler = Sampler(level=level, generator=np.random.default_rng(SEED))
     of_rounds, of_processes, of_times = (
-        defaultdict[Any, np.ndarray](lambda: sampler.generator.standard_normal(DRAWS)) for _ in range(3)
+        defaultdict[Any, np.ndarray](lambda: _draw_scores(sampler.generator)) for _ in range(3)
     )
-    side_by_side = iter(_correlate([column for column in columns if column[0].compared == "side by side"], sampler))
+    side_by_side = iter(
+        _correlate([column for column in columns if column[0].compared == "side by side"], sampler.generator)
+    )
     for pairs in columns:
         first, second = pairs[0].columns
         centers = np.array([each.log_ratio for each in pairs])
@@ -244,13 +246,19 @@ def _resample(sampler: Sampler, pairs: Sequence[ColumnPair], part: int, pool: st
     return np.asarray(np.log(sampler.resample(values, np.array(pools), scores)))
 
 
-def _correlate(columns: Sequence[Sequence[ColumnPair]], sampler: Sampler) -> np.ndarray:
+def _draw_scores(generator: np.random.Generator) -> np.ndarray:
+    """Draw normal scores with the negative of each: the lead of a second column is then that of the first, negated."""
+    half = generator.standard_normal(DRAWS // 2)
+    return np.concatenate([half, -half])
+
+
+def _correlate(columns: Sequence[Sequence[ColumnPair]], generator: np.random.Generator) -> np.ndarray:
     """Draw normal scores, ``(columns, contests, draws)``, that correlate as the medians of pairs of the same rounds do.
 
     A column that was slow in a round was slow in each of its ratios there. The medians of normal values that correlate
     by r correlate by 2 / pi asin(r).
     """
-    scores = sampler.generator.standard_normal((len(columns), DRAWS))
+    scores = np.array([_draw_scores(generator) for _ in columns])
     factors = np.array([_factorise(pairs) for pairs in zip(*columns, strict=True)])
     return np.einsum("cij,jd->icd", factors, scores) if columns else scores
 

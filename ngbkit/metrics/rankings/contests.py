@@ -154,8 +154,8 @@ def _pair_columns(
 
 def _compare_with(paired: Sequence[_PairedContest], level: float) -> list[Contest]:
     """Compare the columns of each contest with its first."""
-    drawn = draw_leads([contest.pairs for contest in paired], level)
-    return [_compare_columns(contest, leads, level) for contest, leads in zip(paired, drawn, strict=True)]
+    replicates = draw_leads([contest.pairs for contest in paired], level)
+    return [_compare_columns(contest, leads, level) for contest, leads in zip(paired, replicates, strict=True)]
 
 
 def _compare_columns(contest: _PairedContest, leads: Sequence[tuple[Lead, np.ndarray]], level: float) -> Contest:

@@ -218,9 +218,10 @@ def compare_candidates(first: RankingCandidate, second: RankingCandidate, level:
 def compare_pairs(pairs: Sequence[tuple[RankingCandidate, RankingCandidate]], level: float) -> list[NetworkComparison]:
     """Compare the candidates of each pair, whatever the others are."""
     contests = [[pair(*candidates)] for candidates in pairs]
-    drawn = draw_leads(contests, level)
+    replicates = draw_leads(contests, level)
     return [
-        build_comparison(each, lead, draws, level) for (each,), ((lead, draws),) in zip(contests, drawn, strict=True)
+        build_comparison(each, lead, draws, level)
+        for (each,), ((lead, draws),) in zip(contests, replicates, strict=True)
     ]
 
 

@@ -117,8 +117,10 @@ def _find_reversals(cell: _Cell) -> tuple[int, list[dict[str, Any]]]:
         if {(first, names), (second, names)} <= pairs.keys()
     ]
     reversed_pairs = [both for both in sides if both[0].log_ratio * both[1].log_ratio < 0]
-    drawn = draw_leads(reversed_pairs, PROBABILITY_LEVEL)
-    rows = [_build_row(both, [draws for _, draws in leads]) for both, leads in zip(reversed_pairs, drawn, strict=True)]
+    replicates = draw_leads(reversed_pairs, PROBABILITY_LEVEL)
+    rows = [
+        _build_row(both, [draws for _, draws in leads]) for both, leads in zip(reversed_pairs, replicates, strict=True)
+    ]
     return len(sides), rows
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from htpy import Element, Node, button, div, label, option, p, select, span
@@ -50,24 +49,21 @@ class ExplanationChoice:
 
     def explain(self) -> Explanation:
         """Explain the gap between the chosen columns."""
-        texts: Mapping[str, str] = {name: self.chosen[name] for name in self.labels if name in self.chosen}
-        labels = {
-            name: next(label for label in self.labels[name] if str(label) == text) for name, text in texts.items()
-        }
-        result = explain(self._data, self.chosen["first"], self.chosen["second"], **labels)
-        assert isinstance(result, Explanation)
-        return result
+        return explain(self._data, self.chosen["first"], self.chosen["second"], **self._list_labels())
 
     def write_code(self, expression: str) -> str:
         """Write the call that explains the same."""
-        values: dict[str, Any] = {
-            name: next(each for each in self.labels[name] if str(each) == self.chosen[name])
-            for name in self.labels
-            if name in self.chosen and len(self.labels[name]) > 1
-        }
         words = [repr(self.chosen["first"]), repr(self.chosen["second"])]
-        words += [f"{name}={value!r}" for name, value in values.items()]
+        words += [f"{name}={value!r}" for name, value in self._list_labels().items() if len(self.labels[name]) > 1]
         return f"{expression}.ngb.explain({', '.join(words)})"
+
+    def _list_labels(self) -> dict[str, Any]:
+        """List the chosen labels of the trial by dim, in the types of the dataset."""
+        return {
+            name: next(each for each in labels if str(each) == self.chosen[name])
+            for name, labels in self.labels.items()
+            if name in self.chosen
+        }
 
     def _render_select(self, name: str, labels: list[str], title: str) -> Element:
         choices = (option(value=text, selected=text == self.chosen[name])[text] for text in labels)

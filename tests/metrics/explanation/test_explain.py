@@ -10,7 +10,7 @@ import xarray as xr
 from drawn import measured, network
 from profiled import FUSED, SPLIT, add_profiles, build_profile, make_explained
 
-from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.explanation.explain import explain
 
@@ -85,6 +85,14 @@ def test_the_trial_must_be_selected() -> None:
         explain(data, FUSED, "tvm")
     with pytest.raises(UsageError, match="got 'openvino' twice"):
         explain(data, FUSED, FUSED)
+
+
+def test_a_missing_profile_is_measured_by_an_option() -> None:
+    """The error has the options that measure it."""
+    data = make_explained().drop_vars("profile")
+
+    with pytest.raises(MetricError, match=r"no profile of openvino and onnxruntime; .* `-c openvino,onnxruntime --pro"):
+        explain(data, FUSED, SPLIT)
 
 
 def test_two_networks_are_compared() -> None:

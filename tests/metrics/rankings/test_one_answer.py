@@ -132,7 +132,7 @@ def test_a_reversal_is_of_the_orders_of_its_pairs(name: str) -> None:
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_run_repeats_its_own_findings(name: str) -> None:
-    """What a run finds for sure, the same run finds again."""
+    """A run has its own conclusive findings."""
     data = ngbkit.load(NOTEBOOK_DATA / name)
     findings = list_findings(data, data)
 
