@@ -101,8 +101,8 @@ def save(
         for suffix, content in files.items():
             write_whole(target.with_suffix(suffix), content)
         return target
-    drawn = spec if millimetres is None else latex.prepare(spec)
-    write_whole(target, _render(drawn, target.suffix, millimetres, density))
+    prepared = spec if millimetres is None else latex.prepare(spec)
+    write_whole(target, _render(prepared, target.suffix, millimetres, density))
     return target
 
 
