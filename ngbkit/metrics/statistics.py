@@ -43,7 +43,7 @@ def to_normal_scores(scores: ArrayLike, rounds: ArrayLike, degrees: float = DEGR
 
 def find_positions(scores: ArrayLike, rounds: int) -> Floats:
     """Find the positions of replicates of a median among so many sorted values, in [0, 1], from normal scores."""
-    return np.asarray(np.interp(scores, _SCORES, _tabulate_positions(rounds)))
+    return np.asarray(np.interp(np.asarray(scores, float), _SCORES, _tabulate_positions(rounds)))
 
 
 @lru_cache(maxsize=256)
