@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.figures import theme
 from ngbkit.metrics.pairing import compare
-from ngbkit.metrics.serving import searches
+from ngbkit.metrics.serving.capacities import CapacitySearch
 from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
 from ngbkit.sweep.low_precision import COSTS
 from ngbkit.sweep.records import Failure
@@ -135,11 +136,10 @@ def build_test(rate: float, valid: bool) -> LoadTest:
 def record_tests(data: Data, tests: Sequence[LoadTest] = (), deadline: str = "100ms") -> None:
     """Record tests of LoadGen, as if they had been run, for each network and compiler; by default a whole search."""
     service = parse_service(deadline)
+    tests = tests or [build_test(rate, rate < 44) for rate in (40.0, 44.0, 40.0, 44.0)]
     for column in list_columns(data, service, {}):
         if column.batch_sizes:
-            search = searches.resume(build_question(data, column, service), {}, again=True)
-            for test in tests or [build_test(rate, rate < 44) for rate in (40.0, 44.0, 40.0, 44.0)]:
-                search = search.add(test)
+            CapacitySearch(started_at=time.time(), tests=tuple(tests)).save(build_question(data, column, service))
 
 
 OF_COSTS = (*COSTS, "accuracy_change", "precision_gain", "tradeoff")

@@ -32,7 +32,6 @@ from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.ranking import network_ranking, ranking, winners
 from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
-from ngbkit.metrics.serving.capacity import capacity
 from ngbkit.metrics.serving.deadlines import choose
 from ngbkit.metrics.tables import Table, compact
 
@@ -123,7 +122,6 @@ class Metrics:
 
     # Nodes of a tree are compared with one another.
     beside_paper = to_method(beside_paper, "_pooled")
-    capacity = to_method(capacity, "_pooled")
     choose = to_method(choose, "_pooled")
     compare_networks = to_method(compare_networks, "_pooled")
     explain = to_method(explain, "_pooled")

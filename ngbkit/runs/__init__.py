@@ -4,8 +4,8 @@ lifecycle.py starts and resumes a run, run.py drives it, known.py takes over wha
 what would settle it, folders.py stores it, and recordings.py replays runs that are stored beside a notebook. summary.py
 describes a run in one line, run_context.py the cell that started it; run_index.py stores the summaries of all runs, and
 deletion.py deletes runs. progress.py tracks its progress and estimates the time left, and progress_display.py displays
-both. selfcheck/ measures whether a machine is fit to measure on; bisection/ finds the release of a compiler
-since which a network is slower.
+both. capacity.py measures the rate of requests that a network serves; selfcheck/ measures whether a machine is fit to
+measure on; bisection/ finds the release of a compiler since which a network is slower.
 """
 
 from __future__ import annotations

@@ -32,5 +32,5 @@ def test_nothing_measured_is_an_error():
     """The figure measures nothing, and says how to measure."""
     data = measured(network("net"), batch_sizes=[1])
 
-    with pytest.raises(MetricError, match=r"none was measured with these arguments. Measure it with `ds.ngb.capacity`"):
+    with pytest.raises(MetricError, match=r"none was measured with these arguments. Measure it with `ngbkit.capacity`"):
         data.ngb.plot.capacity("90ms", seed=7)

@@ -15,7 +15,7 @@ from ngbkit.user_text import format_seconds
 if TYPE_CHECKING:
     import altair as alt
 
-_SETTINGS = ("quantile", "max_delay", "batch_sizes", "seconds", "seed")
+_SETTINGS = ("quantile", "batch_sizes", "seconds", "seed")
 _WIDTH, _HEIGHT, _GAP, _ROW_GAP, _COLUMNS = 300, 170, 64, 74, 3
 # A panel shows latencies up to so many deadlines.
 _MOST_DEADLINES = 3.0
@@ -25,7 +25,7 @@ _MOST_DEADLINES = 3.0
 def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -> alt.FacetChart:
     """A quantile of the latency at each rate of requests that LoadGen sent: a panel per network, a line per compiler.
 
-    The marks are the tests of `ngbkit.metrics.capacity`, hollow where other work slowed them. A test below the
+    The marks are the tests of `ngbkit.capacity`, hollow where other work slowed them. A test below the
     deadline is invalid where its requests are too few to prove it.
 
     Parameters
@@ -35,7 +35,7 @@ def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -
     deadline
         A time such as ``"50ms"``, or seconds.
     **keywords
-        As for `ngbkit.metrics.capacity`, its selection included.
+        As for `ngbkit.capacity`, its selection included.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def capacity(data: Data, deadline: str | float | None = None, **keywords: Any) -
     tests = find_capacities(data, service, list_columns(data, service, keywords)).tests
     if tests.empty:
         raise MetricError(
-            "no capacity to draw: none was measured with these arguments. Measure it with `ds.ngb.capacity`, with the "
+            "no capacity to draw: none was measured with these arguments. Measure it with `ngbkit.capacity`, with the "
             "same arguments."
         )
     names = rows.name_networks(tests, list_factors(data), tests["device"].nunique() > 1)

@@ -1,28 +1,29 @@
-"""The capacities of networks: as a table, in words, and as JSON."""
+"""The capacities of networks: the tests that measured them, in files; as a table, in words, and as JSON."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngbkit import options, validation
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import RESOLUTION, LoadTest, find_bracket
+from ngbkit.errors import JournalError
+from ngbkit.files import write_atomically
 from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.metrics.rendering import to_texts
-from ngbkit.metrics.serving import searches
-from ngbkit.metrics.serving.searches import CapacitySearch
-from ngbkit.metrics.serving.service import (
-    ServedColumn,
-    Service,
-    build_question,
-    list_label_names,
-)
+from ngbkit.metrics.serving.service import ServedColumn, Service, build_question, list_label_names
 from ngbkit.metrics.unchecked import describe_unchecked
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import parse_json
+from ngbkit.validation import Positive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +34,45 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySearch:
+    """The tests that answer the question for a capacity, and the time at which they began."""
+
+    started_at: Positive
+    tests: tuple[LoadTest, ...]
+
+    def save(self, question: Mapping[str, Any]) -> None:
+        """Write the search to the file of its question."""
+        options.make_state_dir()
+        with write_atomically(_locate(question)) as draft:
+            draft.write_text(json.dumps({"question": question, **asdict(self)}))
+
+
+def find_search(question: Mapping[str, Any]) -> CapacitySearch | None:
+    """Find the search for the answer to a question, in the state folder; None without any."""
+    file = _locate(question)
+    # Earlier versions numbered the searches of a question.
+    path = max(file.parent.glob(f"{file.stem}*.json"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    if path is None:
+        return None
+    try:
+        stored = parse_json(path.read_text())
+        search: CapacitySearch = validation.parse(
+            CapacitySearch, {name: stored[name] for name in ("started_at", "tests")}
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JournalError(f"invalid load tests in {path}: {error}. Move the file away, and measure again.") from None
+    return search
+
+
+def _locate(question: Mapping[str, Any]) -> Path:
+    digest = hashlib.blake2b(json.dumps(question, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return options.get_state_dir() / options.LAYOUT.capacities / f"{digest}.json"
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Capacities(Reported):
-    """The capacity of each network with each compiler, as a notebook displays it: ``ds.ngb.capacity("50ms")``.
+    """The capacity of each network with each compiler, as a notebook displays it: ``ngbkit.capacity(ds, "50ms")``.
 
     Parameters
     ----------
@@ -92,7 +129,10 @@ def find_capacities(data: Data, service: Service, columns: Collection[ServedColu
     """Find the capacities of columns in the searches of the state folder; nothing is measured."""
     import pandas as pd
 
-    results = [(column, _find_search(data, service, column)) for column in columns]
+    results = [
+        (column, find_search(build_question(data, column, service)) if column.batch_sizes else None)
+        for column in columns
+    ]
     rows = [{**column.labels, **_build_row(service, column, search)} for column, search in results]
     searched = [(column, search) for column, search in results if search is not None]
     tests = [{**column.labels, **asdict(test)} for column, search in searched for test in search.tests]
@@ -104,10 +144,6 @@ def find_capacities(data: Data, service: Service, columns: Collection[ServedColu
         service=service,
         notes=tuple(_list_notes(data, frame, service, [test for _, search in searched for test in search.tests])),
     )
-
-
-def _find_search(data: Data, service: Service, column: ServedColumn) -> CapacitySearch | None:
-    return searches.find(build_question(data, column, service)) if column.batch_sizes else None
 
 
 def _build_row(service: Service, column: ServedColumn, search: CapacitySearch | None) -> dict[str, Any]:
@@ -139,7 +175,7 @@ def _build_row(service: Service, column: ServedColumn, search: CapacitySearch | 
         "tests": len(search.tests),
         "contended": sum(test.contended for test in search.tests),
         "measured_at": datetime.fromtimestamp(search.started_at).isoformat(" ", "minutes"),
-        "reason": "" if is_ended else "interrupted: the next call goes on with it",
+        "reason": "" if is_ended else "interrupted: the next call measures it again",
     }
 
 

@@ -29,11 +29,10 @@ SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The requirements of a server: the deadline of a share of requests, and its way to batch them; in seconds."""
+    """The requirements of a server: the deadline of a share of its requests, in seconds, and its batch sizes."""
 
     deadline: float
     quantile: float
-    max_delay: float
     # The batch sizes of the server; None for every measured one whose calls keep the deadline.
     batch_sizes: tuple[int, ...] | None
     # The shortest duration of a test.
@@ -48,7 +47,6 @@ class Service:
             quantile=self.quantile,
             seconds=self.seconds,
             limit=limit,
-            max_delay=self.max_delay,
             seed=self.seed,
         )
 
@@ -79,7 +77,6 @@ class ServedColumn:
 def parse_service(
     deadline: str | float,
     quantile: float = 0.99,
-    max_delay: str | float | None = None,
     batch_sizes: int | Collection[int] | None = None,
     seconds: float = SECONDS,
     seed: int = 0,
@@ -92,7 +89,6 @@ def parse_service(
     return Service(
         deadline=parse_duration(deadline, "deadline"),
         quantile=float(quantile),
-        max_delay=0.0 if max_delay in (None, 0) else parse_duration(max_delay or 0, "max_delay"),
         batch_sizes=None if batch_sizes is None else tuple(sorted({*to_batch_sizes(batch_sizes)})),
         seconds=validation.check("seconds", validation.Duration, seconds),
         seed=validation.check("seed", validation.Count, seed),
@@ -148,7 +144,9 @@ def _read_overlap(contract: Any) -> int:
 def build_question(data: Data, column: ServedColumn, service: Service) -> dict[str, Any]:
     """Build the question that a search answers: what is served, and what it must keep, as plain JSON."""
     sweep = build_sweep(data, column)
-    return {"sweep": sweep.to_json(), "service": {**asdict(service), "batch_sizes": list(sweep.batch_sizes)}}
+    # Files of earlier searches are named after questions that had a delay too.
+    settings = {**asdict(service), "max_delay": 0.0, "batch_sizes": list(sweep.batch_sizes)}
+    return {"sweep": sweep.to_json(), "service": settings}
 
 
 def build_sweep(data: Data, column: ServedColumn) -> Grid:
@@ -173,16 +171,6 @@ def build_sweep(data: Data, column: ServedColumn) -> Grid:
         devices=(str(labels["device"]),),
         batch_sizes=column.batch_sizes,
     )
-
-
-def check_files(sweep: Grid) -> None:
-    """Reject a sweep whose files this machine lacks."""
-    for workload in sweep.workloads:
-        if missing := [digest for digest, path in workload.artifacts.items() if not path.exists()]:
-            raise MetricError(
-                f"a load needs the files of {workload.name}, and this machine lacks {', '.join(missing)[:80]}. Measure "
-                "on the machine that started the run, or run the sweep here."
-            )
 
 
 def list_label_names(data: Data) -> list[str]:
