@@ -32,7 +32,7 @@ from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.ranking import network_ranking, ranking, winners
 from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
-from ngbkit.metrics.serving.deadlines import choose
+from ngbkit.metrics.serving.choices import choose
 from ngbkit.metrics.tables import Table, compact
 
 if TYPE_CHECKING:
