@@ -112,10 +112,6 @@ def build_costed(**costs: float) -> xr.Dataset:
     return changed.assign({name: data[name].where(~is_low, value) for name, value in costs.items()})
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {"capacity": {"deadline": "100ms"}}
-"""The arguments that a chart requires beside its data."""
-
-
 def build_test(rate: float, valid: bool) -> LoadTest:
     """Build a test of LoadGen."""
     return LoadTest(
@@ -160,10 +156,8 @@ def draw_example(name: str) -> Any:
 
 
 def draw_figure(name: str, data: Data, **arguments: Any) -> Any:
-    """Draw a chart of a dataset; a capacity has been measured before."""
-    if name == "capacity":
-        record_tests(data)
-    return getattr(figures, name)(data, **ARGUMENTS.get(name, {}), **arguments)
+    """Draw a chart of a dataset."""
+    return getattr(figures, name)(data, **arguments)
 
 
 def _measure_blocks() -> Data:

@@ -30,7 +30,7 @@ def read_texts(chart, folder, width):
     return [element.text for element in texts], sizes
 
 
-@pytest.mark.parametrize("name", sorted({*list_charts()} - {"ase", "bsr", "rtr", "speedup", "depth", "capacity"}))
+@pytest.mark.parametrize("name", sorted({*list_charts()} - {"ase", "bsr", "rtr", "speedup", "depth"}))
 def test_the_text_of_a_figure_has_eight_points(name, tmp_path):
     """Every text is 8 points high in a column, and none below 7."""
     _, sizes = read_texts(draw_example(name), tmp_path, 88)
