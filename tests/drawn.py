@@ -25,8 +25,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.figures import theme
 from ngbkit.metrics.pairing import compare
-from ngbkit.metrics.serving.capacities import CapacitySearch
-from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
+from ngbkit.metrics.serving.capacities import CapacitySearch, list_columns, parse_service
+from ngbkit.runs.capacity import build_question, build_sweep, save_search
 from ngbkit.sweep.low_precision import COSTS
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
@@ -135,7 +135,8 @@ def record_tests(data: Data, tests: Sequence[LoadTest] = (), deadline: str = "10
     tests = tests or [build_test(rate, rate < 44) for rate in (40.0, 44.0, 40.0, 44.0)]
     for column in list_columns(data, service, {}):
         if column.batch_sizes:
-            CapacitySearch(started_at=time.time(), tests=tuple(tests)).save(build_question(data, column, service))
+            question = build_question(build_sweep(data, column), service)
+            save_search(question, CapacitySearch(started_at=time.time(), tests=tuple(tests)))
 
 
 OF_COSTS = (*COSTS, "accuracy_change", "precision_gain", "tradeoff")

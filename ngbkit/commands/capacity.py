@@ -30,7 +30,7 @@ OPTIONS: tuple[Argument, ...] = (
 
 def measure_capacities(call: Call) -> Answer:
     """Measure the capacities that a call asks for."""
-    from ngbkit.metrics.serving.service import SECONDS
+    from ngbkit.metrics.serving.capacities import SECONDS
     from ngbkit.runs.capacity import capacity
 
     args = call.args

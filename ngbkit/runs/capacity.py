@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+import attrs
+
+from ngbkit import options, validation
 from ngbkit.cluster.dispatch import build_spec, follow, push_artifacts, to_error
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.engines import acquire
@@ -16,10 +23,20 @@ from ngbkit.dataset import schema
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import Load, LoadTest
 from ngbkit.device.world import World
-from ngbkit.errors import MetricError
-from ngbkit.metrics.serving.capacities import Capacities, CapacitySearch, find_capacities, find_search
-from ngbkit.metrics.serving.service import SECONDS, build_question, build_sweep, list_columns, parse_service
+from ngbkit.errors import JournalError, MetricError, NgbkitError
+from ngbkit.files import Store, write_atomically
+from ngbkit.metrics.serving.capacities import (
+    SECONDS,
+    Capacities,
+    CapacitySearch,
+    ServedColumn,
+    Service,
+    build_capacities,
+    list_columns,
+    parse_service,
+)
 from ngbkit.sweep.grid import Grid
+from ngbkit.user_text import parse_json
 
 
 def capacity(
@@ -94,20 +111,66 @@ def capacity(
     """
     data = schema.require_distinct(schema.require_measured(data))
     service = parse_service(deadline, quantile, batch_sizes, seconds, seed)
-    columns = list_columns(data, service, select)
-    for column in columns:
-        if not column.batch_sizes:
-            continue
-        load, question = service.build_load(column.limit), build_question(data, column, service)
-        latest = find_search(question)
-        if again or latest is None or load.choose_rate(latest.tests) is not None:
-            sweep, device = build_sweep(data, column), str(column.labels["device"])
-            _check_files(sweep)
-            engine = (engines or {}).get(device) or acquire(device, Starter(report=report, stopped=bool))
-            started_at = time.time()
-            tests = _run_tests(sweep, load, engine, report)
-            CapacitySearch(started_at=started_at, tests=tests).save(question)
-    return find_capacities(data, service, columns)
+    results: list[tuple[ServedColumn, CapacitySearch | None]] = []
+    for column in list_columns(data, service, select):
+        search = None
+        if column.batch_sizes:
+            sweep, load = build_sweep(data, column), service.build_load(column.limit)
+            question = build_question(sweep, service)
+            search = find_search(question)
+            if again or search is None or load.choose_rate(search.tests) is not None:
+                started_at = time.time()
+                tests = _run_tests(sweep, load, engines or {}, report)
+                search = CapacitySearch(started_at=started_at, tests=tests)
+                save_search(question, search)
+        results.append((column, search))
+    return build_capacities(data, service, results)
+
+
+def build_question(sweep: Grid, service: Service) -> dict[str, Any]:
+    """Build the question that a search answers: what is served, and what it must keep, as plain JSON."""
+    # Files of earlier searches are named after questions that had a delay too.
+    settings = {**asdict(service), "max_delay": 0.0, "batch_sizes": list(sweep.batch_sizes)}
+    return {"sweep": sweep.to_json(), "service": settings}
+
+
+def build_sweep(data: Data, column: ServedColumn) -> Grid:
+    """Build the part of a dataset's sweep with one network, factors and compiler, on one device."""
+    sweep, labels = _read_sweep(data), column.labels
+    workload = next((workload for workload in sweep.workloads if workload.name == labels["workload"]), None)
+    if workload is None:
+        raise MetricError(
+            f"the sweep of this dataset has no network {labels['workload']!r}. Use the dataset of one run."
+        )
+    # A label may be a number of pandas: the level itself is what the network is built with.
+    factors = {
+        name: tuple(level for level in levels if level == labels[name])
+        for name, levels in workload.factors.items()
+        if name in labels
+    }
+    return attrs.evolve(
+        sweep,
+        workloads=(replace(workload, factors={**workload.factors, **factors}),),
+        factors={},
+        compilers=(str(labels["compiler"]),),
+        devices=(str(labels["device"]),),
+        batch_sizes=column.batch_sizes,
+    )
+
+
+def _read_sweep(data: Data) -> Grid:
+    """The sweep of a dataset, to build its networks again."""
+    try:
+        description = json.loads(data.attrs.get("sweep") or "null")
+        if not isinstance(description, dict):
+            raise MetricError("it names none")
+        locate = Store(options.get_state_dir() / options.LAYOUT.artifacts).locate
+        return Grid.from_json(description, locate=locate)
+    except (NgbkitError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise MetricError(
+            f"a capacity is measured with the networks of the sweep, and that of this dataset cannot be read: {error}. "
+            "Use the dataset of one run."
+        ) from None
 
 
 def _check_files(sweep: Grid) -> None:
@@ -120,8 +183,13 @@ def _check_files(sweep: Grid) -> None:
             )
 
 
-def _run_tests(sweep: Grid, load: Load, engine: Engine, report: Callable[[str], object]) -> tuple[LoadTest, ...]:
-    """Run the tests of a load on the one network and compiler of a sweep; Ctrl-C ends them."""
+def _run_tests(
+    sweep: Grid, load: Load, engines: Mapping[str, Engine], report: Callable[[str], object]
+) -> tuple[LoadTest, ...]:
+    """Run the tests of a load on the one network, compiler and device of a sweep; Ctrl-C ends them."""
+    _check_files(sweep)
+    (device,) = sweep.devices
+    engine = engines.get(device) or acquire(device, Starter(report=report, stopped=bool))
     push_artifacts(engine, sweep)
     spec = build_spec(
         engine, sweep, run_id=f"capacity-{secrets.token_hex(2)}", world=engine.adapt(World.capture(sweep.workloads))
@@ -148,3 +216,32 @@ def _run_tests(sweep: Grid, load: Load, engine: Engine, report: Callable[[str], 
     if outcome["state"] == "stopped":
         raise KeyboardInterrupt("stopped.")
     return tuple(tests)
+
+
+def save_search(question: Mapping[str, Any], search: CapacitySearch) -> None:
+    """Write the search for the answer to a question to its file in the state folder."""
+    options.make_state_dir()
+    with write_atomically(_locate(question)) as draft:
+        draft.write_text(json.dumps({"question": question, **asdict(search)}))
+
+
+def find_search(question: Mapping[str, Any]) -> CapacitySearch | None:
+    """Find the stored search for the answer to a question; None without any."""
+    file = _locate(question)
+    # Earlier versions numbered the searches of a question.
+    path = max(file.parent.glob(f"{file.stem}*.json"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    if path is None:
+        return None
+    try:
+        stored = parse_json(path.read_text())
+        search: CapacitySearch = validation.parse(
+            CapacitySearch, {name: stored[name] for name in ("started_at", "tests")}
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JournalError(f"invalid load tests in {path}: {error}. Move the file away, and measure again.") from None
+    return search
+
+
+def _locate(question: Mapping[str, Any]) -> Path:
+    digest = hashlib.blake2b(json.dumps(question, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return options.get_state_dir() / options.LAYOUT.capacities / f"{digest}.json"

@@ -10,14 +10,19 @@ from drawn import build_test, crashing, measured, network, record_tests, sweep
 
 from ngbkit import capacity, options
 from ngbkit.errors import JournalError, MetricError, UnknownNameError, UsageError
-from ngbkit.metrics.serving.capacities import Capacities, find_capacities, find_search
-from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
+from ngbkit.metrics.serving.capacities import (
+    Capacities,
+    CapacitySearch,
+    build_capacities,
+    list_columns,
+    parse_service,
+)
+from ngbkit.runs.capacity import build_question, build_sweep, find_search
 
 
-def find(data, deadline: str = "100ms", **settings) -> Capacities:
-    select = {name: settings.pop(name) for name in ("compiler",) if name in settings}
-    service = parse_service(deadline, **settings)
-    return find_capacities(data, service, list_columns(data, service, select))
+def build(data, tests) -> Capacities:
+    service, search = parse_service("100ms"), CapacitySearch(started_at=1.0, tests=tuple(tests))
+    return build_capacities(data, service, [(column, search) for column in list_columns(data, service, {})])
 
 
 def test_a_capacity_is_a_bracket() -> None:
@@ -37,14 +42,12 @@ def test_a_capacity_is_a_bracket() -> None:
     assert json.dumps(capacities.to_json())
 
 
-def test_an_interrupted_search_is_no_answer() -> None:
-    """The row says that the next call begins again, and its bracket is not conclusive."""
+def test_a_search_without_an_upper_bound_is_not_conclusive() -> None:
+    """A capacity of which no higher rate was invalid is a lower bound."""
     data = measured(network("net"), batch_sizes=[1])
-    record_tests(data, [build_test(40.0, True)])
-    capacities = find(data)
+    capacities = build(data, [build_test(40.0, True)])
 
     assert "40 or more ?" == capacities.to_frame()["openvino"].iloc[0]
-    assert "net openvino: interrupted: the next call measures it again" in capacities.notes
     assert any("not conclusive" in note for note in capacities.notes)
 
 
@@ -52,8 +55,7 @@ def test_tests_beside_other_work_are_marked() -> None:
     """A bracket that rests on them is not conclusive."""
     data = measured(network("net"), batch_sizes=[1])
     tests = [build_test(rate, rate < 44) for rate in (40.0, 40.0, 44.0, 44.0)]
-    record_tests(data, [replace(test, contended=True) for test in tests])
-    capacities = find(data)
+    capacities = build(data, [replace(test, contended=True) for test in tests])
 
     assert "40 to 44 ?" == capacities.to_frame()["openvino"].iloc[0]
     assert "other work slowed 8 of 8 tests" in capacities.notes
@@ -62,8 +64,7 @@ def test_tests_beside_other_work_are_marked() -> None:
 def test_a_deadline_that_no_test_kept_has_an_upper_bound() -> None:
     """The capacity is under the lowest rate whose tests were invalid."""
     data = measured(network("net"), batch_sizes=[1], compilers=["identity", "openvino"])
-    record_tests(data, [build_test(rate, False) for rate in (40.0, 0.1, 0.1)])
-    capacities = find(data)
+    capacities = build(data, [build_test(rate, False) for rate in (40.0, 0.1, 0.1)])
 
     assert "under 0.1" == capacities.to_frame()["openvino"].iloc[0]
 
@@ -119,7 +120,7 @@ def test_a_search_of_an_earlier_version_is_read() -> None:
     data = measured(network("net"), batch_sizes=[1])
     record_tests(data, [build_test(40.0, True)], "70ms")
     (column, *_), service = list_columns(data, parse_service("70ms"), {}), parse_service("70ms")
-    question = build_question(data, column, service)
+    question = build_question(build_sweep(data, column), service)
     folder = options.get_state_dir() / options.LAYOUT.capacities
     (file,) = [path for path in folder.iterdir() if json.loads(path.read_text())["question"] == question]
     earlier = file.rename(file.with_name(f"{file.stem}-3.json"))
@@ -138,4 +139,4 @@ def test_a_damaged_file_is_named() -> None:
         file.write_text("{}")
 
     with pytest.raises(JournalError, match=r"invalid load tests in .*json: .* Move the file away"):
-        find(data, "60ms")
+        capacity(data, "60ms")
