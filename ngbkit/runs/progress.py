@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
@@ -15,9 +16,6 @@ from typing import Any
 from ngbkit.errors import UnknownNameError
 from ngbkit.sweep.trials import Trial
 from ngbkit.user_text import format_duration, format_seconds
-
-_Times = dict[str | int, list[float]]
-"""The seconds that a step of each trial took, by the trial's compiler or by its batch size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +153,7 @@ class TimeLeft:
     """Estimates the time left for `trials`, of which those in `finished` are recorded.
 
     A network is prepared once; a trial is compiled once, and measured in rounds. The rest takes the median of what is
-    done: of trials of the same compiler or of the same batch size, and of all trials where there is none.
+    done: of trials of the same compiler, and of the same batch size or else of the nearest.
     """
 
     def __init__(self, trials: Mapping[str, Trial], finished: Collection[str]) -> None:
@@ -165,8 +163,9 @@ class TimeLeft:
         self._waiting = {name: trials[name].compiler for name in self._open}
         self._unprepared = {_get_network(trials[name]) for name in self._open}
         self._prepared = 0
-        self._compiling: _Times = {}
-        self._measuring: _Times = {}
+        # The seconds that each trial took, by its compiler and by its batch size.
+        self._compiling: dict[str, list[float]] = {}
+        self._measuring: dict[int, list[float]] = {}
         # Of the trials in rounds: which share of these is done, how many trials began them, and the seconds so far.
         self._shares: dict[str, float] = {}
         self._members, self._rounds_s = 0, 0.0
@@ -218,16 +217,26 @@ class TimeLeft:
 
     def estimate_s(self) -> float | None:
         """Estimate the seconds until the end; None until each step that is left was done once, or in part."""
-        rounds: dict[str | int, float] = dict(Counter(self._open.values()))
+        rounds: dict[int, float] = dict(Counter(self._open.values()))
         measuring = dict(self._measuring)
         for name, share in self._shares.items():
             size = self._open[name]
             rounds[size] -= share
             if share:
                 measuring.setdefault(size, [self._rounds_s / self._members / share])
+        if not (rounds and measuring):
+            return None if rounds else 0.0
         preparing_s = self.seconds["preparing"] / self._prepared if self._prepared else math.nan
-        estimate_s = _sum_s(self._compiling, dict(Counter(self._waiting.values()))) + _sum_s(measuring, rounds)
-        estimate_s += preparing_s * len(self._unprepared) if self._unprepared else 0.0
+        compiling = {compiler: median(times) for compiler, times in self._compiling.items()}
+        usual_s = median([*chain.from_iterable(self._compiling.values())] or [math.nan])
+        estimate_s = preparing_s * len(self._unprepared) if self._unprepared else 0.0
+        for compiler, count in Counter(self._waiting.values()).items():
+            estimate_s += count * compiling.get(compiler, usual_s)
+        sizes = sorted(measuring)
+        for size, units in rounds.items():
+            nearest = _find_nearest(sizes, size)
+            # A call takes from as long to as many times longer as a batch is larger: the root is between both.
+            estimate_s += units * median(measuring[nearest]) * math.sqrt(size / nearest)
         if math.isnan(estimate_s):
             return None
         under_way_s = time.monotonic() - self._updated_s if self._step else 0.0
@@ -235,7 +244,7 @@ class TimeLeft:
         if self._step == "preparing":
             under_way_s = min(under_way_s, preparing_s if self._unprepared else 0.0)
         elif self._trial_id in self._waiting:
-            under_way_s = min(under_way_s, _sum_s(self._compiling, {self._waiting[self._trial_id]: 1}))
+            under_way_s = min(under_way_s, compiling.get(self._waiting[self._trial_id], usual_s))
         return max(0.0, estimate_s - under_way_s)
 
     def _count_network(self, trial_id: str) -> None:
@@ -262,10 +271,10 @@ def _get_network(trial: Trial) -> tuple[object, ...]:
     return trial.workload, trial.factors
 
 
-def _sum_s(times: _Times, counts: Mapping[Any, float]) -> float:
-    """Sum the seconds of so many trials by the medians of what was measured; NaN where nothing was."""
-    usual_s = median([*chain.from_iterable(times.values())] or [math.nan])
-    return sum(count * (median(times[key]) if key in times else usual_s) for key, count in counts.items() if count > 0)
+def _find_nearest(sizes: Sequence[int], size: int) -> int:
+    """Find the nearest of sorted batch sizes by their ratio to one."""
+    place = bisect_left(sizes, size)
+    return min(sizes[max(place - 1, 0) : place + 1], key=lambda other: abs(math.log(other / size)))
 
 
 def describe_search(event: Mapping[str, Any]) -> str:
