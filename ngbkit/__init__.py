@@ -66,7 +66,7 @@ _EXPORTS = {
     "attach": ("ngbkit.cluster.attach", "attach"),
     "bisect": ("ngbkit.runs.bisection.bisecting", "bisect"),
     "blocks": ("ngbkit.workloads.blocks", ""),
-    "capacity": ("ngbkit.metrics.serving.capacity", "capacity"),
+    "capacity": ("ngbkit.runs.capacity", "capacity"),
     "cell": ("ngbkit.workloads.cell", ""),
     "client": ("ngbkit.cluster.plain_client", "client"),
     "describe": ("ngbkit.api", "describe"),

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,8 +25,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.figures import theme
 from ngbkit.metrics.pairing import compare
-from ngbkit.metrics.serving import searches
-from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
+from ngbkit.metrics.serving.capacities import CapacitySearch, list_columns, parse_service
+from ngbkit.runs.capacity import build_question, build_sweep, save_search
 from ngbkit.sweep.low_precision import COSTS
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
@@ -111,10 +112,6 @@ def build_costed(**costs: float) -> xr.Dataset:
     return changed.assign({name: data[name].where(~is_low, value) for name, value in costs.items()})
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {"capacity": {"deadline": "100ms"}}
-"""The arguments that a chart requires beside its data."""
-
-
 def build_test(rate: float, valid: bool) -> LoadTest:
     """Build a test of LoadGen."""
     return LoadTest(
@@ -135,11 +132,11 @@ def build_test(rate: float, valid: bool) -> LoadTest:
 def record_tests(data: Data, tests: Sequence[LoadTest] = (), deadline: str = "100ms") -> None:
     """Record tests of LoadGen, as if they had been run, for each network and compiler; by default a whole search."""
     service = parse_service(deadline)
+    tests = tests or [build_test(rate, rate < 44) for rate in (40.0, 44.0, 40.0, 44.0)]
     for column in list_columns(data, service, {}):
         if column.batch_sizes:
-            search = searches.resume(build_question(data, column, service), {}, again=True)
-            for test in tests or [build_test(rate, rate < 44) for rate in (40.0, 44.0, 40.0, 44.0)]:
-                search = search.add(test)
+            question = build_question(build_sweep(data, column), service)
+            save_search(question, CapacitySearch(started_at=time.time(), tests=tuple(tests)))
 
 
 OF_COSTS = (*COSTS, "accuracy_change", "precision_gain", "tradeoff")
@@ -160,10 +157,8 @@ def draw_example(name: str) -> Any:
 
 
 def draw_figure(name: str, data: Data, **arguments: Any) -> Any:
-    """Draw a chart of a dataset; a capacity has been measured before."""
-    if name == "capacity":
-        record_tests(data)
-    return getattr(figures, name)(data, **ARGUMENTS.get(name, {}), **arguments)
+    """Draw a chart of a dataset."""
+    return getattr(figures, name)(data, **arguments)
 
 
 def _measure_blocks() -> Data:

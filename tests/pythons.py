@@ -29,7 +29,7 @@ DEVICE_SIDE = (
     *(f"tests/hardware/{name}" for name in ("conditions", "telemetry", "test_environment.py", "test_resources.py")),
     *(f"tests/hardware/accelerators/test_{name}.py" for name in ("cuda", "events", "cuda_graphs", "probing")),
     "tests/workloads/test_value_artifacts.py",
-    *("tests/device/isolation", "tests/device/timing", "tests/device/serving/test_batcher.py"),
+    *("tests/device/isolation", "tests/device/timing", "tests/device/serving/test_loadgen.py"),
     *(f"tests/device/test_{name}.py" for name in ("keepalive", "lock", "process_lifetime")),
 )
 

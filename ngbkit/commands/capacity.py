@@ -19,7 +19,6 @@ OPTIONS: tuple[Argument, ...] = (
         type=float,
         default=0.99,
     ),
-    argument("--max-delay TIME", "how long an idle server waits for a fuller batch, such as 5ms (default: not at all)"),
     argument(
         "-b, --batch-sizes N,…", "batch sizes of the server (default: the measured ones whose calls keep the deadline)"
     ),
@@ -31,8 +30,8 @@ OPTIONS: tuple[Argument, ...] = (
 
 def measure_capacities(call: Call) -> Answer:
     """Measure the capacities that a call asks for."""
-    from ngbkit.metrics.serving.capacity import capacity
-    from ngbkit.metrics.serving.service import SECONDS
+    from ngbkit.metrics.serving.capacities import SECONDS
+    from ngbkit.runs.capacity import capacity
 
     args = call.args
     select: dict[str, Any] = {} if args.compilers is None else {"compiler": list(parse_compilers(args.compilers))}
@@ -41,7 +40,6 @@ def measure_capacities(call: Call) -> Answer:
         call.read(args.source),
         args.deadline,
         quantile=args.quantile,
-        max_delay=args.max_delay,
         batch_sizes=cast(Sequence[int] | None, sizes),
         seconds=SECONDS if args.seconds is None else args.seconds,
         again=args.again,

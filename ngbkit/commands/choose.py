@@ -10,12 +10,11 @@ from ngbkit.sweep.argument import argument
 
 def choose(call: Call) -> Answer:
     """Choose from the dataset of a call."""
-    from ngbkit.metrics.serving import deadlines
+    from ngbkit import metrics
 
     args = call.args
     data = call.read(args.source)
-    keywords = {name: getattr(args, name) for name in ("probability", "per", "contended", "accept")}
-    choices = deadlines.choose(data, args.deadline, args.quantile, **keywords)
+    choices = metrics.choose(data, args.deadline, args.quantile, accept=args.accept)
     if args.figure:
         from ngbkit import figures
 
@@ -32,14 +31,6 @@ COMMAND = Command(
             "--deadline TIME", "longest latency of a call with the whole batch, such as 50ms or 2s", required=True
         ),
         argument("--quantile SHARE", "share of the calls that must keep it (default: 0.99)", type=float, default=0.99),
-        argument(
-            "--probability P",
-            "least probability with which they do (default: the estimate decides)",
-            type=float,
-            default=0.0,
-        ),
-        argument("--per network|all", "one choice for each network, or one of all"),
-        argument("--contended", "count samples that other work slowed, too"),
         argument(
             "--accept BOUND",
             "exclude columns of lower precision that cost more: agreement>=0.99, accuracy>=0.95",

@@ -20,7 +20,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from ngbkit.device.isolation.server_pool import choose_threads
 from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.lock import acquire_cores, acquire_lock
 from ngbkit.device.process_lifetime import announce_end, end_group
-from ngbkit.device.serving.load import Load, LoadTest
+from ngbkit.device.serving.load import Load
 from ngbkit.device.serving.serving_bench import ServingBench
 from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
 from ngbkit.errors import NgbkitError
@@ -101,25 +100,20 @@ def run(spec_json: str) -> str:
 def serve(request_json: str) -> str:
     """Serve requests by the one network and compiler of a ``spec`` as a ``load`` says, both in JSON.
 
-    The reply's ``state`` is that of `run`, with the ``tests`` of a finished search; each was an event before.
+    The reply's ``state`` is that of `run`; each test is an event.
     """
     request = json.loads(request_json)
     spec, publish = Spec.from_json(request["spec"]), _number_events(_find_publisher())
-    try:
-        load = Load.from_json(request["load"])
-        return json.dumps({"state": "finished", "tests": [asdict(test) for test in _serve(spec, load, publish)]})
-    except InterruptedError:
-        return json.dumps({"state": "stopped"})
-
-
-def _serve(spec: Spec, load: Load, publish: Publish) -> list[LoadTest]:
-    """Serve a load, alone on this device; its journal is only the bench's, and is thrown away."""
     folder = files.make_scratch(spec.state_dir / options.LAYOUT.scratch)
     try:
+        # The journal is only the bench's, and is thrown away.
         with Interrupt() as interrupt, Journal(folder / "journal.sqlite") as journal:
             bench = ServingBench(spec=spec, journal=journal, interrupt=interrupt.descriptor, publish=publish)
             with _occupy(spec, bench, interrupt):
-                return bench.serve(load, folder)
+                bench.serve(Load.from_json(request["load"]), folder)
+        return json.dumps({"state": "finished"})
+    except InterruptedError:
+        return json.dumps({"state": "stopped"})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

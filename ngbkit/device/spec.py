@@ -19,7 +19,7 @@ from ngbkit.sweep.grid import Grid
 
 EVENT_MIME = "application/vnd.ngbkit.event+json"
 """The type of an event: a text with one JSON object."""
-FORMAT = 2
+FORMAT = 3
 """Of specs, events and replies: both sides must have the same."""
 
 

@@ -15,7 +15,6 @@ from ngbkit import registry
 
 if TYPE_CHECKING:
     from ngbkit.figures.charts.break_even import break_even
-    from ngbkit.figures.charts.capacity import capacity
     from ngbkit.figures.charts.frontier import frontier
     from ngbkit.figures.charts.heatmap import heatmap
     from ngbkit.figures.charts.latency import latency
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "break_even",
-    "capacity",
     "cpu",
     "depth",
     "frontier",

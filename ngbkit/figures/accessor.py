@@ -33,8 +33,7 @@ from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.ranking import network_ranking, ranking, winners
 from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
-from ngbkit.metrics.serving.capacity import capacity
-from ngbkit.metrics.serving.deadlines import choose
+from ngbkit.metrics.serving.choices import choose
 from ngbkit.metrics.tables import Table, compact
 
 if TYPE_CHECKING:
@@ -155,7 +154,6 @@ class Metrics:
 
     # Nodes of a tree are compared with one another.
     beside_paper = _to_method(beside_paper, "_pooled")
-    capacity = _to_method(capacity, "_pooled")
     choose = _to_method(choose, "_pooled")
     compare_networks = _to_method(compare_networks, "_pooled")
     explain = _to_method(explain, "_pooled")

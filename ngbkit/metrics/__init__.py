@@ -18,14 +18,12 @@ from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.metrics.rankings.ranking import network_ranking, ranking, winners
 from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
-from ngbkit.metrics.serving.capacity import capacity
-from ngbkit.metrics.serving.deadlines import choose
+from ngbkit.metrics.serving.choices import choose
 from ngbkit.metrics.trials import failures, why
 
 __all__ = [
     "allow_unlike",
     "beside_paper",
-    "capacity",
     "choose",
     "compare_networks",
     "failures",

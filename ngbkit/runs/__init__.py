@@ -3,9 +3,10 @@
 lifecycle.py starts and resumes a run, run.py drives it, known.py takes over what earlier ones measured, settle.py plans
 what would settle it, folders.py stores it, and recordings.py replays runs that are stored beside a notebook. summary.py
 describes a run in one line, run_context.py the cell that started it; run_index.py stores the summaries of all runs, in
-which earlier runs are found, and deletion.py deletes runs. progress.py tracks its progress, time_left.py estimates the
-rest, and progress_display.py displays both. selfcheck/ measures whether a machine is fit to measure on; bisection/
-finds the release of a compiler since which a network is slower.
+which earlier runs are found, and deletion.py deletes runs. progress.py tracks its progress and estimates the time left,
+and progress_display.py displays both. capacity.py measures the rate of requests that a network serves; selfcheck/
+measures whether a machine is fit to measure on; bisection/ finds the release of a compiler since which a network is
+slower.
 """
 
 from __future__ import annotations

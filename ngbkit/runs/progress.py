@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median
+from typing import Any
 
 from ngbkit.errors import UnknownNameError
-from ngbkit.runs.time_left import TimeLeft
 from ngbkit.sweep.trials import Trial
+from ngbkit.user_text import format_duration, format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +147,141 @@ class ProgressTracker:
             short=short,
             seconds=max(seconds, key=lambda steps: sum(steps.values()), default={}),
         )
+
+
+class TimeLeft:
+    """Estimates the time left for `trials`, of which those in `finished` are recorded.
+
+    A network is prepared once; a trial is compiled once, and measured in rounds. The rest takes the median of what is
+    done: of trials of the same compiler, and of the same batch size or else of the nearest.
+    """
+
+    def __init__(self, trials: Mapping[str, Trial], finished: Collection[str]) -> None:
+        self._trials = trials
+        # The batch sizes of the trials without a record, and the compilers of those that are not compiled, by trial id.
+        self._open = {name: trial.batch_size for name, trial in trials.items() if name not in finished}
+        self._waiting = {name: trials[name].compiler for name in self._open}
+        self._unprepared = {_get_network(trials[name]) for name in self._open}
+        self._prepared = 0
+        # The seconds that each trial took, by its compiler and by its batch size.
+        self._compiling: dict[str, list[float]] = {}
+        self._measuring: dict[int, list[float]] = {}
+        # Of the trials in rounds: which share of these is done, how many trials began them, and the seconds so far.
+        self._shares: dict[str, float] = {}
+        self._members, self._rounds_s = 0, 0.0
+        # What takes the time since the latest event.
+        self._step, self._trial_id, self._updated_s = "starting", "", time.monotonic()
+        #: The seconds that each step has taken.
+        self.seconds = dict.fromkeys(("starting", "preparing", "compiling", "measuring"), 0.0)
+
+    def prepare(self) -> None:
+        """Begin to prepare a network."""
+        self._switch("preparing")
+
+    def compile(self, trial_id: str) -> None:
+        """Begin to compile a trial; an anchor, which is no trial of the sweep, belongs to the trial before it."""
+        if trial_id in self._trials:
+            self._switch("compiling", trial_id)
+            self._count_network(trial_id)
+            self._shares, self._rounds_s = {}, 0.0
+            if trial_id in self._open:  # once more, after a crash of the engine
+                self._waiting[trial_id] = self._trials[trial_id].compiler
+
+    def advance(self, trial_ids: Iterable[str], share: float) -> None:
+        """Set which share (0 to 1) of their rounds the trials that are being measured have completed."""
+        names = [name for name in trial_ids if name in self._trials]
+        if names:
+            self._switch("measuring")
+            self._members = len(names)
+            self._shares |= {name: share for name in names if name in self._open}
+
+    def finish(self, trial_id: str) -> None:
+        """Count a trial as recorded."""
+        if trial_id in self._shares:
+            self._switch("measuring")
+            size = self._trials[trial_id].batch_size
+            self._measuring.setdefault(size, []).append(self._rounds_s / self._members)
+        elif trial_id == self._trial_id:
+            self._switch("")
+        self._count_network(trial_id)
+        for trials in (self._open, self._waiting, self._shares):
+            trials.pop(trial_id, None)
+        if not self._trial_id and not self._shares:
+            self._switch("")
+
+    @property
+    def share(self) -> float:
+        """The share of the work that is done: a trial is compiled, and measured in rounds."""
+        steps = 2 * len(self._trials) - len(self._open) - len(self._waiting) + sum(self._shares.values())
+        return steps / (2 * len(self._trials)) if self._trials else 1.0
+
+    def estimate_s(self) -> float | None:
+        """Estimate the seconds until the end; None until each step that is left was done once, or in part."""
+        rounds: dict[int, float] = dict(Counter(self._open.values()))
+        measuring = dict(self._measuring)
+        for name, share in self._shares.items():
+            size = self._open[name]
+            rounds[size] -= share
+            if share:
+                measuring.setdefault(size, [self._rounds_s / self._members / share])
+        if not (rounds and measuring):
+            return None if rounds else 0.0
+        preparing_s = self.seconds["preparing"] / self._prepared if self._prepared else math.nan
+        compiling = {compiler: median(times) for compiler, times in self._compiling.items()}
+        usual_s = median([*chain.from_iterable(self._compiling.values())] or [math.nan])
+        estimate_s = preparing_s * len(self._unprepared) if self._unprepared else 0.0
+        for compiler, count in Counter(self._waiting.values()).items():
+            estimate_s += count * compiling.get(compiler, usual_s)
+        sizes = sorted(measuring)
+        for size, units in rounds.items():
+            nearest = _find_nearest(sizes, size)
+            # A call takes from as long to as many times longer as a batch is larger: the root is between both.
+            estimate_s += units * median(measuring[nearest]) * math.sqrt(size / nearest)
+        if math.isnan(estimate_s):
+            return None
+        under_way_s = time.monotonic() - self._updated_s if self._step else 0.0
+        # A step that takes longer than expected leaves the rest as it was.
+        if self._step == "preparing":
+            under_way_s = min(under_way_s, preparing_s if self._unprepared else 0.0)
+        elif self._trial_id in self._waiting:
+            under_way_s = min(under_way_s, compiling.get(self._waiting[self._trial_id], usual_s))
+        return max(0.0, estimate_s - under_way_s)
+
+    def _count_network(self, trial_id: str) -> None:
+        network = _get_network(self._trials[trial_id])
+        if network in self._unprepared:
+            self._unprepared.discard(network)
+            self._prepared += 1
+
+    def _switch(self, step: str, trial_id: str = "") -> None:
+        """Add the time since the latest event to what it began, and begin another step."""
+        now_s = time.monotonic()
+        took_s = now_s - self._updated_s
+        if self._step:
+            self.seconds[self._step] += took_s
+        if self._step == "measuring":
+            self._rounds_s += took_s
+        if self._trial_id:
+            self._compiling.setdefault(self._trials[self._trial_id].compiler, []).append(took_s)
+            self._waiting.pop(self._trial_id, None)
+        self._step, self._trial_id, self._updated_s = step, trial_id, now_s
+
+
+def _get_network(trial: Trial) -> tuple[object, ...]:
+    return trial.workload, trial.factors
+
+
+def _find_nearest(sizes: Sequence[int], size: int) -> int:
+    """Find the nearest of sorted batch sizes by their ratio to one."""
+    place = bisect_left(sizes, size)
+    return min(sizes[max(place - 1, 0) : place + 1], key=lambda other: abs(math.log(other / size)))
+
+
+def describe_search(event: Mapping[str, Any]) -> str:
+    """Describe how far a compiler's search for fast code is."""
+    text = f"{event['text']}, {event['done']} of {event['total']} candidates"
+    if event["best_s"] is not None:
+        text += f", best {format_seconds(event['best_s'])}"
+    if event["left_s"] is not None:
+        text += f", about {format_duration(event['left_s'])} left"
+    return text

@@ -19,11 +19,10 @@ from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.hardware.environment import list_refusals
 from ngbkit.runs.folders import assemble_dataset
 from ngbkit.runs.known import EarlierRuns
-from ngbkit.runs.progress import Progress, ProgressTracker
+from ngbkit.runs.progress import Progress, ProgressTracker, describe_search
 from ngbkit.runs.progress_display import describe_interrupt
 from ngbkit.runs.recordings import Recordings
 from ngbkit.runs.run_guide import RunGuide
-from ngbkit.runs.time_left import describe_search
 from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal

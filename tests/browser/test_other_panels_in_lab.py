@@ -30,7 +30,7 @@ def test_the_panel_links_table_and_figure(open_notebook: Open, network: str) -> 
     expect(panel.locator(f"{CHART} .role-mark.mark-rect path")).to_have_count(4)
     panel.get_by_label("details of tiny, onnxruntime, batch 4 on cpu").click()
     expect(panel.locator("table.sheet")).to_contain_text("tiny, onnxruntime, batch 4 on cpu")
-    panel.get_by_label("figure", exact=True).select_option("capacity")
+    panel.get_by_label("figure", exact=True).select_option("heatmap")
     expect(panel.locator(CHART)).to_have_count(0)
     panel.get_by_label("figure", exact=True).select_option("speedup")
     with notebook.page.expect_download() as download:

@@ -103,7 +103,7 @@ def test_a_dataset_of_another_program_is_refused_by_every_method(data):
 
     assert len(methods) > 20
     for name in methods:
-        arguments = {"compare": [data], "beside_paper": ["VI"], "choose": ["1s"], "capacity": ["1s"]}.get(name, [])
+        arguments = {"compare": [data], "beside_paper": ["VI"], "choose": ["1s"]}.get(name, [])
         with pytest.raises(UsageError, match=r"not of a run: got .*; expected latency, throughput, status and others"):
             getattr(data.ngb, name)(*arguments)
     with pytest.raises(UsageError, match="not of a run"):

@@ -7,7 +7,7 @@ from drawn import measured, network, record_tests
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit.errors import UsageError
-from ngbkit.metrics.serving import capacity
+from ngbkit.runs import capacity
 
 
 def test_it_shows_the_capacities_of_a_variable(shell: InteractiveShell) -> None:

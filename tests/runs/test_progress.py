@@ -77,7 +77,7 @@ def test_the_slowest_device_finishes_last(trials, monkeypatch):
     """Devices work in parallel, so the time left is their longest; while one has no estimate, as one that waits for
     its turn, that of the whole is unknown."""
     now = [0.0]
-    monkeypatch.setattr("ngbkit.runs.time_left.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ngbkit.runs.progress.time.monotonic", lambda: now[0])
     tracker = ProgressTracker(trials, {})
     assert tracker.snapshot().remaining_s is None
 

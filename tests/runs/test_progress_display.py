@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from ngbkit.runs import Progress, progress_display, time_left
+from ngbkit.runs import Progress, progress_display
 from ngbkit.sweep.records import Failure
+from ngbkit.user_text import format_duration
 
 
 @dataclass
@@ -86,7 +87,7 @@ def interrupt() -> None:
 )
 def test_a_duration_is_in_its_two_largest_units(seconds: float, text: str) -> None:
     """A duration is formatted in its two largest units."""
-    assert text == time_left.format_duration(seconds)
+    assert text == format_duration(seconds)
 
 
 def test_a_run_is_described_in_a_line() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ngbkit import validation
 from ngbkit.validation import Count, Line, Positive, PositiveCount, Seconds
 
 # The rate of the first test, over the highest that full batches in a row reach.
@@ -77,17 +76,14 @@ class Load:
     seconds: float
     # The requests per second of full batches in a row: the search begins below it.
     limit: float
-    max_delay: float = 0.0
     seed: int = 0
-    # The tests of an earlier search, which goes on.
-    tests: tuple[LoadTest, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        return cls(**{**data, "tests": validation.parse(tuple[LoadTest, ...], data["tests"])})
+        return cls(**data)
 
     @property
     def duration(self) -> float:

@@ -23,12 +23,12 @@ _MARGIN_S = 60.0
 class ServingBench(Bench):
     """Serves requests by the only network and compiler of a plan, which has several batch sizes."""
 
-    def serve(self, load: Load, folder: Path) -> list[LoadTest]:
-        """Run the tests of a load, each of which is reported at once; `folder` is for LoadGen's logs."""
+    def serve(self, load: Load, folder: Path) -> None:
+        """Run the tests of a load, each of which is reported as an event; `folder` is for LoadGen's logs."""
         loadgen.load()
         self.install_releases()
         self.warm_servers()
-        tests = list(load.tests)
+        tests: list[LoadTest] = []
         with self._open_server() as (worker, call_s):
             while (rate := load.choose_rate(tests)) is not None:
                 name = f"{worker.trial.workload} {worker.trial.compiler}"
@@ -36,7 +36,6 @@ class ServingBench(Bench):
                 self._report("stage", text=f"{name}: {text}, test {len(tests) + 1}")
                 tests.append(self._run_test(worker, call_s, load, rate, len(tests), folder))
                 self._report("served", test=asdict(tests[-1]))
-        return tests
 
     @contextmanager
     def _open_server(self) -> Iterator[tuple[Worker, dict[int, float]]]:

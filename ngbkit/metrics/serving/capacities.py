@@ -1,41 +1,171 @@
-"""The capacities of networks: as a table, in words, and as JSON."""
+"""The capacities of networks: what a server must keep, the columns that it runs, and the answers of its tests."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ngbkit import validation
+from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.long_form import list_factors, to_frame
+from ngbkit.dataset.selection import select_rows
 from ngbkit.dataset.storage import Data
-from ngbkit.device.serving.load import RESOLUTION, LoadTest, find_bracket
+from ngbkit.device.serving.load import QUANTILES, RESOLUTION, Load, LoadTest, find_bracket
+from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.metrics.rendering import to_texts
-from ngbkit.metrics.serving import searches
-from ngbkit.metrics.serving.searches import CapacitySearch
-from ngbkit.metrics.serving.service import (
-    ServedColumn,
-    Service,
-    build_question,
-    list_label_names,
-)
 from ngbkit.metrics.unchecked import describe_unchecked
 from ngbkit.report import Report, Reported
+from ngbkit.sweep.conversion import to_batch_sizes
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.records import MEASURED
+from ngbkit.user_text import format_seconds, parse_duration
+from ngbkit.validation import Positive
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SECONDS = 10.0
+"""The shortest duration of a test; tests of MLPerf's submissions take 600 s."""
 _COLUMNS = (
     *("capacity", "lowest_invalid", "conclusive", "latency", "requests_per_call", "busy", "tests", "contended"),
     *("throughput", "batch_sizes", "measured_at", "reason"),
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The requirements of a server: the deadline of a share of its requests, in seconds, and its batch sizes."""
+
+    deadline: float
+    quantile: float
+    # The batch sizes of the server; None for every measured one whose calls keep the deadline.
+    batch_sizes: tuple[int, ...] | None
+    # The shortest duration of a test.
+    seconds: float
+    # Of the times of requests.
+    seed: int
+
+    def build_load(self, limit: float) -> Load:
+        """Build the load of a server that serves at most `limit` requests per second."""
+        return Load(
+            deadline=self.deadline,
+            quantile=self.quantile,
+            seconds=self.seconds,
+            limit=limit,
+            seed=self.seed,
+        )
+
+    @property
+    def percentile(self) -> str:
+        """The quantile as a word: ``p99``."""
+        return f"p{100 * self.quantile:g}"
+
+    @property
+    def text(self) -> str:
+        """The condition in words: ``p99 within 50 ms``."""
+        return f"{self.percentile} within {format_seconds(self.deadline)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedColumn:
+    """A network with one compiler on a device: its labels, and its server, or why there is none."""
+
+    labels: Mapping[str, Any]
+    batch_sizes: tuple[int, ...] = ()
+    # The requests per second of full batches in a row, of the best size: no higher rate can be served.
+    limit: float = math.nan
+    reason: str = ""
+    # No rate keeps the deadline, and no measurement is necessary.
+    is_late: bool = False
+
+
+def parse_service(
+    deadline: str | float,
+    quantile: float = 0.99,
+    batch_sizes: int | Collection[int] | None = None,
+    seconds: float = SECONDS,
+    seed: int = 0,
+) -> Service:
+    """Check what a user asks of a server."""
+    if quantile not in QUANTILES:
+        raise UsageError(
+            f"invalid quantile: got {quantile!r}; expected one that LoadGen reports: {', '.join(map(str, QUANTILES))}."
+        )
+    return Service(
+        deadline=parse_duration(deadline, "deadline"),
+        quantile=float(quantile),
+        batch_sizes=None if batch_sizes is None else tuple(sorted({*to_batch_sizes(batch_sizes)})),
+        seconds=validation.check("seconds", validation.Duration, seconds),
+        seed=validation.check("seed", validation.Count, seed),
+    )
+
+
+def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> list[ServedColumn]:
+    """The selected columns of a dataset, each with its server."""
+    import pandas as pd
+
+    names = _list_label_names(data)
+    variables = ("throughput", "status", "contract")
+    frames = [to_frame(node[[name for name in variables if name in node]]) for node in nodes(data).values()]
+    frame = pd.concat(frames, ignore_index=True).reindex(columns=[*names, "batch_size", *variables])
+    requested = frame[frame["status"].ne("")]
+    selected = select_rows(requested, select, names)
+    return [
+        _build_column(dict(zip(names, labels, strict=True)), group.to_dict("records"), service)
+        for labels, group in selected.groupby(names, sort=False, dropna=False)
+    ]
+
+
+def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service: Service) -> ServedColumn:
+    sizes = [int(trial["batch_size"]) for trial in trials]
+    if service.batch_sizes is not None and not {*sizes} & {*service.batch_sizes}:
+        raise UnknownNameError("batch size", ",".join(map(str, service.batch_sizes)), map(str, sizes))
+    rates = {
+        int(trial["batch_size"]): float(trial["throughput"])
+        for trial in trials
+        if trial["throughput"] > 0 and trial["batch_size"] in (service.batch_sizes or sizes)
+    }
+    if not rates:
+        statuses = dict.fromkeys(str(trial["status"]) for trial in trials)
+        reason = ", ".join(status for status in statuses if status not in (*MEASURED, "nan")) or "no samples"
+        return ServedColumn(labels=labels, reason=reason)
+    overlap = max(_read_overlap(trial["contract"]) for trial in trials)
+    if overlap > 1:
+        return ServedColumn(labels=labels, reason=f"not served: a call has {overlap} inferences in flight")
+    calls = {size: size / rate for size, rate in rates.items()}
+    in_time = [size for size, call_s in calls.items() if call_s <= service.deadline]
+    if not in_time:
+        smallest = min(calls)
+        reason = f"a call of batch {smallest} takes {format_seconds(calls[smallest])}"
+        return ServedColumn(labels=labels, limit=max(rates.values()), reason=reason, is_late=True)
+    chosen = tuple(sorted(in_time if service.batch_sizes is None else rates))
+    return ServedColumn(labels=labels, batch_sizes=chosen, limit=max(rates[size] for size in chosen))
+
+
+def _read_overlap(contract: Any) -> int:
+    return int(json.loads(contract).get("overlap", 1)) if str(contract).startswith("{") else 1
+
+
+def _list_label_names(data: Data) -> list[str]:
+    return ["workload", *list_factors(data), "device", "compiler"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySearch:
+    """The tests that answer the question for a capacity, and the time at which they began."""
+
+    started_at: Positive
+    tests: tuple[LoadTest, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Capacities(Reported):
-    """The capacity of each network with each compiler, as a notebook displays it: ``ds.ngb.capacity("50ms")``.
+    """The capacity of each network with each compiler, as a notebook displays it: ``ngbkit.capacity(ds, "50ms")``.
 
     Parameters
     ----------
@@ -88,15 +218,16 @@ class Capacities(Reported):
         return {"service": asdict(self.service), **rows, "notes": list(self.notes)}
 
 
-def find_capacities(data: Data, service: Service, columns: Collection[ServedColumn]) -> Capacities:
-    """Find the capacities of columns in the searches of the state folder; nothing is measured."""
+def build_capacities(
+    data: Data, service: Service, results: Collection[tuple[ServedColumn, CapacitySearch | None]]
+) -> Capacities:
+    """Build the capacities of columns from the search of each, or None where there is none."""
     import pandas as pd
 
-    results = [(column, _find_search(data, service, column)) for column in columns]
-    rows = [{**column.labels, **_build_row(service, column, search)} for column, search in results]
+    rows = [{**column.labels, **_build_row(column, search)} for column, search in results]
     searched = [(column, search) for column, search in results if search is not None]
     tests = [{**column.labels, **asdict(test)} for column, search in searched for test in search.tests]
-    names = list_label_names(data)
+    names = _list_label_names(data)
     frame = pd.DataFrame(rows, columns=[*names, *_COLUMNS])
     return Capacities(
         frame=frame,
@@ -106,11 +237,7 @@ def find_capacities(data: Data, service: Service, columns: Collection[ServedColu
     )
 
 
-def _find_search(data: Data, service: Service, column: ServedColumn) -> CapacitySearch | None:
-    return searches.find(build_question(data, column, service)) if column.batch_sizes else None
-
-
-def _build_row(service: Service, column: ServedColumn, search: CapacitySearch | None) -> dict[str, Any]:
+def _build_row(column: ServedColumn, search: CapacitySearch | None) -> dict[str, Any]:
     row = dict.fromkeys(_COLUMNS, math.nan) | {
         "conclusive": False,
         "tests": 0,
@@ -123,23 +250,21 @@ def _build_row(service: Service, column: ServedColumn, search: CapacitySearch | 
     if column.is_late:
         return row | {"capacity": 0.0, "conclusive": True}
     if search is None:
-        return row | {"reason": column.reason or "not measured"}
+        return row
     low, high = find_bracket(search.tests)
     ends = [test.contended for test in search.tests if test.rate in (low, high)]
     best = [test for test in search.tests if test.rate == low and test.valid]
-    is_ended = service.build_load(column.limit).choose_rate(search.tests) is None
     is_narrow = math.isfinite(high) and (not low or high <= low * RESOLUTION)
     return row | {
         "capacity": low,
         "lowest_invalid": high if math.isfinite(high) else math.nan,
-        "conclusive": is_ended and is_narrow and 2 * sum(ends) < len(ends),
+        "conclusive": is_narrow and 2 * sum(ends) < len(ends),
         "latency": max((test.latency for test in best), default=math.nan),
         "requests_per_call": sum(test.requests for test in best) / max(1, sum(test.calls for test in best)),
         "busy": max((test.busy for test in best), default=math.nan),
         "tests": len(search.tests),
         "contended": sum(test.contended for test in search.tests),
         "measured_at": datetime.fromtimestamp(search.started_at).isoformat(" ", "minutes"),
-        "reason": "" if is_ended else "interrupted: the next call goes on with it",
     }
 
 

@@ -1,25 +1,152 @@
-"""The choices under a deadline in words, as a table, and as JSON."""
+"""The configuration that serves most under a deadline: the highest throughput whose latency keeps it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ngbkit import validation
+from ngbkit.dataset.long_form import list_factors
+from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
+from ngbkit.metrics import acceptance
+from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.estimate import Estimate, format_time
 from ngbkit.metrics.rendering import to_texts
+from ngbkit.metrics.serving.configurations import NUMBERS, check_quantile, list_configurations
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.user_text import format_seconds, format_share, format_value
+from ngbkit.user_text import format_seconds, format_share, format_value, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_PROBABILITY = Annotated[float, validation.share(0, "a probability from 0 to below 1, such as 0.95")]
+_LABELS = ("device", "compiler", "batch_size")
+_EVIDENCE = ("probability", "samples", "left_out", "samples_needed", "calls", "conclusive")
+_NUMBERS_OF_SECOND = (*NUMBERS[:3], "probability", "calls", "conclusive")
 # The number of configurations that are named one by one.
 _MOST = 6
 _LONGEST = 160
+
+
+def choose(
+    data: Data,
+    deadline: str | float,
+    quantile: float = 0.99,
+    *,
+    probability: float = 0.0,
+    unlike: Unlike = "mask",
+    untuned: bool = False,
+    accept: str | Iterable[str] = (),
+) -> Choices:
+    """The compiler, batch size and device of the highest throughput whose latency keeps a deadline, for each network.
+
+    A configuration keeps it if its estimated quantile of latency is at most the deadline; the probability says how sure
+    that is. A latency is of one call with the whole batch, by a single caller without a queue.
+
+    Parameters
+    ----------
+    data
+        The dataset or tree of a run, with its samples.
+    deadline
+        The longest latency, such as ``"50ms"``, or in seconds.
+    quantile
+        The share of the calls that must keep it, from 0.5 to below 1.
+    probability
+        The least probability with which a configuration must keep the deadline, in addition to its estimate.
+    unlike
+        Configurations that were timed under another contract than `identity` of their group are excluded with the
+        reason (``"mask"``), are an error (``"error"``), or are chosen from as well (``"allow"``).
+    untuned
+        Whether to choose from those whose contract marks them as untuned, although their compiler supports tuning.
+        Those whose outputs were not checked are never chosen.
+    accept
+        Bounds on the cost of lower precisions, such as ``"accuracy>=0.95"``, in place of those of the sweep: what costs
+        more is excluded.
+
+    Returns
+    -------
+    Choices
+        The choices, all configurations, and what was excluded and why; it prints as sentences.
+
+    Raises
+    ------
+    UsageError
+        The deadline, the quantile or a keyword is invalid.
+    MetricError
+        The dataset has no samples in rounds, or lacks a cost that is bounded; or contracts differ, and `unlike` is
+        ``"error"``.
+
+    Notes
+    -----
+    The probability is from replicates of rounds, not of samples, since the samples of a round resemble each other; it
+    allows for differences between processes as all intervals do. It does not trust the slowest sample to be the slowest
+    call: with 100 samples below any deadline, the probability that 99 % of all calls keep it is at most 0.63
+    (`ngbkit.metrics.quantiles`), and `Choices` says how many samples are needed.
+
+    Short calls are timed in blocks, whose mean hides the slow ones. No call takes longer than its whole block, so the
+    latency here is that of the block, an upper bound, and the probability is a lower one.
+
+    Examples
+    --------
+    >>> print(ds.ngb.choose(deadline="50ms"))  # doctest: +SKIP
+    resnet18 in openvino at batch 4 on cpu: 123 ± 4 samples/s, 99 % of calls within 41 ± 2 ms (deadline 50 ms, p = 0.97)
+    """
+    deadline_s, share = parse_duration(deadline, "deadline"), check_quantile(quantile)
+    validation.check("probability", _PROBABILITY, probability)
+    data = acceptance.accept(data, accept) if accept else data
+    trials = list_configurations(data, share, deadline_s, unlike=unlike, untuned=untuned)
+    trials["excluded"] = [_find_exclusion(row, deadline_s) for row in trials.to_dict("records")]
+    networks = ["workload", *list_factors(data)]
+    usable = trials[trials["excluded"] == ""]
+    return Choices(
+        deadline_s=deadline_s,
+        quantile=share,
+        probability=probability,
+        networks=tuple(networks),
+        table=_build_table(trials, networks, deadline_s, probability),
+        trials=usable.drop(columns=["excluded", "status", "error"]).reset_index(drop=True),
+        excluded=trials.loc[trials["excluded"] != "", [*networks, *_LABELS, "excluded"]].reset_index(drop=True),
+    )
+
+
+def _find_exclusion(row: Mapping[Hashable, Any], deadline_s: float) -> str:
+    """Explain why a trial cannot be chosen; empty if it can."""
+    reason = str(row["excluded"])
+    calls = int(row["calls"])
+    # The mean of a block says too little if only the whole block is longer than the deadline.
+    if not reason and row["latency"] / calls <= deadline_s < row["latency"]:
+        return "short calls are timed in blocks, which here hide whether a single call keeps the deadline"
+    return reason
+
+
+def _build_table(trials: pd.DataFrame, networks: list[str], deadline_s: float, probability: float) -> pd.DataFrame:
+    """One row per network: the chosen configuration, or the nearest to the deadline, and the runner-up."""
+    import pandas as pd
+
+    rows = [
+        {**dict(zip(networks, labels, strict=True)), **_choose(group[group["excluded"] == ""], deadline_s, probability)}
+        for labels, group in trials.groupby(networks, sort=False, dropna=False)
+    ]
+    second = ("second", *(f"second_{name}" for name in _NUMBERS_OF_SECOND))
+    return pd.DataFrame(rows, columns=[*networks, *_LABELS, "keeps", *NUMBERS, *_EVIDENCE, *second])
+
+
+def _choose(candidates: pd.DataFrame, deadline_s: float, probability: float) -> dict[str, Any]:
+    """Choose the fastest of the candidates that keep the deadline; of the others, the nearest."""
+    if candidates.empty:
+        return {"device": "", "compiler": "", "keeps": False, "second": ""}
+    chances = candidates["probability"].fillna(0.0)
+    keeps = (candidates["latency"] <= deadline_s) & (chances >= probability)
+    ordered = candidates.assign(keeps=keeps, speed=candidates["throughput"].where(keeps, 0.0), chance=chances)
+    ordered = ordered.sort_values(["keeps", "speed", "chance", "latency"], ascending=[False, False, False, True])
+    first, *rest = _list_rows(ordered)
+    second = next((row for row in rest if row["keeps"]), {})
+    numbers = {f"second_{name}": second.get(name, math.nan) for name in _NUMBERS_OF_SECOND}
+    return {**first, "second": _name_setting(second) if second else "", **numbers}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -100,21 +227,20 @@ class Choices(Reported):
     def _describe_choice(self, row: Mapping[str, Any]) -> str:
         network = _name_network(row, self.networks)
         if not row["compiler"]:
-            return f"{network or 'all networks'}: no configuration to choose from"
-        limits = f"deadline {self._describe_deadline()}, {_format_probability(row)}"
+            return f"{network}: no configuration to choose from"
         if not row["keeps"]:
             least = f" with a probability of at least {self.probability:g}" if self.probability else ""
             return (
                 f"{network}: nothing keeps {self._describe_deadline()} for {self._describe_share()}{least}; nearest is "
-                f"{name_setting(row)}, {self._describe_numbers(row)} ({_format_probability(row)})"
+                f"{_name_setting(row)}, {self._describe_numbers(row)} ({_format_probability(row)})"
             )
-        sentence = f"{network} in {name_setting(row)}: {self._describe_numbers(row)} ({limits})"
+        limits = f"deadline {self._describe_deadline()}, {_format_probability(row)}"
+        sentence = f"{network} in {_name_setting(row)}: {self._describe_numbers(row)} ({limits})"
         return "; ".join([sentence, *self._describe_surest(row), *_describe_second(row)])
 
     def _describe_numbers(self, row: Mapping[str, Any]) -> str:
-        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], row["conclusive"])
         at_most = "at most " if row["calls"] > 1 else ""
-        return f"{rate} samples/s, {self._describe_share()} within {at_most}{self._format_latency(row)}"
+        return f"{_estimate_rate(row)} samples/s, {self._describe_share()} within {at_most}{self._format_latency(row)}"
 
     def _format_latency(self, row: Mapping[str, Any]) -> str:
         return format_time(row["latency"], row["latency_low"], row["latency_high"], conclusive=bool(row["conclusive"]))
@@ -124,16 +250,15 @@ class Choices(Reported):
         if row["probability"] >= LEVEL:
             return
         trials = self.trials
-        for name in self.networks if len(self.table) > 1 else ():
+        for name in self.networks:
             trials = trials[(trials[name] == row[name]) | (trials[name].isna() & (row[name] != row[name]))]
         sure = trials[(trials["probability"] >= LEVEL) & (trials["latency"] <= self.deadline_s)]
         if sure.empty:
             yield "no configuration surely keeps it"
             return
         best = next(_list_rows(sure.sort_values("throughput", ascending=False)))
-        other = "" if best["workload"] == row["workload"] else f"{_name_network(best, self.networks)} in "
-        rate = Estimate(best["throughput"], best["throughput_low"], best["throughput_high"], best["conclusive"])
-        yield f"surely {other}{name_setting(best)} keeps it, with {rate} samples/s ({_format_probability(best)})"
+        rate, chance = _estimate_rate(best), _format_probability(best)
+        yield f"surely {_name_setting(best)} keeps it, with {rate} samples/s ({chance})"
 
     def _explain_few_samples(self) -> Iterator[str]:
         few = self.trials[self.trials["samples"] < self.trials["samples_needed"]]
@@ -160,10 +285,7 @@ class Choices(Reported):
     def _explain_contention(self) -> Iterator[str]:
         count, total = int(self.trials["left_out"].sum()), int(self.trials["samples"].sum())
         if count:
-            yield (
-                f"{count} of {count + total} samples were left out, since other work slowed them; "
-                "contended=True counts them"
-            )
+            yield f"{count} of {count + total} samples were left out, since other work slowed them"
         if not self.trials["conclusive"].all():
             yield "? not conclusive: too few of its rounds were uncontended"
 
@@ -178,18 +300,18 @@ class Choices(Reported):
         for compiler, members in rows.groupby("compiler", sort=False):
             elsewhere = len(self.excluded[self.excluded["compiler"] == compiler]) > len(members)
             if compiler in usable or elsewhere or len(members) == 1:
-                yield from (name_configuration(row, self.networks) for row in _list_rows(members))
+                for row in _list_rows(members):
+                    yield f"{_name_network(row, self.networks)} in {_name_setting(row)}"
             else:
                 yield f"all {len(members)} of {compiler}"
 
     def _format_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         labels = {name: row[name] if row[name] == row[name] else "" for name in self.networks}
-        rate = Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], bool(row["conclusive"]))
         return {
             **labels,
             **{name: row[name] for name in ("device", "compiler")},
             "batch_size": int(row["batch_size"]) if row["compiler"] else "",
-            "samples/s": rate if row["compiler"] else "",
+            "samples/s": _estimate_rate(row) if row["compiler"] else "",
             f"{self._describe_share()} within": self._format_latency(row) if row["compiler"] else "",
             "keeps it": "yes" if row["keeps"] else "no",
             "p": _format_probability(row).removeprefix("p ").removeprefix("= ") if row["compiler"] else "",
@@ -203,24 +325,22 @@ def _list_rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _name_network(row: Mapping[str, Any], networks: Sequence[str]) -> str:
     factors = [f"{name} {format_value(row[name])}" for name in networks[1:] if row[name] == row[name]]
-    return ", ".join(map(str, [row["workload"], *factors])) if row["workload"] == row["workload"] else ""
+    return ", ".join([row["workload"], *factors])
 
 
-def name_setting(row: Mapping[str, Any]) -> str:
+def _name_setting(row: Mapping[str, Any]) -> str:
     """Name what a network runs in: ``openvino at batch 4 on cpu``."""
     return f"{row['compiler']} at batch {int(row['batch_size'])} on {row['device']}"
 
 
-def name_configuration(row: Mapping[str, Any], networks: Sequence[str]) -> str:
-    """Name a configuration; `networks` are the columns that name a network."""
-    return f"{_name_network(row, networks)} in {name_setting(row)}"
+def _estimate_rate(row: Mapping[str, Any]) -> Estimate:
+    return Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], bool(row["conclusive"]))
 
 
 def _describe_second(row: Mapping[str, Any]) -> Iterator[str]:
     if row["second"]:
-        rate = Estimate(row["second_throughput"], row["second_throughput_low"], row["second_throughput_high"])
-        chance = _format_probability({"probability": row["second_probability"], "calls": row["second_calls"]})
-        yield f"next is {row['second']} with {rate} samples/s ({chance})"
+        second = {name: row[f"second_{name}"] for name in _NUMBERS_OF_SECOND}
+        yield f"next is {row['second']} with {_estimate_rate(second)} samples/s ({_format_probability(second)})"
 
 
 def _format_probability(row: Mapping[str, Any]) -> str:

@@ -45,7 +45,6 @@ def list_configurations(
     *,
     unlike: Unlike = "mask",
     untuned: bool = False,
-    contended: bool = False,
 ) -> pd.DataFrame:
     """Every requested trial of a dataset or tree, one per row, in its order.
 
@@ -71,8 +70,7 @@ def list_configurations(
         )
     parts = []
     for node in sampled:
-        part = node.drop_vars("contended", errors="ignore") if contended else node
-        rows = _list_trials(expand_labels(part), quantile, deadline_s, unlike, untuned, generator)
+        rows = _list_trials(expand_labels(node), quantile, deadline_s, unlike, untuned, generator)
         parts.append(pd.DataFrame(rows))
     frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
     labels = ["workload", *list_factors(data), "device", "compiler", "batch_size"]

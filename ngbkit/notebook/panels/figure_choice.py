@@ -42,8 +42,6 @@ _NAMES = {"by": "panels by", "cache": "caches", "ci": "interval", "untuned": "wi
 _EXAMPLES = {"cost": "accuracy", "accept": "agreement>=0.99"}
 _LOWER = ("precision_gain", "accuracy_change")
 _VARIED = ("depth", "heatmap")
-# The figures that cannot be drawn without an option.
-_REQUIRED = {"capacity": "deadline"}
 
 
 class FigureChoice:
@@ -92,8 +90,6 @@ class FigureChoice:
     def draw(self, baseline: str, select_labels: Mapping[str, Any]) -> Any:
         """Draw the chart of the selected labels."""
         arguments = self.arguments(baseline)
-        if self._lacks(required := _REQUIRED.get(self.name, "")):
-            raise UsageError(f"missing {required}: {self.name} expects a time such as 50ms. Type it above.")
         if self._selects:
             return getattr(Plots(self._data), self.name)(**arguments, **select_labels)
         data = selection.select(self._data, **select_labels) if select_labels else self._data
@@ -127,7 +123,6 @@ class FigureChoice:
                         value=text,
                         placeholder=f"such as {_EXAMPLES.get(name, '50ms')}",
                         data_change=action,
-                        aria_invalid="true" if self._lacks(name) else None,
                     ),
                 ]
             elif len(choices) > 1:
@@ -138,10 +133,6 @@ class FigureChoice:
                         (option(value=text, selected=value == current)[text] for text, value in choices.items())
                     ],
                 ]
-
-    def _lacks(self, name: str) -> bool:
-        """Return whether the figure needs an option that has no value."""
-        return _REQUIRED.get(self.name) == name != "" and not self.values.get(name)
 
     def _list_parameters(self) -> dict[str, inspect.Parameter]:
         parameters = inspect.signature(getattr(Plots(self._data), self.name)).parameters

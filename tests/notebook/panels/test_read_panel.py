@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drawn import OF_COSTS, Spec, crashing, measured, network, record_tests, sweep, unlike
+from drawn import OF_COSTS, Spec, crashing, measured, network, sweep, unlike
 from IPython.core.interactiveshell import InteractiveShell
 
 import ngbkit
@@ -49,7 +49,6 @@ def show(data: Data, name: str = "ds", run_id: str = "") -> tuple[RecordingPage,
 @pytest.fixture
 def page() -> RecordingPage:
     data = measured(network("a"), network("b"), compilers=["identity", "openvino", "tvm"])
-    record_tests(data, deadline="50ms")
     return show(data, "mine")[0]
 
 
@@ -108,15 +107,16 @@ def test_every_figure_can_be_chosen(page: RecordingPage) -> None:
 
 def test_no_older_chart_stays(page: RecordingPage) -> None:
     """The sentence of a figure that cannot be drawn replaces the chart, until it can."""
-    page.act("figure", "capacity")
+    page.act("figure", "heatmap")
 
-    assert "missing deadline: capacity expects a time such as 50ms" in page.parts["figure-error"]
+    assert "the sweep varies no factor" in page.parts["figure-error"]
     assert page.chart is None
 
+    page.act("figure", "frontier")
     page.act("figure-deadline", "50ms")
 
     assert "" == page.parts["figure-error"]
-    assert "mine.ngb.plot.capacity(deadline='50ms')" == read_code(page)
+    assert "mine.ngb.plot.frontier(deadline='50ms')" == read_code(page)
     assert page.chart is not None
 
 
@@ -335,11 +335,11 @@ def test_files_have_the_selected_trials(page: RecordingPage, tmp_path) -> None:
 
 def test_a_file_that_cannot_be_written_is_a_sentence(page: RecordingPage) -> None:
     """A figure that cannot be drawn has no picture, and its sentence is below the buttons."""
-    page.act("figure", "capacity")
+    page.act("figure", "heatmap")
     page.act("download", "PNG")
 
     assert {} == page.files
-    assert "missing deadline" in page.parts["read-message"]
+    assert "the sweep varies no factor" in page.parts["read-message"]
 
 
 def test_it_compares_with_another_dataset(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_devices_are_chosen_from() -> None:
 
 
 def test_each_network_has_its_own_choice_in_a_tree_too() -> None:
-    """Each network of a tree has its own choice, or all have one."""
+    """Each network of a tree has its own choice."""
     other = build({("fast", 1): 0.005}, workload="block").expand_dims(depth=[2])
     tree = xr.DataTree.from_dict({"/a": build(LATENCIES), "/b": other})
 
@@ -167,8 +167,6 @@ def test_each_network_has_its_own_choice_in_a_tree_too() -> None:
         (row.workload, row.compiler, row.batch_size) for row in choices.table.itertuples()
     ]
     assert choices.verdicts[1].startswith("block, depth 2 in fast at batch 1 on cpu")
-    (row,) = tree.ngb.choose("12ms", per="all").table.to_dict("records")
-    assert ("block", "net in fast at batch 1 on cpu") == (row["workload"], row["second"])
 
 
 def test_what_is_excluded_says_why() -> None:
@@ -217,14 +215,14 @@ def test_calls_in_blocks_are_bounded_by_their_block() -> None:
     assert "nothing keeps 1 ms" in metrics.choose(data, "1ms").verdicts[0]
 
 
-def test_contended_samples_are_left_out_unless_they_are_asked_for() -> None:
-    """A choice omits contended samples unless the user requests them."""
+def test_contended_samples_are_left_out() -> None:
+    """A choice omits contended samples, unless the dataset does not tell which these are."""
     data = build({("fast", 1): 0.010})
     slow = xr.zeros_like(data["latency"], dtype=bool)
     slow[..., ::10] = True
     data = data.assign(latency=data["latency"].where(~slow, 0.1), contended=slow.astype(np.int8))
 
-    quiet, busy = metrics.choose(data, "20ms"), metrics.choose(data, "20ms", contended=True)
+    quiet, busy = metrics.choose(data, "20ms"), metrics.choose(data.drop_vars("contended"), "20ms")
     assert quiet.table["keeps"].item()
     assert 60 == quiet.table["left_out"].item()
     assert "60 of 600 samples were left out" in str(quiet)
@@ -252,7 +250,6 @@ def test_it_is_plain_json_and_a_table() -> None:
         ({"deadline": 1, "quantile": 99}, "invalid quantile: got 99; expected a share"),
         ({"deadline": 1, "quantile": 0.1}, "invalid quantile: got 0.1"),
         ({"deadline": 1, "probability": 1}, "invalid probability: got 1"),
-        ({"deadline": 1, "per": "device"}, 'invalid per: got \'device\'; expected "network" or "all"'),
         ({"deadline": 1, "unlike": "drop"}, "invalid unlike: got 'drop'"),
     ],
 )

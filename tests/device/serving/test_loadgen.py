@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-import pytest
-
-from ngbkit.device.serving.batcher import Requests, choose_sizes, serve
+from ngbkit.device.serving.loadgen import Requests, choose_sizes, serve
 
 
 def test_a_padded_batch_runs_only_where_it_answers_more_requests() -> None:
@@ -33,24 +29,3 @@ def test_a_free_server_takes_the_requests_that_wait() -> None:
     assert [[7, 8], [9, 10]] == completed
     assert 2 == served.calls
     assert served.busy_s >= 0
-
-
-@pytest.mark.parametrize(("more", "batch"), [([2], [1, 2]), ([], [1])])
-def test_a_delay_waits_for_a_fuller_batch(more: list[int], batch: list[int]) -> None:
-    """The wait ends when the batch is full, or when no further request will come."""
-    requests = Requests()
-    requests.add([1])
-    thread = threading.Timer(0.05, lambda: requests.add(more) if more else requests.close())
-    thread.start()
-    size, ids = requests.take([1, 1, 2], 60.0)
-    thread.join()
-
-    assert (len(batch), batch) == (size, ids)
-
-
-def test_a_delay_ends() -> None:
-    """A request that stays alone is served alone."""
-    requests = Requests()
-    requests.add([1])
-
-    assert (1, [1]) == requests.take([1, 1, 2], 0.01)

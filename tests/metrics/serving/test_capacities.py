@@ -8,24 +8,28 @@ from dataclasses import replace
 import pytest
 from drawn import build_test, crashing, measured, network, record_tests, sweep
 
-from ngbkit import metrics
+from ngbkit import capacity, options
 from ngbkit.errors import JournalError, MetricError, UnknownNameError, UsageError
-from ngbkit.metrics.serving import searches
-from ngbkit.metrics.serving.capacities import Capacities, find_capacities
-from ngbkit.metrics.serving.service import build_question, list_columns, parse_service
+from ngbkit.metrics.serving.capacities import (
+    Capacities,
+    CapacitySearch,
+    build_capacities,
+    list_columns,
+    parse_service,
+)
+from ngbkit.runs.capacity import build_question, build_sweep, find_search
 
 
-def find(data, deadline: str = "100ms", **settings) -> Capacities:
-    select = {name: settings.pop(name) for name in ("compiler",) if name in settings}
-    service = parse_service(deadline, **settings)
-    return find_capacities(data, service, list_columns(data, service, select))
+def build(data, tests) -> Capacities:
+    service, search = parse_service("100ms"), CapacitySearch(started_at=1.0, tests=tuple(tests))
+    return build_capacities(data, service, [(column, search) for column in list_columns(data, service, {})])
 
 
 def test_a_capacity_is_a_bracket() -> None:
     """A capacity is bounded by the highest valid rate and the lowest invalid one."""
     data = measured(network("net"))
     record_tests(data)
-    capacities = metrics.capacity(data, "100ms")
+    capacities = capacity(data, "100ms")
     row = capacities.frame.iloc[0]
 
     assert (40.0, 44.0, True, 4) == (row["capacity"], row["lowest_invalid"], row["conclusive"], row["tests"])
@@ -38,14 +42,12 @@ def test_a_capacity_is_a_bracket() -> None:
     assert json.dumps(capacities.to_json())
 
 
-def test_an_interrupted_search_is_no_answer() -> None:
-    """The row says that it goes on, and its bracket is not conclusive."""
+def test_a_search_without_an_upper_bound_is_not_conclusive() -> None:
+    """A capacity of which no higher rate was invalid is a lower bound."""
     data = measured(network("net"), batch_sizes=[1])
-    record_tests(data, [build_test(40.0, True)])
-    capacities = find(data)
+    capacities = build(data, [build_test(40.0, True)])
 
     assert "40 or more ?" == capacities.to_frame()["openvino"].iloc[0]
-    assert "net openvino: interrupted: the next call goes on with it" in capacities.notes
     assert any("not conclusive" in note for note in capacities.notes)
 
 
@@ -53,8 +55,7 @@ def test_tests_beside_other_work_are_marked() -> None:
     """A bracket that rests on them is not conclusive."""
     data = measured(network("net"), batch_sizes=[1])
     tests = [build_test(rate, rate < 44) for rate in (40.0, 40.0, 44.0, 44.0)]
-    record_tests(data, [replace(test, contended=True) for test in tests])
-    capacities = find(data)
+    capacities = build(data, [replace(test, contended=True) for test in tests])
 
     assert "40 to 44 ?" == capacities.to_frame()["openvino"].iloc[0]
     assert "other work slowed 8 of 8 tests" in capacities.notes
@@ -63,8 +64,7 @@ def test_tests_beside_other_work_are_marked() -> None:
 def test_a_deadline_that_no_test_kept_has_an_upper_bound() -> None:
     """The capacity is under the lowest rate whose tests were invalid."""
     data = measured(network("net"), batch_sizes=[1], compilers=["identity", "openvino"])
-    record_tests(data, [build_test(rate, False) for rate in (40.0, 0.1, 0.1)])
-    capacities = find(data)
+    capacities = build(data, [build_test(rate, False) for rate in (40.0, 0.1, 0.1)])
 
     assert "under 0.1" == capacities.to_frame()["openvino"].iloc[0]
 
@@ -72,7 +72,7 @@ def test_a_deadline_that_no_test_kept_has_an_upper_bound() -> None:
 def test_what_cannot_be_served_has_a_reason() -> None:
     """A call longer than the deadline has the capacity 0, a trial without samples has none; neither is tested."""
     data = crashing(sweep(network("net"), batch_sizes=[1]), "openvino", 1)
-    capacities = metrics.capacity(data, "1ms")
+    capacities = capacity(data, "1ms")
 
     assert [0.0] == capacities.frame["capacity"].dropna().tolist()
     assert ["0", "crashed"] == capacities.to_frame().iloc[0].tolist()
@@ -95,49 +95,48 @@ def test_invalid_questions_are_errors() -> None:
     data = measured(network("net"), batch_sizes=[1])
 
     with pytest.raises(UsageError, match=r"invalid quantile: got 0.93; expected one that LoadGen reports: 0.5, 0.9"):
-        metrics.capacity(data, "1s", quantile=0.93)
+        capacity(data, "1s", quantile=0.93)
     with pytest.raises(UsageError, match="invalid deadline: got 'soon'"):
-        metrics.capacity(data, "soon")
+        capacity(data, "soon")
     for size in (1.5, [1, 2.5]):
         with pytest.raises(UsageError, match=r"invalid batch size: got [12]\.5; expected an integer >= 1"):
-            metrics.capacity(data, "1s", batch_sizes=size)
+            capacity(data, "1s", batch_sizes=size)
     with pytest.raises(UsageError, match=r"invalid seconds: got 1000000000000\.0; expected a number"):
-        metrics.capacity(data, "1s", seconds=1e12)
+        capacity(data, "1s", seconds=1e12)
     with pytest.raises(UsageError, match="invalid seconds: got -1"):
-        metrics.capacity(data, "1s", seconds=-1)
+        capacity(data, "1s", seconds=-1)
     with pytest.raises(UnknownNameError, match="batch size '3'"):
-        metrics.capacity(data, "1s", batch_sizes=3)
+        capacity(data, "1s", batch_sizes=3)
     with pytest.raises(UnknownNameError, match="compiler 'tvm'"):
-        metrics.capacity(data, "1s", compiler="tvm")
+        capacity(data, "1s", compiler="tvm")
     with pytest.raises(MetricError, match="Use the dataset of one run"):
-        metrics.capacity(data.assign_attrs(sweep=""), "1s")
+        capacity(data.assign_attrs(sweep=""), "1s")
     with pytest.raises(MetricError, match="has no network 'a'"):
-        metrics.capacity(measured(network("a")).assign_attrs(sweep=data.attrs["sweep"]), "1s")
+        capacity(measured(network("a")).assign_attrs(sweep=data.attrs["sweep"]), "1s")
 
 
-def test_a_search_is_kept_test_by_test() -> None:
-    """A search continues where it ended, unless the device has changed or the user requests a new one."""
+def test_a_search_of_an_earlier_version_is_read() -> None:
+    """A file with a number and the device's environment has tests as any other, until a search replaces them."""
     data = measured(network("net"), batch_sizes=[1])
-    service = parse_service("70ms")
-    question = build_question(data, list_columns(data, service, {})[0], service)
-    machine = {"packages": {"torch": "1"}}
-    first = searches.resume(question, machine, again=False).add(build_test(40.0, True)).add(build_test(44.0, False))
+    record_tests(data, [build_test(40.0, True)], "70ms")
+    (column, *_), service = list_columns(data, parse_service("70ms"), {}), parse_service("70ms")
+    question = build_question(build_sweep(data, column), service)
+    folder = options.get_state_dir() / options.LAYOUT.capacities
+    (file,) = [path for path in folder.iterdir() if json.loads(path.read_text())["question"] == question]
+    earlier = file.rename(file.with_name(f"{file.stem}-3.json"))
+    earlier.write_text(json.dumps({**json.loads(earlier.read_text()), "environment": {}, "number": 3}))
 
-    assert first.tests == searches.find(question).tests == searches.resume(question, machine, again=False).tests
-    assert () == searches.resume(question, {"packages": {"torch": "2"}}, again=False).tests
-    second = searches.resume(question, machine, again=True).add(build_test(50.0, True))
-    assert second.tests == searches.find(question).tests
-    assert 2 == len(searches._list_files(question))
+    assert (build_test(40.0, True),) == find_search(question).tests
+    record_tests(data, [build_test(50.0, True)], "70ms")
+    assert (build_test(50.0, True),) == find_search(question).tests
 
 
 def test_a_damaged_file_is_named() -> None:
     """The error says what to do with it."""
     data = measured(network("net"), batch_sizes=[1])
-    service = parse_service("60ms")
-    question = build_question(data, list_columns(data, service, {})[0], service)
-    searches.resume(question, {}, again=False).add(build_test(40.0, True))
-    (file,) = searches._list_files(question)
-    file.write_text("{}")
+    record_tests(data, deadline="60ms")
+    for file in (options.get_state_dir() / options.LAYOUT.capacities).iterdir():
+        file.write_text("{}")
 
     with pytest.raises(JournalError, match=r"invalid load tests in .*json: .* Move the file away"):
-        searches.find(question)
+        capacity(data, "60ms")
