@@ -19,7 +19,7 @@ def tree(scaling, deepening) -> xr.DataTree:
     return xr.DataTree.from_dict({"/networks": scaling, "/blocks": deepening})
 
 
-@pytest.mark.parametrize("name", [*NAMES, "summary"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_method_is_its_function(scaling, name):
     """Each method of a dataset returns the result of the function of that name."""
     xr.testing.assert_identical(getattr(metrics, name)(scaling), getattr(scaling.ngb, name)())
@@ -202,7 +202,7 @@ def test_a_part_without_samples_says_so():
     data = measured_sweep()
 
     for part in (data.isel(repeat=0), data.median("repeat", keep_attrs=True)):
-        for method in (part.ngb.speedup, part.ngb.summary, part.ngb.table, part.ngb.conclusive):
+        for method in (part.ngb.speedup, part.ngb.table, part.ngb.conclusive):
             with pytest.raises(UsageError, match=r"this dataset lacks .*repeat, which that of a run has"):
                 method()
     assert part.ngb.environments().empty

@@ -83,9 +83,9 @@ def test_each_side_of_the_line_is_a_column(explanation: Explanation) -> None:
     assert not [text for text in texts[1] if text.startswith(("-", "−")) and text[1:].isdigit()]
 
 
-def test_it_fits_a_column(explanation: Explanation, tmp_path) -> None:
-    """A figure of 88 mm is a picture."""
-    assert figures.save(explanation.plot(), tmp_path / "why.png", width=88).stat().st_size > 1000
+def test_it_fits_a_page(explanation: Explanation, tmp_path) -> None:
+    """A figure across both columns is a picture."""
+    assert figures.save(explanation.plot(), tmp_path / "why.png", width=180).stat().st_size > 1000
 
 
 def test_it_prints_as_sentence_and_table(explanation: Explanation) -> None:
