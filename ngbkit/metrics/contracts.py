@@ -8,7 +8,7 @@ name: those that cost too much have failed.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.sweep.column import BASELINE, Column
 from ngbkit.sweep.memory import MEMORY, SYSTEM
+from ngbkit.user_text import join_names
 from ngbkit.workloads.precision import PRECISION
 
 Unlike = Literal["error", "mask", "allow"]
@@ -139,8 +140,21 @@ def mask_untuned(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
-    """One line per column that is not compared, or compared although unlike: the notes of tables and figures."""
-    lines: dict[str, None] = {}
+    """One line per difference of columns that are not compared, or although unlike: the notes of tables and figures."""
+    names: dict[str, dict[str, None]] = {}
+    for name, is_compared, text in _iterate_unlike(data, against, baseline):
+        names.setdefault(f"{'compared although unlike' if is_compared else 'not compared'}{text}", {})[name] = None
+    return [f"{join_names(columns)}: {text}" for text, columns in names.items()]
+
+
+def list_compared(data: Data, against: Collection[str] = ("compiler",)) -> list[str]:
+    """List the columns that are compared although unlike, and whose label has no `MARK`."""
+    columns = [name for name, is_compared, _ in _iterate_unlike(data, against, BASELINE) if is_compared]
+    return [name for name in dict.fromkeys(columns) if not Column.read(name).is_marked]
+
+
+def _iterate_unlike(data: Data, against: Collection[str], baseline: str) -> Iterator[tuple[str, bool, str]]:
+    """Iterate over the unlike columns: whether each is compared all the same, and what differs."""
     for node in nodes(data).values():
         has_marks = any(Column.read(str(name)).is_marked for name in list_labels(node, "compiler"))
         for dim in ("compiler", "batch_size") if has_marks else against:
@@ -148,11 +162,9 @@ def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, bas
             excluded = _compare_contracts(_ignore_named(node), dim, baseline)[1]
             for name, reason in _compare_contracts(node, dim, baseline)[1].items():
                 is_allowed = Column.read(name).is_marked or Column.read(baseline).is_marked
-                if is_allowed or name not in excluded:
-                    lines[f"{name}: compared although unlike{scope}, {reason}"] = None
-                elif dim in against:
-                    lines[f"{name}: not compared{scope}, {reason}"] = None
-    return list(lines)
+                is_compared = is_allowed or name not in excluded
+                if is_compared or dim in against:
+                    yield name, is_compared, f"{scope}, {reason}"
 
 
 def list_differences(dataset: xr.Dataset, *, baseline: str = BASELINE) -> dict[str, str]:

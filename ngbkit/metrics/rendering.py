@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate, Uncertain
+from ngbkit.sweep.column import MARK
 from ngbkit.sweep.records import MEASURED, OPEN, STATUSES
 from ngbkit.tabular import Texts
 
@@ -34,7 +35,7 @@ def to_texts(frame: pd.DataFrame) -> Texts:
     flat = frame.reset_index() if labels else frame
     columns = [flat[name].tolist() for name in flat.columns]
     return Texts(
-        header=list(map(str, flat.columns)),
+        header=[f"{name} {MARK}" if name in frame.attrs.get("marked", ()) else str(name) for name in flat.columns],
         cells=list(_omit_repeated(zip(*map(_format_column, columns), strict=True), max(len(labels) - 1, 0))),
         numeric=frozenset(index for index, column in enumerate(columns) if any(map(_is_number, column))),
         marked=_FAILED,

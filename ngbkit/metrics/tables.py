@@ -113,6 +113,7 @@ def compact(
     table = table.set_index(keys).head(len(table) if most is None else most)
     table.attrs["left_out"] = (len(trials) if is_whole else sum(map(_count_rows, datasets))) - len(table)
     table.attrs["title"] = _build_title(figure, parts[0][1])
+    table.attrs["marked"] = contracts.list_compared(data, metric.against) if metric and metric.relative_to else []
     table.attrs["notes"] = [
         *([f"… and {table.attrs['left_out']:,} more rows"] if table.attrs["left_out"] else []),
         *filter(None, [describe_contention(data)]),

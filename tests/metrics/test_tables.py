@@ -212,6 +212,8 @@ def test_unlike_columns_are_not_compared_and_a_note_says_so(unlike):
     assert table.iloc[:, 2].tolist() == [2.0, 2.0]  # its label asks for it
     assert ["openvino: not compared, threads 2 instead of 1", UNLIKE, UNBOUNDED] == sorted(table.attrs["notes"])
     assert [UNBOUNDED, APART] == tables.compact(unlike).attrs["notes"]
+    headers = [to_texts(frame).header[-2:] for frame in (table, tables.compact(unlike))]
+    assert [["openvino", 'openvino{"precision":"bf16"} †'], ["openvino", 'openvino{"precision":"bf16"}']] == headers
     over_batches = "openvino: not compared over batch sizes, threads 2 instead of 1"
     assert [UNBOUNDED, f"rtr: of throughputs minutes apart; {APART}", over_batches] == (
         tables.compact(unlike, "rtr").attrs["notes"]
