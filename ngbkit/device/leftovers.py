@@ -7,6 +7,8 @@ import time
 
 # The time in which threads that a call left behind begin, or end, and that in which a call's own may go on.
 _PAUSE_S, _LONGEST_S = 0.02, 2.0
+# Threads that compute less in a pause are idle; twice, since a busy machine lets a thread wait for one.
+_IDLE_S = 1e-3
 # The share of a call that other threads compute after it, and the least time of it.
 _SHARE, _LEAST_S = 0.2, 2e-4
 
@@ -23,13 +25,15 @@ class ThreadWatch:
         call_s = time.perf_counter() - self._start
         seconds, windows = _list_seconds(), list[float]()
         started = seconds.keys() - self._before
-        while len(windows) < 2 or (windows[-1] > _PAUSE_S / 2 and len(windows) * _PAUSE_S < _LONGEST_S):
+        while len(windows) < 2 or (max(windows[-2:]) > _IDLE_S and len(windows) * _PAUSE_S < _LONGEST_S):
             time.sleep(_PAUSE_S)
             later = _list_seconds()
             windows.append(sum(used - seconds.get(thread, 0.0) for thread, used in later.items()))
             seconds = later
-        # Other threads that are always busy are no part of the call.
-        work_s = max(windows) - min(windows[1:])
+        # Other threads that are always busy are no part of the call, nor is what others compute in each pause.
+        usual_s = min(windows[1:])
+        is_endless = max(windows[-2:]) > _IDLE_S
+        work_s = max(windows) - usual_s if is_endless else sum(windows) - len(windows) * usual_s
         return bool(started - seconds.keys()) or work_s > max(_LEAST_S, _SHARE * call_s)
 
 

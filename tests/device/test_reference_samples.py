@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from ngbkit.device import reference
+from ngbkit.device import leftovers, reference
 from ngbkit.device.equivalence import find_void
 from ngbkit.device.reference import Reference
 from ngbkit.device.reference_runs import ReferenceRun, Runs
@@ -158,6 +159,20 @@ def test_a_call_that_leaves_work_to_a_thread_is_no_reference(keeps: bool, waits:
     problem = build_module_reference(Threaded(keeps=keeps, waits=waits)).problem
 
     assert waits != ("threads that they started still run" in problem)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "is_left"),
+    [([8, 8, 8, 0, 0], True), ([0, 8, 8, 0, 0], True), ([20] * 200, False), ([0, 0], False)],
+)
+def test_work_that_a_busy_machine_delays_is_seen(
+    milliseconds: list[int], is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that gets a part of each pause has left work once it ends; one that never ends has left none."""
+    totals = iter(itertools.accumulate([0, 0, *milliseconds]))
+    monkeypatch.setattr(leftovers, "_list_seconds", lambda: {1: next(totals) / 1e3})
+
+    assert is_left == leftovers.ThreadWatch().find_work()
 
 
 def test_a_hook_that_a_copy_leaves_behind_is_rebuilt() -> None:

@@ -297,7 +297,7 @@ def test_lists_are_tables(shell: InteractiveShell, mlp_file: Path) -> None:
 def test_failures_are_reported_with_the_last_output(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:
     """The id of a run selects them; a line resumes or reports, not both."""
     run_cell(shell, f"%ngbench {mlp_file} -c identity,raising -r 3 -o ds")
-    sheet, _ = run_cell(shell, f"%ngruns --failures {new_runs()[0].id} --lines 5")
+    sheet, _ = run_cell(shell, f"%ngruns --failures {new_runs()[0].id}")
     error, _ = fail_cell(shell, f"%ngruns --failures {new_runs()[0].id} --resume {new_runs()[0].id}")
 
     assert repr(sheet).startswith("mlp batch 1 raising on cpu\n  failed in  compile\n")

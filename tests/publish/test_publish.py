@@ -75,7 +75,7 @@ def test_a_site_is_complete(site: Path) -> None:
         data = site / DATASETS / f"01-first-ds-{digest[:8]}"
         assert {digest: data.name} == figure.datasets
         assert digest == hash_dataset(storage.load(data.with_suffix(".nc")))
-        assert data.with_suffix(".csv").read_text().startswith("workload,device,compiler,batch_size,latency_s")
+        assert data.with_suffix(".csv").read_text().startswith("workload,device,compiler,batch_size,samples,latency")
         workloads = json.loads(data.with_suffix(".json").read_text())["sweep"]["workloads"]
         assert ["mlp"] == [workload["name"] for workload in workloads]
     picture = (site / "_static/figures/01-first-throughput-1.svg").read_text()
