@@ -22,6 +22,7 @@ from ngbkit.dataset import contention
 from ngbkit.dataset.assembly import factor_dims, nodes
 from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data
+from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.metrics import arrays, ratios
 from ngbkit.metrics.contracts import Unlike, mask_unranked
 from ngbkit.metrics.draws import DRAWS, SEED, Sampler
@@ -35,6 +36,8 @@ Compared = Literal["side by side", "normalised by anchors", "minutes apart"]
 _BLOCK = 128
 # Rounds that tell a correlation; and the largest one, so that equal columns leave each other a chance.
 _FEWEST, _LARGEST = 5, 0.999
+# Robust standard deviations beyond which a round is a stray one.
+_OUTLYING = 2.0
 
 Rounds = Mapping[int, float]
 """The median latency of each round, in seconds."""
@@ -264,14 +267,20 @@ def _correlate(columns: Sequence[Sequence[ColumnPair]], generator: np.random.Gen
 
 
 def _factorise(pairs: Sequence[ColumnPair]) -> np.ndarray:
-    """Compute the Cholesky factor of the correlations between the ratios of pairs, from rounds that all have."""
+    """Compute the Cholesky factor of the correlations between the ratios of pairs, from rounds that all have.
+
+    A stray round of the column that all have in common moves no median, so it must make no correlation: it is clipped.
+    """
     columns = [column.rounds for each in pairs for column in each.columns]
     numbers = [number for number in columns[0] if all(number in rounds for rounds in columns)]
     if len(pairs) < 2 or len(numbers) < _FEWEST:
         return np.eye(len(pairs))
     logs = np.log([[rounds[number] for number in numbers] for rounds in columns])
+    gaps = logs[1::2] - logs[::2]
+    gaps -= np.median(gaps, axis=1, keepdims=True)
+    limits = _OUTLYING * MAD_SCALE * np.median(np.abs(gaps), axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        correlations = np.nan_to_num(np.corrcoef(logs[1::2] - logs[::2])).clip(-1, 1)
+        correlations = np.nan_to_num(np.corrcoef(gaps.clip(-limits, limits))).clip(-1, 1)
     correlations = _LARGEST * 2 / math.pi * np.arcsin(correlations)
     np.fill_diagonal(correlations, 1.0)
     return np.asarray(np.linalg.cholesky(correlations))

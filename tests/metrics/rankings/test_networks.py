@@ -23,7 +23,7 @@ from ngbkit.metrics import compare_networks, network_ranking
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead
+from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead, draw_leads, pair
 from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison, compare_candidates
 
@@ -160,6 +160,18 @@ def test_intervals_cover_the_truth(drift_sd: float) -> None:
         covered += estimate.low <= 1.25 <= estimate.high
 
     assert 370 <= covered <= 394
+
+
+@pytest.mark.parametrize("stray", [1.0, 20.0])
+def test_leads_correlate_as_their_rounds_do(stray: float) -> None:
+    """Two leads of one column share its noise, which is half of each; a round in which it was slow is no more."""
+    generator = np.random.default_rng(4)
+    first, *others = (np.exp(generator.normal(0, 0.02, 200)) for _ in range(3))
+    first[7] *= stray
+    networks = [build_candidate(name, latency, 1.0) for name, latency in zip("abc", (first, *others), strict=True)]
+    ((_, one_lead), (_, another)) = draw_leads([[pair(networks[0], other) for other in networks[1:]]], 0.95)[0]
+
+    assert 1 / 3 == pytest.approx(np.corrcoef(one_lead, another)[0, 1], abs=0.1)
 
 
 def test_the_lead_is_antisymmetric() -> None:
