@@ -366,8 +366,9 @@ def _export(network: Network, folder: Path, batch_sizes: Sequence[int], seed: in
 
 def describe_batch(name: str, prepared: Mapping[str, Any]) -> str:
     """Describe the only batch size that a prepared network accepts."""
+    size = prepared["batch_size"]
     if reason := prepared["facts"].get("fixed_batch"):
-        return f"{name} accepts batch size {prepared['batch_size']} only: {reason}"
+        return f"{name} accepts batch size {size} only: {reason}"
     if any(TensorSpec.from_json(data).batch_axis is not None for data in prepared["inputs"]):
-        return f"{name} accepts batch size {prepared['batch_size']} only: its batch is fixed"
+        return f"{name} accepts batch size {size} only: its batch is fixed. Use -b {size}."
     return f"{name} accepts batch size 1 only: none of its inputs has a batch, and a sample is a call. Use -b 1."

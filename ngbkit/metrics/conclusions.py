@@ -29,7 +29,7 @@ from ngbkit.metrics.trial_names import name_places, name_trial
 from ngbkit.metrics.unchecked import count_measured, list_unchecked
 from ngbkit.report import Report
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
-from ngbkit.user_text import join_names
+from ngbkit.user_text import format_count, join_names
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
 QUIET = 0.1
@@ -176,7 +176,8 @@ class _Writer:
             return ""
         rounds = [more for contest in undecided if (more := contest.count_more_rounds()) <= _MOST_ROUNDS]
         if rounds:
-            return f"Next: `ngbkit resume {self.run} --settle` measures about {max(rounds):.0f} more rounds of these."
+            count = format_count(round(max(rounds)), "more round")
+            return f"Next: `ngbkit resume {self.run} --settle` measures about {count} of these."
         return "Choose any of these: two processes of one program differ by as much."
 
     def describe_groups(self, contests: Sequence[Contest]) -> list[str]:
