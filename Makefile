@@ -10,7 +10,8 @@ READY := $(VENV)/ready-$(shell cat pyproject.toml $(PINS) | cksum | cut -d " " -
 # Twice the cores, since tests wait half of their time, and no more than memory allows.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"); \
 	print(max(1, min(8, 2 * len(os.sched_getaffinity(0)), memory // (3 << 30))))')
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# After a crash, xdist would give that worker's files to the others, with the test that crashed, and wait for ever.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quiet
 
