@@ -86,7 +86,7 @@ def tabulate(dataset: xr.Dataset) -> Iterator[list[str]]:
         gain = divide(dataset, other, compiler)
         total = divide(dataset, name_column(BASELINE, SYSTEM), compiler)
         of_memory = divide(dataset, name_column(BASELINE, SYSTEM), BASELINE)
-        share = "" if compiler == BASELINE else f"{math.log(of_memory) / math.log(total):.2f} of {total}"
+        share = "" if compiler == BASELINE else f"{divide_logs(of_memory, total)} of {total}"
         yield [
             str(dataset["workload"].item()),
             str(dataset["batch_size"].item()),
@@ -97,6 +97,14 @@ def tabulate(dataset: xr.Dataset) -> Iterator[list[str]]:
             " ".join(f"{dataset['minor_faults'].sel(compiler=label).item():,.0f}" for label in (compiler, other)),
             share,
         ]
+
+
+def divide_logs(part: Estimate, total: Estimate) -> Estimate:
+    """Return the share of a gain that another one is, as logarithms; its interval has all of both, and is too wide."""
+    if total.low <= 1:
+        return Estimate(math.log(part) / math.log(total), -math.inf, math.inf, part.conclusive)
+    bounds = [math.log(end) / math.log(other) for end in (part.low, part.high) for other in (total.low, total.high)]
+    return Estimate(math.log(part) / math.log(total), min(bounds), max(bounds), part.conclusive and total.conclusive)
 
 
 def divide(dataset: xr.Dataset, slower: str, faster: str) -> Estimate:

@@ -201,7 +201,7 @@ class Measurement:
     minor_faults: Finite | None = field(
         default=None,
         metadata=variable(
-            "minor_faults", "1", "pages that the kernel gave to the process in a call", "a mean, of all calls of turns"
+            "minor_faults", "1", "pages that the kernel gave to the process in a call", "a median of parts of turns"
         ),
     )
     major_faults: Finite | None = field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import compress, pairwise
 from statistics import fmean, median
@@ -40,8 +40,9 @@ class TurnLog:
     _turns_s: float = 0.0
     _timed_s: float = 0.0
     _turns_cpu_s: float = 0.0
-    # What the kernel did to the process in its turns, by variable, and the calls of those.
+    # What the kernel did to the process in its turns, by variable, and the calls of those; the faults a call by piece.
     _events: Counter[str] = field(default_factory=Counter)
+    _faults: list[float] = field(default_factory=list)
     _calls: int = 0
     # The calls so far and the resident memory, after each piece.
     _memory: list[tuple[int, int]] = field(default_factory=list)
@@ -53,7 +54,6 @@ class TurnLog:
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
-        self._events.update(reply["events"])
         self._latency_s += reply["latency_s"]
         self._rounds += [round_number] * samples
         self._contended += [contended] * samples
@@ -73,9 +73,17 @@ class TurnLog:
         self._calls += calls
         self._memory.append((self._calls, resident_bytes))
 
+    def _record_events(self, events: Mapping[str, int], calls: int) -> None:
+        self._events.update(events)
+        self._faults.append(events["minor_faults"] / calls)
+
     def compute_events_a_call(self, name: str) -> float | None:
         """Compute how often the kernel did that to the process in a call, on average."""
         return self._events[name] / self._calls if self._calls else None
+
+    def compute_faults_a_call(self) -> float | None:
+        """Compute the page faults of a usual call: a median, as its latency is, since a heap still grows in some."""
+        return median(self._faults) if self._faults else None
 
     @property
     def memory_growth_bytes(self) -> int:

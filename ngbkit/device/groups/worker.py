@@ -157,6 +157,7 @@ class Worker(TurnLog):
         message = {"op": "turn", "samples": samples, "block": block, "settle": settle, "begins": begins}
         reply = self._ask(message, "measure")
         self._record_memory(reply["resident_bytes"], samples * block + settle)
+        self._record_events(reply["events"], samples * block + settle)
         return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
 
     def conclude(self) -> None:
@@ -227,7 +228,7 @@ class Worker(TurnLog):
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
             peak_memory_bytes=self.peak_memory_bytes,
-            minor_faults=self.compute_events_a_call("minor_faults"),
+            minor_faults=self.compute_faults_a_call(),
             major_faults=self.compute_events_a_call("major_faults"),
             involuntary_switches=self.compute_events_a_call("involuntary_switches"),
             gpu_percent=use.gpu_percent,
