@@ -30,7 +30,7 @@ test: $(READY) ## run the tests: short ones and guards, or all tests of the file
 
 test-all: $(READY) ## run all tests; if they pass, .ci/tested names the commit
 	$(PYTEST) --record-durations $(ARGS)
-	git rev-parse HEAD >.ci/tested
+	$(if $(filter --last-failed,$(ARGS)),,git rev-parse HEAD >.ci/tested)
 
 test-changed: $(READY) ## run the long tests of the rooms that changed since the commit in .ci/tested
 	$(PYTEST) --long-since $(shell cat .ci/tested) $(ARGS) || [ $$? = 5 ] # no test is left

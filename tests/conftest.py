@@ -196,14 +196,15 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(autouse=True)
 def _no_work_outlives_the_test(state_dir: Path) -> Iterator[None]:
-    """Wait for the threads that a test leaves: what they do later, they would do in the next test's state folder."""
+    """End the threads of a test before the next one, in whose state folder they would go on."""
     earlier = set(threading.enumerate())
     yield
     deadline = time.monotonic() + limit_s(20)
     names = "ngbkit-run-", "ngbkit-device-", "ngbkit-panel-", "ngbkit-preload"
-    for thread in set(threading.enumerate()) - earlier:
-        if thread.name.startswith(names):
-            thread.join(max(0, deadline - time.monotonic()))
+    threads = [thread for thread in set(threading.enumerate()) - earlier if thread.name.startswith(names)]
+    for thread in threads:
+        thread.join(max(0, deadline - time.monotonic()))
+    assert [] == [thread.name for thread in threads if thread.is_alive()]
 
 
 @pytest.fixture(scope="session")

@@ -235,5 +235,7 @@ def test_a_hidden_section_sends_nothing(page: Page, monkeypatch: pytest.MonkeyPa
 def test_the_magic_shows_it(shell: InteractiveShell) -> None:
     """The magic ``%ngpanel devices`` returns a page with the devices."""
     page = shell.run_line_magic("ngpanel", "devices")
+    devices = page.parts["devices"]
+    page.close()
 
-    assert "cpu" in page.parts["devices"]
+    assert "cpu" in devices

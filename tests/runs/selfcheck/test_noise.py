@@ -22,7 +22,7 @@ from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
-from ngbkit.runs import selfcheck
+from ngbkit.runs import folders, selfcheck
 from ngbkit.runs.selfcheck import noise
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
@@ -127,7 +127,9 @@ def test_a_real_check_is_displayed_and_stored(processes: Processes) -> None:
     check = selfcheck.run(groups=4, hog=True, repeats=12, threads=1)
     again = selfcheck.run(run_id=check.run)
     stored = selfcheck.latest()
+    dataset = folders.load_dataset(folders.find(check.run))
 
+    assert {("ok", "")} == {*zip(dataset["status"].values.ravel(), dataset["error"].values.ravel(), strict=True)}
     assert check.contended is not None
     assert (2, 2, 12) == (check.quiet.groups, check.contended.groups, check.quiet.samples)
     assert check.quiet == again.quiet
