@@ -15,7 +15,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.intervals import WIDENING
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
-from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead, list_candidates
+from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.leads import Lead, compute_lead
 
 
 def label_network(name: str, label: str) -> str:

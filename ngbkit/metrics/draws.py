@@ -168,10 +168,15 @@ def _compute_bounds(
     bounds = np.full((2, *point.shape), np.nan)
     for looks in (0, 1):
         if np.any(by_rule == bool(looks)):
-            interval = np.stack(intervals.compute_interval(values, intervals.adjust_level(sampler.level, looks)))
+            interval = np.stack(bound_replicates(values, sampler.level, stopped=bool(looks)))
             bounds = np.where(by_rule == bool(looks), interval, bounds)
     bounds = np.where(np.isnan(point.values), np.nan, bounds)
     return point.copy(data=bounds[0]), point.copy(data=bounds[1])
+
+
+def bound_replicates(draws: np.ndarray, level: float, *, stopped: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Bound replicates, ``(draws, ...)``: wider where a rule ended the measurement."""
+    return intervals.compute_interval(draws, intervals.adjust_level(level, int(stopped)))
 
 
 def _find_conclusive(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:

@@ -15,7 +15,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics.beside import identify_trial, list_turns, split_sides
@@ -25,6 +25,7 @@ from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.drift import estimate_apart_sd
 from ngbkit.metrics.gates.gate import judge_lost
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics
+from ngbkit.metrics.statistics import bound_ratio, estimate_deviation
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.user_text import format_value
@@ -143,6 +144,8 @@ def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
         except MetricError as error:
             problem = error
             continue
+        blank = xr.full_like(result[metric.name].reset_coords(drop=True), "", dtype=object)
+        node = node.assign({name: blank for name in ("status", "error") if name not in node})
         columns = {"value": metric.name, "low": "ci_low", "high": "ci_high", "conclusive": "conclusive"}
         variables = {column: result[name] for column, name in columns.items()}
         variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
@@ -161,14 +164,13 @@ def _compute_changes(
 ) -> pd.DataFrame:
     """Compute the change of each trial with its interval, which allows for drift unless its rounds are `paired`."""
     change = joined["value_second"] / joined["value_first"]
-    widths = [np.log(joined[f"high_{run}"] / joined[f"low_{run}"]) / 2 for run in ("first", "second")]
-    quantile = find_quantile(LEVEL)
-    width = np.sqrt(sum(half**2 for half in widths) + (quantile * drift_sd) ** 2)
+    deviations = [estimate_deviation(joined[f"low_{run}"], joined[f"high_{run}"]) for run in ("first", "second")]
+    deviation = np.sqrt(sum(each**2 for each in deviations) + drift_sd**2)
     if paired:
-        ratios, deviations = np.array(paired).T
+        ratios, of_turns = np.array(paired).T
         change = change.where(np.isnan(ratios), ratios)
-        width = np.where(np.isnan(ratios), width, quantile * deviations)
-    low, high = change * np.exp(-width), change * np.exp(width)
+        deviation = np.where(np.isnan(ratios), deviation, of_turns)
+    _, low, high = bound_ratio(np.log(change), deviation)
     verdicts = np.where(low > 1, "higher", np.where(high < 1, "lower", "same"))
     names = {f"{end}_{run}": f"{run}_{end}" for run in ("first", "second") for end in ("low", "high")}
     trials = joined.rename(columns={"value_first": "first", "value_second": "second", **names})

@@ -196,10 +196,10 @@ def _describe_lead(contest: Contest) -> str:
 def _judge_reversals(first: Data, second: Data) -> Iterator[ReproducedFinding]:
     """Judge each reversal that is surely real and of trials that were checked."""
     try:
-        published = reversals(first, probability=LEVEL, unlike="mask")
+        published = reversals(first, unlike="mask")
     except MetricError:
         return
-    rows = _list_rows(published[published["checked"].astype(bool) & published["probability"].notna()])
+    rows = _list_rows(published[published["conclusive"].astype(bool)])
     if not rows:
         return
     factors = list_factors(first)

@@ -54,6 +54,17 @@ def _tabulate_positions(rounds: int) -> Floats:
     return np.asarray(betaincinv(parameter, parameter, ndtr(_SCORES)))
 
 
+def bound_ratio(log_ratio: Any, deviation: Any, level: float = LEVEL) -> tuple[Any, Any, Any]:
+    """Bound a ratio by its logarithm and the deviation of that: the ratio, and both ends of its interval."""
+    half = find_quantile(level) * deviation
+    return np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half)
+
+
+def estimate_deviation(low: ArrayLike, high: ArrayLike, level: float = LEVEL) -> Floats:
+    """Estimate the deviation of the logarithm of a ratio from both ends of its interval."""
+    return np.asarray(np.log(np.divide(high, low)) / 2 / find_quantile(level))
+
+
 def widen_for_freedom(deviation: float, freedom: float) -> float:
     """Widen a deviation of so many degrees of freedom: its normal interval is then as wide as Student's t interval."""
     return deviation * float(stdtrit(freedom, (1 + LEVEL) / 2)) / find_quantile(LEVEL)

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.metrics.gates.regressions import ALPHA, Verdict, bound_ratio, judge
+from ngbkit.metrics.gates.regressions import ALPHA, Verdict, judge
+from ngbkit.metrics.statistics import bound_ratio
 
 Floats = NDArray[np.floating[Any]]
 Level = Literal["before", "between", "after"]

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from ngbkit.device.timing.normal import LEVEL, find_quantile
-from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, to_normal_scores
+from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, estimate_deviation, to_normal_scores
 
 Verdict = Literal["slower", "failed", "not conclusive", "not judged", "not slower"]
 """``"slower"`` by more than the margin, beyond chance; ``"failed"`` where the earlier side was measured and the later
@@ -34,12 +33,6 @@ ALPHA = 0.05
 
 MARGIN = 0.01
 """The slowdown that is no regression unless the user says otherwise."""
-
-
-def bound_ratio(log_ratio: float, deviation: float) -> tuple[float, float, float]:
-    """Bound a ratio by its logarithm and the deviation of that: the ratio, and both ends of its interval."""
-    half = find_quantile(LEVEL) * deviation
-    return math.exp(log_ratio), math.exp(log_ratio - half), math.exp(log_ratio + half)
 
 
 def judge(
@@ -59,10 +52,9 @@ def judge(
     enough of these were uncontended; without an interval, a trial is not conclusive. `alpha` is the probability of any
     false alarm, and of a trial that passes although it is slower.
     """
-    bounds = np.log([np.asarray(end, float) for end in (slowdown, low, high)])
-    width = (bounds[2] - bounds[1]) / 2 / find_quantile(level)
+    deviation = estimate_deviation(low, high, level)
     with np.errstate(divide="ignore", invalid="ignore"):
-        score = np.where(width > 0, (bounds[0] - math.log1p(margin)) / width, np.nan)
+        score = np.where(deviation > 0, (np.log(np.asarray(slowdown, float)) - math.log1p(margin)) / deviation, np.nan)
     normal = to_normal_scores(score, rounds, FAMILY_DEGREES)
     usable = np.asarray(conclusive, bool) & ~np.isnan(normal)
     slower = np.zeros(usable.shape, bool)

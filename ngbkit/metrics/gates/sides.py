@@ -23,8 +23,9 @@ from ngbkit.errors import UsageError
 from ngbkit.metrics.beside import compare_sides, iterate_trials
 from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.gate import Gate, build_gate, judge_lost
-from ngbkit.metrics.gates.regressions import MARGIN, bound_ratio
+from ngbkit.metrics.gates.regressions import MARGIN
 from ngbkit.metrics.rankings.candidates import RankingCandidate
+from ngbkit.metrics.statistics import bound_ratio
 from ngbkit.metrics.trials import failures
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import MEASURED, OPEN

@@ -13,16 +13,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS
-from ngbkit.metrics.rankings.candidates import (
-    Cell,
-    ColumnPair,
-    Lead,
-    RankingCandidate,
-    draw_leads,
-    find_fastest,
-    find_highest,
-    pair,
-)
+from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, find_highest
+from ngbkit.metrics.rankings.leads import ColumnPair, Lead, draw_leads, pair
 from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparison, list_cells, select_best
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
@@ -125,10 +117,8 @@ def hold_contests(
     for place, contest in zip(changed, _compare_with(again, level), strict=True):
         contests[place] = replace(contest, probabilities=contests[place].probabilities)
     family = [place for place, contest in enumerate(contests) if contest.comparisons]
-    if len(family) < 2:
-        return contests
     chances = adjust_by_false_discovery([contests[place].compute_p_value() for place in family])
-    threshold = (1 - LEVEL) * min(1.0, (1 + np.count_nonzero(chances <= 1 - LEVEL)) / len(family))
+    threshold = (1 - LEVEL) * min(1.0, (1 + np.count_nonzero(chances <= 1 - LEVEL)) / max(len(family), 1))
     for place, chance in zip(family, chances.tolist(), strict=True):
         contests[place] = replace(contests[place], family=len(family), chance=chance, threshold=threshold)
     return contests

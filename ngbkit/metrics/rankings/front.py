@@ -14,7 +14,8 @@ from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL
-from ngbkit.metrics.rankings.candidates import RankingCandidate, draw_speeds, list_candidates
+from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.leads import draw_speeds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,21 +13,13 @@ from scipy.special import stdtr
 
 from ngbkit import validation
 from ngbkit.dataset.storage import Data
-from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
+from ngbkit.metrics.draws import bound_replicates
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rankings.candidates import (
-    Cell,
-    ColumnPair,
-    Lead,
-    RankingCandidate,
-    draw_leads,
-    find_fastest,
-    list_candidates,
-    pair,
-)
+from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, list_candidates
+from ngbkit.metrics.rankings.leads import ColumnPair, Lead, draw_leads, pair
 from ngbkit.metrics.statistics import FAMILY_DEGREES
 
 if TYPE_CHECKING:
@@ -37,6 +29,8 @@ By = Literal["best", "compiler"]
 
 # Fewer rounds allow no interval.
 _FEWEST_ROUNDS = 10
+# Fewer would call no lead sure, however clear.
+_FEWEST_DEGREES = 2.0
 
 
 def compare_networks(
@@ -120,13 +114,15 @@ class NetworkComparison:
     def compute_p_value(self) -> float:
         """Compute the two-sided p-value of "the second is as fast": 1 where it is faster, NaN without an interval.
 
-        The spread that few rounds show is uncertain, and what is allowed for beside it is not (Satterthwaite, 1946).
+        The spread that few rounds show is uncertain, the more so the more each resembles the one before, and what is
+        allowed for beside it is not (Satterthwaite, 1946).
         """
         deviation = math.log(self.estimate / self.estimate.low) / find_quantile(self.level)
         if not deviation > 0:
             return math.nan
         of_rounds = min(1.0, (self.lead.rounds_sd / deviation) ** 2)
-        freedom = FAMILY_DEGREES * math.sqrt(self.lead.rounds) / max(of_rounds**2, 1e-6)
+        of_spread = max(self.lead.effective_rounds - 1, _FEWEST_DEGREES)
+        freedom = min(FAMILY_DEGREES * math.sqrt(self.lead.rounds), of_spread) / max(of_rounds**2, 1e-6)
         return min(1.0, 2 * float(stdtr(freedom, -math.log(self.estimate) / deviation)))
 
     def count_more_rounds(self, level: float | None = None) -> float:
@@ -227,8 +223,7 @@ def compare_pairs(pairs: Sequence[tuple[RankingCandidate, RankingCandidate]], le
 
 def build_comparison(columns: ColumnPair, lead: Lead, draws: np.ndarray, level: float) -> NetworkComparison:
     """Build the comparison of a pair from the replicates of its lead."""
-    adjusted = float(intervals.adjust_level(level, 1 if columns.stopped else 0))
-    low, high = (float(bound) for bound in intervals.compute_interval(np.exp(draws), adjusted))
+    low, high = map(float, bound_replicates(np.exp(draws), level, stopped=columns.stopped))
     first, second = columns.columns
     return NetworkComparison(
         first=first,

@@ -16,7 +16,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.draws import PROBABILITY_LEVEL
-from ngbkit.metrics.rankings.candidates import ColumnPair, RankingCandidate, draw_leads, list_candidates, pair
+from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.leads import ColumnPair, draw_leads, pair
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 if TYPE_CHECKING:

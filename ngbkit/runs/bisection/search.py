@@ -21,9 +21,8 @@ from ngbkit.metrics.gates.change_points import (
     fit_change_points,
     judge_ends,
 )
-from ngbkit.metrics.gates.regressions import bound_ratio
 from ngbkit.metrics.rankings.candidates import RankingCandidate
-from ngbkit.metrics.statistics import DEGREES, widen_for_freedom
+from ngbkit.metrics.statistics import DEGREES, bound_ratio, widen_for_freedom
 from ngbkit.metrics.trials import failures
 from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep
 from ngbkit.sweep.column import Column

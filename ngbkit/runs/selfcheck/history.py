@@ -21,14 +21,14 @@ import xarray as xr
 from ngbkit import options
 from ngbkit.dataset.assembly import list_origins, nodes
 from ngbkit.dataset.long_form import to_frame
-from ngbkit.device.timing.normal import LEVEL, find_quantile
+from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, NgbkitError
 from ngbkit.hardware import environment
 from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
 from ngbkit.metrics.pairing import compare
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.scaling import SPEEDUP
-from ngbkit.metrics.statistics import estimate_share, widen_for_freedom
+from ngbkit.metrics.statistics import estimate_deviation, estimate_share, widen_for_freedom
 from ngbkit.report import Report, Reported
 from ngbkit.runs import Summary, folders, summaries
 from ngbkit.runs.selfcheck import store
@@ -326,9 +326,9 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
         frame = to_frame(result)
         usable = (frame["device"] == device) & (frame["compiler"] != BASELINE) & frame["conclusive"].astype(bool)
         frame = frame[usable & (frame["ci_low"] > 0) & np.isfinite(frame["speedup"])]
-        half = np.log(frame["ci_high"] / frame["ci_low"]) / 2 / find_quantile(LEVEL)
+        deviation = estimate_deviation(frame["ci_low"], frame["ci_high"])
         columns = frame.drop(columns=["speedup", "ci_low", "ci_high", "conclusive"])
-        frames.append(columns.assign(log=np.log(frame["speedup"]), variance=half**2))
+        frames.append(columns.assign(log=np.log(frame["speedup"]), variance=deviation**2))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
 
 

@@ -23,8 +23,9 @@ from ngbkit.metrics import compare_networks, network_ranking
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rankings.candidates import Lead, RankingCandidate, compute_lead, draw_leads, pair
+from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import list_contests
+from ngbkit.metrics.rankings.leads import Lead, compute_lead, draw_leads, pair
 from ngbkit.metrics.rankings.networks import NetworkComparison, compare_candidates
 
 ROUNDS = 40
@@ -263,6 +264,7 @@ def build_comparison(
         log_ratio=log_ratio,
         compared="minutes apart" if between_sd else "side by side",
         rounds=40,
+        effective_rounds=40.0,
         rounds_sd=rounds_sd,
         process_sd=process_sd,
         between_sd=between_sd,

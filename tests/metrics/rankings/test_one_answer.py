@@ -130,10 +130,10 @@ def test_a_reversal_is_of_the_orders_of_its_pairs(name: str) -> None:
         assert row["probability"] <= min(chances) + TOLERANCE
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", [*MEASURED, *SIMULATED])
 def test_a_run_repeats_its_own_findings(name: str) -> None:
-    """A run has its own conclusive findings."""
-    data = ngbkit.load(NOTEBOOK_DATA / name)
+    """A run has its own conclusive findings, also without statuses and errors."""
+    data = load(name)
     findings = list_findings(data, data)
 
     assert {finding.verdict for finding in findings} <= {"holds", "not conclusive as published"}
