@@ -1,8 +1,8 @@
 """Recorded durations of tests: they order the tests, and divide them into short and long ones.
 
-A test is long if it, or a fixture that it shares with others, took `SHORT_S` or more when it was recorded; one without
-a record is short. ``make check`` runs the files whose tests are quick in all, ``make test`` the short tests and those
-marked as guards, ``make test-all`` all. ``make durations`` and continuous integration record them, on one machine.
+A test is long if it, or a fixture that it shares with others, has a record: it took `LONG_S` or more. ``make check``
+runs the files whose tests are quick in all, ``make test`` the short tests and those marked as guards, ``make test-all``
+all, which records them, as continuous integration does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-#: The shortest duration that is recorded, that of a long test, and the longest total of the tests of a quick file.
-LONG_S, SHORT_S, QUICK_FILE_S = 1.0, 2.0, 2.0
+#: The shortest duration of a long test, and the longest total of the tests of a quick file.
+LONG_S, QUICK_FILE_S = 1.0, 2.0
 #: The property of a report with the seconds of a fixture that several tests share.
 PROPERTY = "shared fixture"
 
@@ -65,7 +65,7 @@ def is_short(item: pytest.Item, seconds: Mapping[str, float]) -> bool:
     """Return whether neither a test nor a fixture that it shares is long."""
     shared = getattr(item, "_fixtureinfo", None)
     names = [name_fixture(each[-1]) for each in shared.name2fixturedefs.values()] if shared else []
-    return all(seconds.get(name, 0.0) < SHORT_S for name in (item.nodeid, *names))
+    return not any(name in seconds for name in (item.nodeid, *names))
 
 
 def name_fixture(fixture: pytest.FixtureDef[object]) -> str:

@@ -13,6 +13,7 @@ import ngbkit
 ROOT = Path(ngbkit.__file__).parent
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
+SELECTORS = ("tests/durations.json", "tests/durations.py", "tests/rooms.py")
 ROOMS = {path.name for path in ROOT.iterdir() if (path / "__init__.py").is_file()}
 
 
@@ -75,7 +76,8 @@ def is_affected(test_file: str, changed: Iterable[str]) -> bool:
     """Return whether changed files may break the tests of a file.
 
     Tests in the folder of a room need that room, what it imports, and their own folder; other tests need all. All tests
-    need what is no code of a room, such as their helpers; notebooks and pages are needed by the rooms that read them.
+    need what is no code of a room, such as their helpers, except for what only selects tests; notebooks and pages are
+    needed by the rooms that read them.
     """
     folder = test_file.split("/")[1]
     for path in changed:
@@ -87,7 +89,7 @@ def is_affected(test_file: str, changed: Iterable[str]) -> bool:
         elif top == "notebooks" or path.endswith(".md"):
             is_needed = folder not in ROOMS - {"notebook", "publish"}
         else:
-            is_needed = top not in ("bench", "binder", ".ci", ".github") and path != "tests/durations.json"
+            is_needed = top not in ("bench", "binder", ".ci", ".github") and path not in SELECTORS
         if is_needed:
             return True
     return False

@@ -56,6 +56,7 @@ def test_a_test_is_as_long_as_what_it_shares() -> None:
         ("tests/conftest.py", {"device", "metrics", "figures", "test_cli.py"}),
         ("notebooks/paper.md", {"test_cli.py"}),
         (".ci/tested", set()),
+        ("tests/rooms.py", set()),
     ],
 )
 def test_a_change_affects_the_rooms_above_it(changed: str, affected: set[str]) -> None:
