@@ -82,7 +82,7 @@ def is_affected(test_file: str, changed: Iterable[str]) -> bool:
     folder = test_file.split("/")[1]
     for path in changed:
         top, _, rest = path.partition("/")
-        if top == "tests" and "/" in rest:
+        if top == "tests" and ("/" in rest or rest.startswith("test_")):
             is_needed = rest.split("/")[0] == folder
         elif top == "ngbkit":
             is_needed = folder not in ROOMS or unit(rest) in {*find_used(folder), "__init__"}

@@ -53,6 +53,7 @@ def test_a_test_is_as_long_as_what_it_shares() -> None:
         ("ngbkit/metrics/tables.py", {"metrics", "figures", "test_cli.py"}),
         ("ngbkit/errors.py", {"device", "metrics", "figures", "test_cli.py"}),
         ("tests/device/test_plan.py", {"device"}),
+        ("tests/test_cli.py", {"test_cli.py"}),
         ("tests/conftest.py", {"device", "metrics", "figures", "test_cli.py"}),
         ("notebooks/paper.md", {"test_cli.py"}),
         (".ci/tested", set()),
