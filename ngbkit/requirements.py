@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import platform
 import re
 import sys
 import traceback
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _EXTRAS = re.compile(r"ngbkit\[([\w,-]+)\]")
+_PYTHON = re.compile(r'python_version >= "([\d.]+)"')
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/(?!ngbkit/)(\w+)")
 
 
@@ -29,6 +31,8 @@ def find_problem(packages: Sequence[str], install: str, others: Sequence[str] = 
     """
     bounds = read_bounds("torch")
     for extra in ",".join(_EXTRAS.findall(install)).split(","):
+        if python := describe_newer_python(extra):
+            return f"{python}, and this is {platform.python_version()}; use another environment"
         bounds = {**bounds, **read_bounds(extra)}
     versions = {package: find_version(package) for package in (*packages, *others)}
     missing = [package for package in packages if versions[package] is None]
@@ -75,6 +79,20 @@ def read_bounds(extra: str) -> dict[str, SpecifierSet]:
                 candidates = (bounds.get(requirement.name, requirement.specifier), requirement.specifier)
                 bounds[requirement.name] = max(candidates, key=find_least)
     return bounds
+
+
+def describe_newer_python(extra: str) -> str:
+    """Describe the Python that a package of an extra needs, where this one is older; empty where it is not."""
+    from packaging.requirements import Requirement
+
+    with suppress(metadata.PackageNotFoundError):
+        for requirement in map(Requirement, metadata.requires("ngbkit") or ()):
+            marker, version = requirement.marker, _PYTHON.search(str(requirement.marker))
+            if marker is None or version is None or marker.evaluate({"extra": extra}):
+                continue
+            if marker.evaluate({"extra": extra, "python_version": version[1]}):
+                return f"{requirement.name}{requirement.specifier} needs Python {version[1]} or newer"
+    return ""
 
 
 def describe_import(error: BaseException) -> str:

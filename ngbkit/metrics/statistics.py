@@ -54,9 +54,9 @@ def _tabulate_positions(rounds: int) -> Floats:
     return np.asarray(betaincinv(parameter, parameter, ndtr(_SCORES)))
 
 
-def bound_ratio(log_ratio: Any, deviation: Any, level: float = LEVEL) -> tuple[Any, Any, Any]:
+def bound_ratio(log_ratio: Any, deviation: Any) -> tuple[Any, Any, Any]:
     """Bound a ratio by its logarithm and the deviation of that: the ratio, and both ends of its interval."""
-    half = find_quantile(level) * deviation
+    half = find_quantile(LEVEL) * deviation
     return np.exp(log_ratio), np.exp(log_ratio - half), np.exp(log_ratio + half)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from packaging import markers
 
 from ngbkit import registry, requirements
 from ngbkit.compilers.base import KINDS, WRITERS, Compiler
@@ -52,6 +53,17 @@ def _read(extra: str) -> dict[str, str]:
     """The highest version that the bounds of an extra name, of each package that they hold back."""
     pins = {name: re.search(r"==([\w.]+)", str(bounds)) for name, bounds in requirements.read_bounds(extra).items()}
     return {name: pin[1] for name, pin in pins.items() if pin}
+
+
+def test_a_newer_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason proposes no line that cannot install the package on this Python."""
+    current = markers.default_environment()
+    monkeypatch.setattr(markers, "default_environment", lambda: {**current, "python_version": "3.10"})
+    problem = COMPILERS["aotinductor"].find_package_problem("module")
+
+    assert problem.startswith("torch>=2.15 needs Python 3.11 or newer, and this is 3.")
+    assert "pip" not in problem
+    assert "Python" not in COMPILERS["inductor"].find_package_problem("module")
 
 
 @pytest.mark.parametrize(("name", "kind", "package"), CASES)
