@@ -8,8 +8,6 @@ from functools import partial, wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import xarray as xr
-
 from ngbkit import figures
 from ngbkit.dataset import contention, schema
 from ngbkit.dataset.assembly import nodes
@@ -17,14 +15,14 @@ from ngbkit.dataset.environments import environments
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import select
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.errors import UnknownNameError
 from ngbkit.figures import statements
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.comparison import Comparison
-from ngbkit.metrics.contracts import UnlikeContractsError, allow_unlike
+from ngbkit.metrics.contracts import allow_unlike
 from ngbkit.metrics.explanation.explain import explain
 from ngbkit.metrics.means import Groups, mean
-from ngbkit.metrics.metric import load_metrics
+from ngbkit.metrics.metric import load_metrics, map_nodes
 from ngbkit.metrics.pairing import compare, compare_sides
 from ngbkit.metrics.precisions import precisions
 from ngbkit.metrics.published import beside_paper
@@ -41,31 +39,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 Rows = Literal["trials", "samples"]
-
-
-def _map_nodes(metric: Callable[..., xr.DataArray | xr.Dataset]) -> Callable[..., Any]:
-    """Convert a function of a dataset to one of a tree too, which returns a tree of results."""
-
-    @wraps(metric)
-    def compute(data: Data, /, *arguments: Any, **options: Any) -> Any:
-        if isinstance(data, xr.Dataset):
-            return metric(data, *arguments, **options)
-        results: dict[str, xr.Dataset] = {}
-        problems: list[MetricError] = []
-        for path, node in nodes(data).items():
-            try:
-                result = metric(node, *arguments, **options)
-            except UnlikeContractsError:
-                raise
-            except MetricError as error:
-                problems.append(error)
-            else:
-                results[path] = result.to_dataset() if isinstance(result, xr.DataArray) else result
-        if problems and not results:
-            raise problems[0]
-        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **results})
-
-    return compute
 
 
 def _concat_nodes(tabulate: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
@@ -133,7 +106,7 @@ class Metrics:
         metrics = {} if name.startswith("_") else load_metrics()
         if name not in metrics:
             raise AttributeError(f"there is no metric {name!r}; dir(ds.ngb) lists them")
-        method = _to_method(_map_nodes(metrics[name].to_function()), "_data")
+        method = _to_method(metrics[name].to_function(), "_data")
         return MethodType(schema.explain_damage(method), self)
 
     def __dir__(self) -> list[str]:
@@ -167,11 +140,11 @@ class Metrics:
     allow_unlike = _to_method(allow_unlike, "_data")
     # Each node has its own result.
     environments = _to_method(environments, "_data")
-    mean = _to_method(_map_nodes(mean), "_data")
-    roofline = _to_method(_map_nodes(roofline), "_data")
+    mean = _to_method(map_nodes(mean), "_data")
+    roofline = _to_method(map_nodes(roofline), "_data")
     sel = _to_method(select, "_data")
-    conclusive = _to_method(_map_nodes(contention.conclusive), "_data")
-    uncontended = _to_method(_map_nodes(contention.uncontended), "_data")
+    conclusive = _to_method(map_nodes(contention.conclusive), "_data")
+    uncontended = _to_method(map_nodes(contention.uncontended), "_data")
 
     def table(self, figure: str = "speedup", *, by: Groups | None = None, **select: Any) -> Table:
         """A metric or a variable with a row per network and batch size and a column per compiler, with its intervals.

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import describe
 from ngbkit.device.timing import correlation, intervals
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
-from ngbkit.metrics.statistics import find_positions
+from ngbkit.metrics.statistics import draw_scores, resample_medians
 
 DRAWS = 1000
 """Bootstrap replicates of a metric."""
@@ -59,38 +60,43 @@ class Sampler:
     level: float  # of the interval to compute: a trial with too few rounds for it has no replicates
     generator: np.random.Generator
 
-    def draw_medians(self, values: xr.DataArray, pool: xr.DataArray) -> xr.DataArray:
-        """Replicates of the median over ``rounds``, along ``draw``; `pool` is what the series of the run tell."""
+    def draw_medians(self, values: xr.DataArray, pool: xr.DataArray, deviation: xr.DataArray | float) -> xr.DataArray:
+        """Replicates of the median over ``rounds``, along ``draw``; `pool` is what the series of the run tell.
+
+        The logarithm of each has the `deviation` beyond what rounds show.
+        """
         replicates: xr.DataArray = xr.apply_ufunc(
-            self.resample, values, pool, input_core_dims=[["rounds"], ["correlation"]], output_core_dims=[["draw"]]
+            self.resample,
+            values,
+            pool,
+            deviation,
+            input_core_dims=[["rounds"], ["correlation"], []],
+            output_core_dims=[["draw"]],
         )
         return replicates
 
-    def resample(self, values: np.ndarray, pool: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+    def resample(
+        self, values: np.ndarray, pool: np.ndarray, deviation: ArrayLike, scores: np.ndarray | None = None
+    ) -> np.ndarray:
         """Resample the medians of ``(..., rounds)``, NaN-padded, into replicates, ``(..., draws)``.
 
-        With normal `scores` of that shape the replicates are of these, and of rows without NaN: rows whose scores are
-        correlated have correlated medians.
+        Rows have the normal `scores` of their replicates, or draw them: rows of correlated scores have correlated
+        medians. Without them, the same rounds and `deviation` have the same replicates, in another order.
         """
         counts = np.count_nonzero(~np.isnan(values), axis=-1)
         usable = np.where(intervals.has_enough_rounds(counts, self.level)[..., None], values, np.nan)
-        if scores is None or np.isnan(usable).all():
-            draws = np.moveaxis(intervals.resample_medians(usable, DRAWS, self.generator), 0, -1)
-        else:
-            draws = intervals.compute_quantiles(usable, find_positions(scores, usable.shape[-1]))
+        of_rounds, noise = self.draw_scores(*counts.shape)
+        draws = resample_medians(usable, of_rounds if scores is None else scores)
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = correlation.estimate_inflation(np.log(usable), pool)[..., None]
-        if (factors == 1).all():
-            return draws
-        centers = arrays.median(usable)[..., None]
-        return np.where(factors > 1, centers * (draws / centers) ** factors, draws)
+        if (factors > 1).any():
+            centers = arrays.median(usable)[..., None]
+            draws = np.where(factors > 1, centers * (draws / centers) ** factors, draws)
+        return draws * np.exp(noise * np.asarray(deviation)[..., None]) if np.any(deviation) else draws
 
-    def add_noise(self, draws: xr.DataArray, deviation: xr.DataArray) -> xr.DataArray:
-        """Add normal noise of that standard deviation to the logarithm of every replicate of every trial."""
-        if not (deviation > 0).any():
-            return draws
-        noise = draws.copy(data=self.generator.standard_normal(draws.shape))
-        return draws * np.exp(noise * deviation)
+    def draw_scores(self, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw two normal scores of each replicate, ``(*shape, draws)``: of rounds, and of the noise beside."""
+        return draw_scores(self.generator, *shape, draws=DRAWS)
 
 
 Compute = Callable[[xr.Dataset, Sampler | None], xr.DataArray]

@@ -7,6 +7,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import xarray as xr
@@ -14,9 +15,9 @@ import xarray as xr
 from ngbkit import registry, validation
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data
-from ngbkit.errors import NgbkitError, NgbkitWarning, UnknownNameError
+from ngbkit.errors import MetricError, NgbkitError, NgbkitWarning, UnknownNameError
 from ngbkit.metrics import ratios
-from ngbkit.metrics.contracts import Unlike, mask_unlike
+from ngbkit.metrics.contracts import Unlike, UnlikeContractsError, mask_unlike
 from ngbkit.metrics.draws import Sampler, annotate, estimate
 from ngbkit.metrics.drift import estimate_drifts
 from ngbkit.sweep.column import BASELINE
@@ -162,13 +163,18 @@ class Metric:
         self, dataset: xr.Dataset, *, unlike: Unlike = "error", normalised: bool = True, baseline: str = BASELINE
     ) -> xr.Dataset:
         """Prepare the data of `compute`, in which trials that are unlike their reference are NaN or an error."""
+        if not {"throughput", "latency"} & set(dataset):
+            raise MetricError(
+                f"invalid dataset: got the variables {', '.join(map(str, dataset)) or 'none'}; {self.name}() expects "
+                "throughput or latency. Use the dataset of a run: ngbkit.load(path)."
+            )
         mask = None
         if self.against:
             mask = mask_unlike(dataset, self.name, unlike, against=self.against[0], baseline=baseline)
         data = ratios.prepare(dataset, mask=mask, anchored=normalised and self.is_scaled)
-        if self.is_scaled:
-            drifts = [drift.sd for drift in estimate_drifts(dataset).values()]
-            data["drift_sd"] = ratios.along_devices(dataset, drifts, 0.0)
+        is_apart = self.is_scaled or bool(self.relative_to and ratios.are_apart(data))
+        drifts = [drift.sd for drift in estimate_drifts(dataset).values()] if is_apart else []
+        data["drift_sd"] = ratios.along_devices(dataset, drifts, 0.0) if drifts else 0.0
         return data.assign({name: dataset[name] for name in self.variables if name in dataset})
 
     def compute_masked(self, dataset: xr.Dataset, **options: Any) -> Result:
@@ -263,9 +269,10 @@ class Metric:
         text += ["\n".join([title, "-" * len(title), *lines]) for title, lines in sections.items()]
         return "\n\n".join(text)
 
-    def to_function(self) -> Callable[..., Result]:
+    def to_function(self) -> Callable[..., Any]:
         """Build the public function of the metric, with its signature and its docstring."""
 
+        @map_nodes
         def compute(*arguments: Any, **options: Any) -> Result:
             return self(*arguments, **options)
 
@@ -276,8 +283,33 @@ class Metric:
         return compute
 
 
+def map_nodes(metric: Callable[..., Result]) -> Callable[..., Any]:
+    """Convert a function of a dataset to one of a tree too, which returns a tree of results."""
+
+    @wraps(metric)
+    def compute(data: Data, /, *arguments: Any, **options: Any) -> Any:
+        if isinstance(data, xr.Dataset):
+            return metric(data, *arguments, **options)
+        results: dict[str, xr.Dataset] = {}
+        problems: list[MetricError] = []
+        for path, node in nodes(data).items():
+            try:
+                result = metric(node, *arguments, **options)
+            except UnlikeContractsError:
+                raise
+            except MetricError as error:
+                problems.append(error)
+            else:
+                results[path] = result.to_dataset() if isinstance(result, xr.DataArray) else result
+        if problems and not results:
+            raise problems[0]
+        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **results})
+
+    return compute
+
+
 _OPTIONS: Mapping[str, str] = {
-    "dataset": "The dataset of a run, or a selection from it.",
+    "dataset": "The dataset of a run, a selection from it, or a tree of them, which has a tree of results.",
     "baseline": "The label of the reference column, whose own value is 1.",
     "dim": "The factor.",
     "normalised": "Batch sizes are measured one after the other. Where the dataset has anchors, each rate is divided "

@@ -57,6 +57,15 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     return data
 
 
+def are_apart(data: xr.Dataset) -> bool:
+    """Return whether any two columns of a group share no round: they were measured minutes apart."""
+    if "compiler" not in data["throughput"].dims or "medians" not in data:
+        return False
+    measured = data["medians"].notnull().transpose(..., "compiler", "rounds").values.astype(np.float32)
+    shared, counts = measured @ measured.swapaxes(-1, -2), measured.any(axis=-1)
+    return bool(((shared == 0) & counts[..., None] & counts[..., None, :]).any())
+
+
 def pool_series(medians: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Pool what the series of each device tell of their correlation: those of the baseline, and those of ratios to it.
 
@@ -150,8 +159,8 @@ def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     rates = data["throughput"]
     if sampler is None:
         return rates
-    slowdown = ratio(sampler.draw_medians(data["medians"], data["rounds_pool"]), compute_medians(data["medians"]))
-    return ratio(rates, sampler.add_noise(slowdown, data["process_sd"]))
+    draws = sampler.draw_medians(data["medians"], data["rounds_pool"], data["process_sd"])
+    return ratio(rates, ratio(draws, compute_medians(data["medians"])))
 
 
 def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: str = BASELINE) -> xr.DataArray:
@@ -193,8 +202,8 @@ def _draw_untied(data: xr.Dataset, metric: str, sampler: Sampler) -> xr.DataArra
     """Draw T_c(b) / T_c(1) of groups measured minutes apart, which all columns of a group drift by."""
     rates = throughput(data, sampler)
     shift = rates.isel(compiler=0, drop=True) if "compiler" in rates.dims else rates
-    drifting = sampler.add_noise(xr.ones_like(shift), data["drift_sd"].broadcast_like(shift.isel(draw=0, drop=True)))
-    drifting = (rates * drifting).transpose(*rates.dims)
+    noise = shift.copy(data=sampler.draw_scores(*shift.shape[:-1])[1])
+    drifting = (rates * np.exp(noise * data["drift_sd"])).transpose(*rates.dims)
     return ratio(drifting, select_reference(drifting, metric, "batch_size", 1))
 
 
@@ -277,16 +286,18 @@ def _compute_paired(
 ) -> xr.DataArray:
     """The latency of the reference over that of each column, round by round; of medians where they share no round.
 
-    The logarithm of a ratio has the `deviation` beyond what rounds show: 0 for a column over itself.
+    The logarithm of a ratio has the `deviation` beyond what rounds show: 0 for a column over itself. Without a shared
+    round both were measured minutes apart, and a machine drifts meanwhile.
     """
     medians, core = data["medians"], ["rounds"]
     if sampler is None:
         paired: xr.DataArray = xr.apply_ufunc(arrays.paired_speedup, medians, reference, input_core_dims=[core, core])
         return paired
     ratios = ratio(reference, medians).transpose(*medians.dims)
-    draws = sampler.draw_medians(ratios, data["ratios_pool"])
+    draws = sampler.draw_medians(ratios, data["ratios_pool"], deviation)
     unpaired = ~ratios.notnull().any("rounds")
     if (unpaired & medians.notnull().any("rounds")).any():
-        above, below = (sampler.draw_medians(each, data["rounds_pool"]) for each in (reference, medians))
-        draws = draws.where(~unpaired, ratio(above, below))
-    return sampler.add_noise(draws, deviation)
+        deviation = np.hypot(deviation, math.sqrt(2) * data["drift_sd"])
+        above = sampler.draw_medians(reference, data["rounds_pool"], 0.0)
+        draws = draws.where(~unpaired, ratio(above, sampler.draw_medians(medians, data["rounds_pool"], deviation)))
+    return draws

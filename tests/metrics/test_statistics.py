@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from ngbkit.device.timing import intervals
 from ngbkit.metrics import statistics
 
 ROUNDS, ROUND_SD = 20, 0.02
@@ -115,3 +116,58 @@ def test_of_discoveries_a_share_is_false() -> None:
     assert [0.02, 0.04, 0.04, 0.04, 0.5] == pytest.approx(adjust([0.004, 0.03, 0.016, 0.032, 0.5]).tolist())
     assert [0.04, 1.0] == pytest.approx(adjust([0.02, np.nan]).tolist())
     assert [] == adjust([]).tolist()
+
+
+@pytest.mark.parametrize("rounds", [40, 41])
+def test_replicates_are_those_of_a_plain_bootstrap(rounds: int) -> None:
+    """Median and spread of the replicates are those of medians of resamples, except for the small-sample correction."""
+    generator = np.random.default_rng(1)
+    values = generator.standard_normal((50, rounds))
+    picked = generator.integers(0, rounds, (50, 4000, rounds))
+    plain = np.median(np.take_along_axis(values[:, None, :], picked, axis=-1), axis=-1)
+
+    replicates = resample(values, seed=1)
+
+    np.testing.assert_allclose(np.median(plain, axis=1), np.median(replicates, axis=1), atol=0.06)
+    # Linear between the values rather than in steps, the spread of a single sample differs; on average it does not.
+    widened = math.sqrt(rounds / (rounds - 1))
+    assert pytest.approx(widened, rel=0.03) == np.mean(replicates.std(axis=1)) / np.mean(plain.std(axis=1))
+
+
+def test_an_interval_of_replicates_has_no_error_of_its_draws() -> None:
+    """Of one row it is the exact interval, of rounds beside noise that of two normal deviations, in every order."""
+    values = np.random.default_rng(2).standard_normal((100, 13))
+    bounds = intervals.compute_interval(resample(values).T, 0.95)
+    np.testing.assert_allclose(bounds, intervals.compute_median_interval(values, 0.95), atol=0.03)
+
+    first, noise = statistics.draw_scores(np.random.default_rng(3), 40, draws=1000)
+    for share in (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 5.0):
+        _, high = intervals.compute_interval((first + share * noise).T, 0.95)
+        np.testing.assert_allclose(high, 1.96 * math.hypot(1, share), rtol=0.016)
+        assert np.ptp(high) < 1e-12
+
+
+def test_rows_of_replicates_are_independent() -> None:
+    """Many rows are not correlated."""
+    replicates = resample(np.random.default_rng(4).standard_normal((400, 21)))
+
+    correlations = np.corrcoef(replicates)[np.triu_indices(400, 1)]
+
+    assert pytest.approx(1 / math.sqrt(1000), rel=0.05) == correlations.std()
+
+
+def test_rows_may_have_rounds_of_their_own() -> None:
+    """Each row uses its own rounds; a row without any is NaN, and a single round is its own median."""
+    replicates = resample(np.array([[1.0, 2.0, 4.0], [5.0, np.nan, np.nan], [np.nan, np.nan, np.nan]]))
+
+    assert 1 <= replicates[0].min() <= replicates[0].max() <= 4
+    np.testing.assert_array_equal(np.full(1000, 5.0), replicates[1])
+    assert np.isnan(replicates[2]).all()
+    assert (2, 3, 1000) == resample(np.ones((2, 3, 5))).shape
+    assert np.isnan(resample(np.empty((2, 0)))).all()
+
+
+def resample(values: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Resample the medians of rows into a thousand replicates."""
+    scores, _ = statistics.draw_scores(np.random.default_rng(seed), *values.shape[:-1], draws=1000)
+    return statistics.resample_medians(values, scores)

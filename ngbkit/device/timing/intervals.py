@@ -21,7 +21,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from ngbkit.device.timing.correlation import estimate_inflation
@@ -41,36 +40,14 @@ WIDENING = 1.12
 RACE_LEVEL = 0.995
 """The level of the interval by which a race ends the turns of a slower one: high, since it looks often."""
 
-# The number of shared variates, from which each row of a large array uses a segment at a random offset.
-_POOL = 1 << 16
-# Rows that are looked up at once: few enough for the cache of a core, which is five times as fast.
-_BLOCK = 64
 # Points of the distribution function of a beta distribution, from which its quantiles are interpolated.
 _GRID = 1 << 14
-
-
-def resample_medians(values: ArrayLike, draws: int, generator: np.random.Generator) -> Floats:
-    """Resample the medians of ``(..., rounds)``, NaN-padded, into ``(draws, ...)`` bootstrap replicates.
-
-    A row without values is NaN; a row with a single value has that value in every replicate.
-    """
-    ordered, count, lead = _sort_rows(values)
-    replicates = np.full((len(ordered), draws), np.nan)
-    for rounds in np.unique(count[count > 0]).tolist():
-        rows = np.flatnonzero(count == rounds)
-        positions, starts = _draw_positions(rounds, len(rows), draws, generator)
-        lower, share = _locate(positions, rounds)
-        below, shares = sliding_window_view(lower, draws), sliding_window_view(share, draws)
-        for block in (slice(row, row + _BLOCK) for row in range(0, len(rows), _BLOCK)):
-            first = starts[block]
-            replicates[rows[block]] = _interpolate(ordered[rows[block], :rounds], below[first], shares[first])
-    return np.moveaxis(replicates.reshape(*lead, draws), -1, 0)
 
 
 def compute_quantiles(values: ArrayLike, positions: ArrayLike) -> Floats:
     """Compute the quantiles of rows without NaN, ``(rows, rounds)``, at positions in [0, 1], ``(rows, draws)``.
 
-    At positions of the distribution of `compute_shape_parameter` they are replicates of `resample_medians`.
+    At positions of the distribution of `compute_shape_parameter` they are bootstrap replicates of the median.
     """
     ordered = np.sort(np.asarray(values, float))
     return _compute_quantiles(ordered, ordered.shape[-1], np.asarray(positions, float))
@@ -82,7 +59,7 @@ def compute_median_interval(values: ArrayLike, level: float) -> tuple[Floats, Fl
     They are those of `compute_interval` for infinitely many replicates of `resample_medians`, without randomness; NaN
     with too few rounds.
     """
-    ordered, count, lead = _sort_rows(values)
+    ordered, count, lead = sort_rows(values)
     bounds = np.full((len(ordered), 2), np.nan)
     for rounds in np.unique(count[has_enough_rounds(count, level)]).tolist():
         rows = np.flatnonzero(count == rounds)
@@ -150,7 +127,7 @@ def compute_half_width(log_ratios: ArrayLike, looks: int, pool: ArrayLike | None
     repeats; `pool` is that of `estimate_inflation`. The result, ``(...)``, is a fraction, 0.01 for 1 %; NaN with too
     few rounds.
     """
-    ordered, count, lead = _sort_rows(log_ratios)
+    ordered, count, lead = sort_rows(log_ratios)
     low, high = compute_median_interval(ordered, adjust_level(LEVEL, looks))
     center = np.full(len(ordered), np.nan)
     for rounds in np.unique(count[count > 0]).tolist():
@@ -169,7 +146,7 @@ def compute_race_interval(log_ratios: ArrayLike, pool: ArrayLike | None = None) 
     return center - factor * (center - low), center + factor * (high - center)
 
 
-def _sort_rows(values: ArrayLike) -> tuple[Floats, NDArray[np.intp], tuple[int, ...]]:
+def sort_rows(values: ArrayLike) -> tuple[Floats, NDArray[np.intp], tuple[int, ...]]:
     """Sort the values of each row, NaN last; return rows, the number of values of each, and the shape of lead dims."""
     array = np.asarray(values, float)
     rows = array.reshape(-1, array.shape[-1]) if array.size else np.empty((math.prod(array.shape[:-1]), 0))
@@ -219,23 +196,6 @@ def compute_shape_parameter(rounds: int) -> float:
     The median of n uniforms has the variance 1 / (4 (n + 2)); here it is n / (n - 1) times that.
     """
     return ((rounds + 2) * (rounds - 1) / rounds - 1) / 2
-
-
-def _draw_positions(
-    rounds: int, rows: int, draws: int, generator: np.random.Generator
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Draw positions in [0, 1], and the start of each row's segment in them.
-
-    Few rows have segments of their own. Many share a pool, each from a random offset: so two rows whose replicates are
-    divided by one another remain independent.
-    """
-    size = max(_POOL, 64 * draws)
-    length = min(rows * draws, size)
-    parameter = compute_shape_parameter(rounds)
-    positions = generator.beta(parameter, parameter, length) if rounds > 1 else np.full(length, 0.5)
-    if rows * draws <= size:
-        return positions, np.arange(rows) * draws
-    return positions, generator.integers(0, size - draws + 1, rows)
 
 
 @lru_cache(maxsize=4096)

@@ -20,7 +20,7 @@ import numpy as np
 from ngbkit.device.timing import correlation
 from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.metrics import arrays
-from ngbkit.metrics.draws import DRAWS, SEED, Sampler
+from ngbkit.metrics.draws import DRAWS, SEED, Sampler, bound_replicates
 from ngbkit.metrics.rankings.candidates import RankingCandidate, divide_rounds, find_highest
 
 Compared = Literal["side by side", "normalised by anchors", "minutes apart"]
@@ -38,6 +38,7 @@ class Lead:
     """The throughput of a candidate over that of another, as logarithms."""
 
     log_ratio: float
+    interval: tuple[float, float]  # of the ratio; NaN with too few rounds
     compared: Compared
     rounds: int
     effective_rounds: float  # as many independent ones tell as much
@@ -73,12 +74,15 @@ class ColumnPair:
 
     @cached_property
     def log_ratio(self) -> float:
-        """The logarithm of its throughput over that of the reference: of medians over rounds, where both share any.
+        """The logarithm of its throughput over that of the reference: of medians over rounds, as a speed-up is.
 
-        Of different times, a throughput is of samples, and not of the medians of rounds.
+        Between networks of different times it is of samples, as each throughput is.
         """
         if self.compared == "minutes apart":
-            return math.log(self.candidate.throughput / self.reference.throughput)
+            if self.candidate.network != self.reference.network:
+                return math.log(self.candidate.throughput / self.reference.throughput)
+            above, below = (statistics.median(each.rounds.values()) for each in (self.reference, self.candidate))
+            return math.log(above / below)
         first, *second = [math.log(statistics.median(part)) for part in self.parts]
         return first - sum(second)
 
@@ -138,11 +142,9 @@ def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterat
     """Draw the leads of contests that are alike; `columns` has for each of their pairs that of every contest."""
     sampler = Sampler(level=level, generator=np.random.default_rng(SEED))
     of_rounds, of_processes, of_times = (
-        defaultdict[Any, np.ndarray](lambda: _draw_scores(sampler.generator)) for _ in range(3)
+        defaultdict[Any, np.ndarray](lambda: sampler.draw_scores()[0]) for _ in range(3)
     )
-    side_by_side = iter(
-        _correlate([column for column in columns if column[0].compared == "side by side"], sampler.generator)
-    )
+    side_by_side = iter(_correlate([column for column in columns if column[0].compared == "side by side"], sampler))
     for pairs in columns:
         first, second = pairs[0].columns
         centers = np.array([each.log_ratio for each in pairs])
@@ -164,18 +166,25 @@ def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterat
         if any(each.between_sd for each in pairs):
             between = of_times[first.time] - of_times[second.time]
             noise += np.outer([each.between_sd / math.sqrt(2) for each in pairs], between)
+        process_sds, replicates = np.hypot(*np.transpose(deviations)), np.exp(draws + noise)
+        if pairs[0].compared == "side by side":  # whatever the others of a contest are, as in a table of speed-ups
+            replicates = sampler.resample(*_collect_rounds(pairs, 0, "ratios_pool"), process_sds)
+        bounds = np.transpose(bound_replicates(replicates.T, level, stopped=pairs[0].stopped)).tolist()
         leads = [
             Lead(
                 log_ratio=log_ratio,
+                interval=tuple(interval),
                 compared=each.compared,
                 rounds=min(map(len, each.parts)),
                 effective_rounds=effective_rounds,
                 rounds_sd=rounds_sd,
-                process_sd=math.hypot(*sds),
+                process_sd=process_sd,
                 between_sd=each.between_sd,
             )
-            for log_ratio, effective_rounds, rounds_sd, each, sds in zip(
-                centers.tolist(), effective.tolist(), draws.std(axis=-1).tolist(), pairs, deviations, strict=True
+            for log_ratio, interval, effective_rounds, rounds_sd, process_sd, each in zip(
+                *(centers.tolist(), bounds, effective.tolist(), draws.std(axis=-1).tolist(), process_sds.tolist()),
+                pairs,
+                strict=True,
             )
         ]
         yield list(zip(leads, draws + noise, strict=True))
@@ -185,25 +194,23 @@ def _resample(
     sampler: Sampler, pairs: Sequence[ColumnPair], part: int, pool: str, scores: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Resample the logarithms of the medians of one part of each pair; and the effective number of its rounds."""
-    values = np.array([each.parts[part] for each in pairs])
-    pools = np.array([getattr(each.candidate, pool) for each in pairs])
+    values, pools = _collect_rounds(pairs, part, pool)
     effective = values.shape[-1] / correlation.estimate_inflation(np.log(values), pools) ** 2
-    return np.log(sampler.resample(values, pools, scores)), effective
+    return np.log(sampler.resample(values, pools, 0.0, scores)), effective
 
 
-def _draw_scores(generator: np.random.Generator) -> np.ndarray:
-    """Draw normal scores with the negative of each: the lead of a second column is then that of the first, negated."""
-    half = generator.standard_normal(DRAWS // 2)
-    return np.concatenate([half, -half])
+def _collect_rounds(pairs: Sequence[ColumnPair], part: int, pool: str) -> tuple[np.ndarray, np.ndarray]:
+    """Collect the rounds of one part of each pair, and by which they borrow their correlation."""
+    return np.array([each.parts[part] for each in pairs]), np.array([getattr(each.candidate, pool) for each in pairs])
 
 
-def _correlate(columns: Sequence[Sequence[ColumnPair]], generator: np.random.Generator) -> np.ndarray:
+def _correlate(columns: Sequence[Sequence[ColumnPair]], sampler: Sampler) -> np.ndarray:
     """Draw normal scores, ``(columns, contests, draws)``, that correlate as the medians of pairs of the same rounds do.
 
     A column that was slow in a round was slow in each of its ratios there. The medians of normal values that correlate
     by r correlate by 2 / pi asin(r).
     """
-    scores = np.array([_draw_scores(generator) for _ in columns])
+    scores, _ = sampler.draw_scores(len(columns))
     factors = np.array([_factorise(pairs) for pairs in zip(*columns, strict=True)])
     return np.einsum("cij,jd->icd", factors, scores) if columns else scores
 

@@ -16,7 +16,6 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import bound_replicates
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, list_candidates
 from ngbkit.metrics.rankings.leads import ColumnPair, Lead, draw_leads, pair
@@ -223,13 +222,12 @@ def compare_pairs(pairs: Sequence[tuple[RankingCandidate, RankingCandidate]], le
 
 def build_comparison(columns: ColumnPair, lead: Lead, draws: np.ndarray, level: float) -> NetworkComparison:
     """Build the comparison of a pair from the replicates of its lead."""
-    low, high = map(float, bound_replicates(np.exp(draws), level, stopped=columns.stopped))
     first, second = columns.columns
     return NetworkComparison(
         first=first,
         second=second,
         lead=lead,
-        estimate=Estimate(math.exp(lead.log_ratio), low, high, conclusive=first.conclusive and second.conclusive),
+        estimate=Estimate(math.exp(lead.log_ratio), *lead.interval, conclusive=first.conclusive and second.conclusive),
         probability=math.nan if np.isnan(draws).any() else float((draws > 0).mean()),
         level=level,
     )

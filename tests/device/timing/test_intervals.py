@@ -22,23 +22,6 @@ def draw_ratios(distribution: str, generator: np.random.Generator, shape: tuple[
     return values + math.log(1.5) * (generator.random(shape) < 0.1) - 0.05 * 0.1397102989
 
 
-@pytest.mark.parametrize("rounds", [40, 41])
-def test_replicates_are_those_of_a_plain_bootstrap(rounds):
-    """Median and spread of the replicates are those of medians of resamples, except for the small-sample correction."""
-    generator = np.random.default_rng(1)
-    values = generator.standard_normal((50, rounds))
-    picked = generator.integers(0, rounds, (50, 4000, rounds))
-    plain = np.median(np.take_along_axis(values[:, None, :], picked, axis=-1), axis=-1)
-
-    replicates = intervals.resample_medians(values, 4000, generator)
-
-    assert (4000, 50) == replicates.shape
-    np.testing.assert_allclose(np.median(plain, axis=1), np.median(replicates, axis=0), atol=0.06)
-    # Linear between the values rather than in steps, the spread of a single sample differs; on average it does not.
-    widened = math.sqrt(rounds / (rounds - 1))
-    assert pytest.approx(widened, rel=0.03) == np.mean(replicates.std(axis=0)) / np.mean(plain.std(axis=1))
-
-
 @pytest.mark.parametrize("distribution", ["normal", "student", "contaminated"])
 @pytest.mark.parametrize(("rounds", "widening"), [(10, 1.2), (13, 1.4), (20, 1.1), (40, 1.05), (100, 1.03)])
 def test_intervals_are_those_of_scipy(rounds: int, widening: float, distribution: str) -> None:
@@ -77,55 +60,6 @@ def test_intervals_cover_as_often_as_their_level(rounds, distribution):
     assert 0.93 <= np.mean((low <= 0) & (high >= 0)) <= 0.97
 
 
-def test_intervals_of_replicates_cover_as_often_too():
-    """Intervals of a thousand replicates have the coverage of exact ones."""
-    generator = np.random.default_rng(2)
-    values = generator.standard_normal((2000, 13))
-
-    low, high = intervals.compute_interval(intervals.resample_medians(values, 1000, generator), 0.95)
-
-    assert 0.93 <= np.mean((low <= 0) & (high >= 0)) <= 0.97
-    exact = np.array(intervals.compute_median_interval(values, 0.95))
-    assert 0.03 > np.abs(np.array([low, high]) - exact).mean()
-
-
-def test_the_same_state_gives_the_same_replicates():
-    """The generator is the only source of randomness."""
-    values = np.arange(24.0).reshape(2, 12)
-
-    first, second = (intervals.resample_medians(values, 50, np.random.default_rng(3)) for _ in range(2))
-
-    np.testing.assert_array_equal(first, second)
-
-
-def test_rows_may_have_rounds_of_their_own():
-    """Each row uses its own rounds; a row without any is NaN, and a single round is its own median."""
-    replicates = intervals.resample_medians(
-        [[1.0, 2.0, 4.0], [5.0, nan, nan], [nan, nan, nan]], 20, np.random.default_rng(0)
-    )
-
-    assert replicates[:, 0].min() >= 1
-    assert replicates[:, 0].max() <= 4
-    np.testing.assert_array_equal(np.full(20, 5.0), replicates[:, 1])
-    assert np.isnan(replicates[:, 2]).all()
-
-
-def test_rows_that_share_a_pool_are_independent():
-    """Many rows are not correlated."""
-    generator = np.random.default_rng(4)
-    replicates = intervals.resample_medians(generator.standard_normal((400, 21)), 1000, generator)
-
-    correlations = np.corrcoef(replicates.T)[np.triu_indices(400, 1)]
-
-    assert pytest.approx(1 / math.sqrt(1000), rel=0.05) == correlations.std()
-
-
-def test_the_lead_dims_follow():
-    """Replicates are the first dim, and the dims of the rows follow; without rounds the result is NaN."""
-    assert (7, 2, 3) == intervals.resample_medians(np.ones((2, 3, 5)), 7, np.random.default_rng(0)).shape
-    assert np.isnan(intervals.resample_medians(np.empty((2, 0)), 7, np.random.default_rng(0))).all()
-
-
 def test_an_interval_is_of_percentiles():
     """The bounds of an interval are percentiles of replicates, or NaN if one is missing."""
     draws = np.stack([np.arange(1.0, 101), np.r_[nan, np.arange(1.0, 100)]], axis=1)
@@ -146,7 +80,7 @@ def test_an_interval_may_reach_to_infinity():
 def test_too_few_rounds_have_no_interval():
     """Five values cover their median from end to end in 94 % only, six in 97 %."""
     values = np.stack([np.r_[np.arange(5.0), nan], np.arange(6.0)])
-    draws = intervals.resample_medians(values, 100, np.random.default_rng(0))
+    draws = np.broadcast_to(np.nanmedian(values, axis=-1), (100, 2))
 
     for low, high in (intervals.compute_median_interval(values, 0.95), intervals.compute_interval(draws, 0.95, [5, 6])):
         assert [True, False] == np.isnan(low).tolist()

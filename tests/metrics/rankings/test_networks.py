@@ -262,6 +262,7 @@ def build_comparison(
     low, high = (math.exp(log_ratio + side * 1.96 * math.hypot(rounds_sd, process_sd, between_sd)) for side in (-1, 1))
     lead = Lead(
         log_ratio=log_ratio,
+        interval=(low, high),
         compared="minutes apart" if between_sd else "side by side",
         rounds=40,
         effective_rounds=40.0,
@@ -274,7 +275,7 @@ def build_comparison(
         first=first,
         second=second,
         lead=lead,
-        estimate=Estimate(math.exp(log_ratio), low, high),
+        estimate=Estimate(math.exp(log_ratio), *lead.interval),
         probability=0.8,
         level=0.95,
     )
