@@ -40,8 +40,9 @@ class TurnLog:
     _turns_s: float = 0.0
     _timed_s: float = 0.0
     _turns_cpu_s: float = 0.0
-    # What the kernel did to the process in its turns, by variable, and the calls of those; the faults a call by piece.
+    # What the kernel did to the process in timed calls, by variable, and their number; the faults a call by piece.
     _events: Counter[str] = field(default_factory=Counter)
+    _timed_calls: int = 0
     _faults: list[float] = field(default_factory=list)
     _calls: int = 0
     # The calls so far and the resident memory, after each piece.
@@ -75,11 +76,12 @@ class TurnLog:
 
     def _record_events(self, events: Mapping[str, int], calls: int) -> None:
         self._events.update(events)
+        self._timed_calls += calls
         self._faults.append(events["minor_faults"] / calls)
 
     def compute_events_a_call(self, name: str) -> float | None:
         """Compute how often the kernel did that to the process in a call, on average."""
-        return self._events[name] / self._calls if self._calls else None
+        return self._events[name] / self._timed_calls if self._timed_calls else None
 
     def compute_faults_a_call(self) -> float | None:
         """Compute the page faults of a usual call: a median, as its latency is, since a heap still grows in some."""

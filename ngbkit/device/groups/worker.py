@@ -157,7 +157,7 @@ class Worker(TurnLog):
         message = {"op": "turn", "samples": samples, "block": block, "settle": settle, "begins": begins}
         reply = self._ask(message, "measure")
         self._record_memory(reply["resident_bytes"], samples * block + settle)
-        self._record_events(reply["events"], samples * block + settle)
+        self._record_events(reply["events"], samples * block)
         return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
 
     def conclude(self) -> None:

@@ -273,18 +273,17 @@ def _warm(loaded: Loaded, message: Message) -> Message:
 
 
 def _time_turn(loaded: Loaded, message: Message) -> Message:
-    checks, before = loaded.checks, resources.read_process_events()
+    checks = loaded.checks
     cpu_start, start = time.process_time(), time.perf_counter()
     durations = checks.time_turn(loaded.run, loaded.method, message)
     spent_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
-    events_after = resources.read_process_events()
     _reject(checks.conclude(durations, message["block"]))
     return {
         "latency_s": [duration * 1e-9 / loaded.overlap for duration in durations],
         "spent_s": spent_s,
         "timed_s": sum(durations) * message["block"] * 1e-9,
         "cpu_s": cpu_s,
-        "events": {name: events_after[name] - count for name, count in before.items()},
+        "events": checks.events,
         "resident_bytes": resources.read_resident_memory_bytes(),
     }
 

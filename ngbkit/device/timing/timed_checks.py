@@ -25,6 +25,7 @@ from ngbkit.device import equivalence, evaluation
 from ngbkit.device.reference import Reference, Verdict, judge, read_reference
 from ngbkit.device.timing.fresh_inputs import FreshInputs
 from ngbkit.device.timing.sampling import sample
+from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.workloads import dimensions, feeds, values
 from ngbkit.workloads.base import BATCH, TensorSpec
@@ -70,6 +71,9 @@ class TimedChecks:
     storage: Sequence[np.ndarray] = ()
     timed: int = 0
     checked: int = 0
+    # What the kernel did to the process in the timed calls of the last turn: new inputs, which are fed before, have
+    # pages of their own.
+    events: dict[str, int] = field(default_factory=dict)
     # Seconds of the first call with wholly new inputs of each turn, over those of the others.
     _excess: list[tuple[float, float]] = field(default_factory=list)
     # Seconds in which the outputs of a checked call were read, without those of a copy.
@@ -107,6 +111,7 @@ class TimedChecks:
         sample(run, 0, settle=settle, vary=self.fresh.vary)
         is_checked = self._choose_call(message["samples"] * block if begins else 0)
         by_host = method.measure is None
+        before = resources.read_process_events()
         durations = sample(
             run,
             message["samples"],
@@ -116,6 +121,7 @@ class TimedChecks:
             vary=self._vary if by_host else self.fresh.vary,
             inspect=self._keep,
         )
+        self.events = {name: count - before[name] for name, count in resources.read_process_events().items()}
         if is_checked and not by_host:  # events return no outputs
             self.check_untimed()
         return durations
