@@ -1,22 +1,25 @@
 """Measures what memory does to each column: every compiler with each memory, in the same rounds.
 
     python bench/setups.py measure results/setups --hours 1
-    python bench/setups.py table results/setups
+    python bench/setups.py table results/setups > notebooks/data/02-memory.json
 
-`measure` keeps a file for each network and batch size, and goes on where it ended. `table` prints, for each column, the
-time of a call with `memory` ``system`` over that with ``kept``, and that with ``kept`` over that with ``huge``, with
-their 95 % intervals; the page faults of a call; and which share of a compiler's gain over eager PyTorch with ``system``
-is that of memory: the logarithm of the baseline's gain by ``kept`` over that of the whole gain.
+`measure` keeps a file for each network and batch size, and goes on where it ended. `table` prints a record a column:
+the seconds and the page faults of a call with memory ``kept``, and its faults with ``system``; each followed by both
+ends of its 95 % interval, ``system`` (the time of a call with it over that with ``kept``), ``huge`` (that over
+``kept``), the ``gain`` over eager PyTorch with either, and the ``share`` of memory in the gain that a script sees: the
+logarithm of what ``kept`` gains for eager PyTorch over that of the gain of the compiler.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -55,11 +58,8 @@ def main() -> None:
             if not file.exists() and time.monotonic() < deadline_s:
                 measure(network, batch, args.compilers, args.rounds, file)
         return
-    print("| network | batch | column | time, kept | system / kept | kept / huge | faults | memory's |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for file in sorted(args.folder.glob("*.nc"), key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem)):
-        for row in tabulate(storage.load(file)):
-            print(f"| {' | '.join(row)} |", flush=True)
+    files = sorted(args.folder.glob("*.nc"), key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem))
+    print(json.dumps([row for file in files for row in tabulate(storage.load(file))]))
 
 
 def measure(network: str, batch: int, compilers: Sequence[str], rounds: int, file: Path) -> None:
@@ -76,33 +76,38 @@ def name_column(compiler: str, memory: str) -> str:
     return labels.join(compiler, {MEMORY: memory}) if memory != KEPT else compiler
 
 
-def tabulate(dataset: xr.Dataset) -> Iterator[list[str]]:
+def tabulate(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
     """Tabulate the columns of one network at one batch size."""
     dataset = dataset.squeeze([name for name in dataset.dims if name not in ("compiler", "repeat")])
     present = {str(label) for label in dataset["compiler"].values}
-    median_s = dataset["latency"].median("repeat")
+    slow, median_s = name_column(BASELINE, SYSTEM), dataset["latency"].median("repeat")
     for compiler in sorted(label for label in present if "{" not in label):
         other, huge = name_column(compiler, SYSTEM), name_column(compiler, HUGE)
-        gain = divide(dataset, other, compiler)
-        total = divide(dataset, name_column(BASELINE, SYSTEM), compiler)
-        of_memory = divide(dataset, name_column(BASELINE, SYSTEM), BASELINE)
-        share = "" if compiler == BASELINE else f"{divide_logs(of_memory, total)} of {total}"
-        yield [
-            str(dataset["workload"].item()),
-            str(dataset["batch_size"].item()),
-            compiler,
-            f"{1e3 * median_s.sel(compiler=compiler).item():.1f} ms",
-            str(gain),
-            str(divide(dataset, compiler, huge)) if huge in present else "",
-            " ".join(f"{dataset['minor_faults'].sel(compiler=label).item():,.0f}" for label in (compiler, other)),
-            share,
-        ]
+        estimates = {"system": divide(dataset, other, compiler)}
+        if huge in present:
+            estimates["huge"] = divide(dataset, huge, compiler)
+        if compiler != BASELINE:
+            estimates["gain, kept"] = divide(dataset, BASELINE, compiler)
+            estimates["gain, system"] = divide(dataset, slow, other)
+            estimates["share"] = divide_logs(divide(dataset, slow, BASELINE), divide(dataset, slow, compiler))
+        faults = [round(dataset["minor_faults"].sel(compiler=label).item(), 1) for label in (compiler, other)]
+        row = {
+            "network": str(dataset["workload"].item()),
+            "batch size": int(dataset["batch_size"]),
+            "compiler": compiler,
+        }
+        row |= {"seconds": median_s.sel(compiler=compiler).item()}
+        row |= dict(zip(("faults, kept", "faults, system"), faults, strict=True))
+        row |= {"conclusive": all(each.conclusive for each in estimates.values())}
+        for name, each in estimates.items():
+            row |= {name: float(each), f"{name} low": each.low, f"{name} high": each.high}
+        yield row
 
 
 def divide_logs(part: Estimate, total: Estimate) -> Estimate:
     """Return the share of a gain that another one is, as logarithms; its interval has all of both, and is too wide."""
     if total.low <= 1:
-        return Estimate(math.log(part) / math.log(total), -math.inf, math.inf, part.conclusive)
+        return Estimate(math.nan, math.nan, math.nan, False)
     bounds = [math.log(end) / math.log(other) for end in (part.low, part.high) for other in (total.low, total.high)]
     return Estimate(math.log(part) / math.log(total), min(bounds), max(bounds), part.conclusive and total.conclusive)
 

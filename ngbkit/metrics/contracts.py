@@ -206,7 +206,8 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
 def _ignore_named(dataset: xr.Dataset, is_ranked: bool = False) -> xr.Dataset:
     """A dataset whose contracts lack the precision and the memory that the label of their column names.
 
-    With `is_ranked` they lack the precision only where the sweep accepts its cost.
+    With `is_ranked` they lack the precision only where the sweep accepts its cost, and a memory only where somebody
+    would choose it: ``system`` shows what a script pays, and is at best as fast as what it is compared with.
     """
     if "contract" not in dataset or "compiler" not in dataset["contract"].coords:
         return dataset
@@ -214,7 +215,8 @@ def _ignore_named(dataset: xr.Dataset, is_ranked: bool = False) -> xr.Dataset:
     for field in (*([PRECISION] if is_accepted else []), MEMORY):
         contract = dataset["contract"]
         labels = contract["compiler"]
-        requests = [bool(getattr(Column.read(str(label)), field)) for label in np.ravel(labels.values)]
+        choices = [getattr(Column.read(str(label)), field) for label in np.ravel(labels.values)]
+        requests = [bool(choice) and not (is_ranked and choice == SYSTEM) for choice in choices]
         if any(requests):
             changed = [_drop(str(text), field) for text in contract.values.ravel()]
             chosen = labels.copy(data=np.reshape(requests, labels.shape))

@@ -62,8 +62,8 @@ def are_apart(data: xr.Dataset) -> bool:
     if "compiler" not in data["throughput"].dims or "medians" not in data:
         return False
     measured = data["medians"].notnull().transpose(..., "compiler", "rounds").values.astype(np.float32)
-    shared, counts = measured @ measured.swapaxes(-1, -2), measured.any(axis=-1)
-    return bool(((shared == 0) & counts[..., None] & counts[..., None, :]).any())
+    shared, counts = measured @ measured.swapaxes(-1, -2), measured.sum(axis=-1)
+    return bool(((shared == 0) & (counts[..., None] * counts[..., None, :] > 0)).any())
 
 
 def pool_series(medians: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
@@ -297,7 +297,7 @@ def _compute_paired(
     draws = sampler.draw_medians(ratios, data["ratios_pool"], deviation)
     unpaired = ~ratios.notnull().any("rounds")
     if (unpaired & medians.notnull().any("rounds")).any():
-        deviation = np.hypot(deviation, math.sqrt(2) * data["drift_sd"])
+        deviation = xr.apply_ufunc(np.hypot, deviation, math.sqrt(2) * data["drift_sd"])
         above = sampler.draw_medians(reference, data["rounds_pool"], 0.0)
         draws = draws.where(~unpaired, ratio(above, sampler.draw_medians(medians, data["rounds_pool"], deviation)))
     return draws

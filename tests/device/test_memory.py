@@ -15,6 +15,7 @@ from ngbkit.device import faults
 from ngbkit.device.isolation import settings
 from ngbkit.errors import UnknownNameError, UnsupportedError, UsageError
 from ngbkit.metrics.contracts import describe_differences
+from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.metrics.recorded_facts import describe_faults
 from ngbkit.metrics.trials import why
 from ngbkit.sweep.column import Column
@@ -53,9 +54,8 @@ def test_kept_memory_has_no_faults(large: xr.Dataset) -> None:
     count = large["minor_faults"]
 
     assert 10_000 <= count.sel(compiler=SYSTEM)
-    # A heap that is fragmented grows once more, by a tensor.
-    assert count.sel(compiler="identity") < count.sel(compiler=SYSTEM) / 10
-    assert count.sel(compiler=HUGE) < count.sel(compiler=SYSTEM) / 10
+    assert count.sel(compiler="identity") < 100
+    assert count.sel(compiler=HUGE) < 100
     assert {"kept", "system", "huge"} == {
         json.loads(str(large["contract"].sel(compiler=label).item()))["memory"] for label in ("identity", SYSTEM, HUGE)
     }
@@ -92,6 +92,13 @@ def test_a_column_is_compared_by_name_alone(large: xr.Dataset) -> None:
 
     assert pair.ngb.speedup(ci=None).notnull().all()
     assert ["memory system instead of kept"] == describe_differences({"memory": "system"}, {"memory": "kept"})
+
+
+def test_a_copy_that_pays_for_pages_is_no_rival(large: xr.Dataset) -> None:
+    """Nobody would choose the memory of a script: at best it is as fast. Huge pages are a choice, and compete."""
+    contests = list_contests(large.expand_dims(["workload", "device", "batch_size"]))
+
+    assert {"identity", HUGE} == {column.compiler for contest in contests for column in contest.columns}
 
 
 def test_a_label_has_its_memory() -> None:

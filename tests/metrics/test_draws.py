@@ -263,7 +263,7 @@ def test_intervals_of_a_tree():
 
 
 def test_a_dataset_that_nobody_measured_is_named():
-    """Such as that of a predictor: the error says which variables came, and where a run's dataset is from."""
+    """The error says which variables came, as those of a predictor, and where the dataset of a run is from."""
     with pytest.raises(MetricError, match=r"got the variables seconds; speedup\(\) expects throughput or latency"):
         metrics.speedup(xr.Dataset({"seconds": ("network", [1.0])}))
 

@@ -135,7 +135,7 @@ def test_replicates_are_those_of_a_plain_bootstrap(rounds: int) -> None:
 
 
 def test_an_interval_of_replicates_has_no_error_of_its_draws() -> None:
-    """Of one row it is the exact interval, of rounds beside noise that of two normal deviations, in every order."""
+    """The interval of rounds is exact, and that of rounds and noise is one of two normal deviations, in any order."""
     values = np.random.default_rng(2).standard_normal((100, 13))
     bounds = intervals.compute_interval(resample(values).T, 0.95)
     np.testing.assert_allclose(bounds, intervals.compute_median_interval(values, 0.95), atol=0.03)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ngbkit.device.reference import Reference, add_probes, read_reference
 from ngbkit.device.reference_runs import ReferenceRun, Runs
 from ngbkit.device.timing import timed_checks
 from ngbkit.device.timing.timed_checks import TimedChecks
+from ngbkit.hardware import resources
 from ngbkit.hardware.accelerators.events import Method
 from ngbkit.sweep.records import Contract
 from ngbkit.workloads import feeds
@@ -241,6 +243,29 @@ def test_calls_that_events_time_are_checked_by_one_more(tmp_path: Path) -> None:
         return 1e-3
 
     assert "output 0" in time_turns(checks, Method(measure=measure))
+
+
+def test_page_faults_are_of_timed_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call has one here, and the checked call is made twice; new inputs, which are fed before, have many more."""
+    faults = Counter[str]()
+
+    def compute_with_faults(x: np.ndarray) -> np.ndarray:
+        faults["minor_faults"] += 1
+        return compute(x)
+
+    checks = build_checks(tmp_path, compute_with_faults)
+    feed = checks.program.feed
+
+    def feed_with_faults(arrays: Any) -> None:
+        faults["minor_faults"] += 1000
+        feed(arrays)
+
+    checks.program.feed = feed_with_faults
+    monkeypatch.setattr(resources, "read_process_events", lambda: dict(faults))
+    checks.time_turn(checks.program.run, Method(), TURN)
+
+    assert faults["minor_faults"] > 1000
+    assert {"minor_faults": TURN["samples"] * TURN["block"] + 1} == checks.events
 
 
 def test_a_reference_keeps_its_probes(tmp_path: Path) -> None:
