@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from patience import limit_s
+from patience import TEST_S, limit_s
 
 from ngbkit import registry, requirements
 from ngbkit.api import Sweep
@@ -114,7 +114,7 @@ def test_the_packages_of_a_named_compiler_are_imported(monkeypatch: pytest.Monke
 
 def test_probes_are_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits here for the other to have begun; one after the other they would never end."""
-    together = threading.Barrier(4, timeout=limit_s())
+    together = threading.Barrier(4, timeout=limit_s(TEST_S / 2))  # each imports packages first
 
     def probe() -> str:
         together.wait()
