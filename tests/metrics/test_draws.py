@@ -162,7 +162,9 @@ def test_rounds_that_two_do_not_share_are_drawn_by_themselves():
 @pytest.mark.parametrize("shift", [0, 100])
 def test_a_table_and_a_comparison_have_the_same_interval(shift: int):
     """A speed-up over identity has one interval, whichever function tells it, of shared rounds and of other minutes."""
-    data = noisy(6).expand_dims(device=["cpu"])
+    data = noisy(6, drift=0.01).expand_dims(device=["cpu"])
+    # A virtual machine: 10 % from minute to minute are most of what columns of other minutes differ by.
+    data.attrs["environments"] = json.dumps({"cpu": {"conditions": {"virtual_machine": True}}})
     data["round"] = data["round"] + shift * (data["compiler"] == "a")
     table = metrics.speedup(data, ci=0.95).sel(device="cpu", compiler="a")
 
@@ -173,7 +175,7 @@ def test_a_table_and_a_comparison_have_the_same_interval(shift: int):
             comparison = compare_candidates(column, baselines[column.network], 0.95)
             np.testing.assert_allclose(float(cell["speedup"]), float(comparison.estimate), rtol=1e-12)
             bounds = comparison.estimate.low, comparison.estimate.high
-            np.testing.assert_allclose([cell["ci_low"], cell["ci_high"]], bounds, rtol=0.05 if shift else 1e-12)
+            np.testing.assert_allclose([cell["ci_low"], cell["ci_high"]], bounds, rtol=0.02 if shift else 1e-12)
 
 
 def test_what_two_processes_differ_by_widens_a_ratio():

@@ -164,7 +164,9 @@ def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterat
         noise = np.outer([sds[0] for sds in deviations], of_processes[id(first)])
         noise -= np.outer([sds[1] for sds in deviations], of_processes[id(second)])
         if any(each.between_sd for each in pairs):
-            between = of_times[first.time] - of_times[second.time]
+            # Columns of one time that share no round were measured apart in it.
+            times = (first.time, second.time) if first.time != second.time else (id(first), id(second))
+            between = of_times[times[0]] - of_times[times[1]]
             noise += np.outer([each.between_sd / math.sqrt(2) for each in pairs], between)
         process_sds, replicates = np.hypot(*np.transpose(deviations)), np.exp(draws + noise)
         if pairs[0].compared == "side by side":  # whatever the others of a contest are, as in a table of speed-ups
