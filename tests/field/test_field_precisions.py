@@ -11,6 +11,8 @@ from field.measuring import WITH_OPENVINO, Results, find_faults, measure
 from field.modules import COMPILERS, describe_module
 from field.writing import write_graph
 
+from ngbkit.compilers.quantiser import needs_reduced_range
+
 RESIDUAL = """
 quantised (float[batch, 3, 32, 32] x) => (float[batch, 16] y)
 <int8[16, 3, 3, 3] q1, float[16] s1, int8[16] z1, int8[16, 16, 3, 3] q2, float[16] s2, int8[16] z2,
@@ -97,8 +99,15 @@ model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3)).double()
 inputs = torch.randn(2, 8, dtype=torch.float64)
 """
 EXPORTED = Outcome(status="ok|unsupported")
+# Without VNNI the sums of 8-bit kernels saturate, and outputs are off by 3 to 4 %: a column that is ok would be wrong.
+SATURATED = Outcome(status="not-equivalent", reason="relative RMSE 0.0[2-9]")
 CASES = (
-    Case(name="07-qdq-residual", compilers=WITH_OPENVINO, build=write_graph(RESIDUAL, values=_draw_weights())),
+    Case(
+        name="07-qdq-residual",
+        compilers=WITH_OPENVINO,
+        build=write_graph(RESIDUAL, values=_draw_weights()),
+        outcomes=dict.fromkeys(("onnxruntime", "openvino"), SATURATED) if needs_reduced_range() else {},
+    ),
     Case(name="08-qdq-resize", build=write_graph(RESIZED)),
     Case(name="16-fp16", build=write_graph(HALF), compilers=("identity", "onnxruntime", "openvino", "tvm")),
     Case(
