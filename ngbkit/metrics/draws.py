@@ -80,13 +80,15 @@ class Sampler:
     ) -> np.ndarray:
         """Resample the medians of ``(..., rounds)``, NaN-padded, into replicates, ``(..., draws)``.
 
-        Rows have the normal `scores` of their replicates, or draw them: rows of correlated scores have correlated
-        medians. Without them, the same rounds and `deviation` have the same replicates, in another order.
+        Rows draw their scores: the same rounds and `deviation` have the same replicates, in another order. Those of
+        correlated `scores` have correlated medians, without noise.
         """
         counts = np.count_nonzero(~np.isnan(values), axis=-1)
         usable = np.where(intervals.has_enough_rounds(counts, self.level)[..., None], values, np.nan)
-        of_rounds, noise = self.draw_scores(*counts.shape)
-        draws = resample_medians(usable, of_rounds if scores is None else scores)
+        noise: ArrayLike = 0.0
+        if scores is None:
+            scores, noise = self.draw_scores(*counts.shape)
+        draws = resample_medians(usable, scores)
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = correlation.estimate_inflation(np.log(usable), pool)[..., None]
         if (factors > 1).any():

@@ -56,8 +56,8 @@ def compute_quantiles(values: ArrayLike, positions: ArrayLike) -> Floats:
 def compute_median_interval(values: ArrayLike, level: float) -> tuple[Floats, Floats]:
     """Compute the low and high bounds, ``(...)``, of the median of ``(..., rounds)``, NaN-padded.
 
-    They are those of `compute_interval` for infinitely many replicates of `resample_medians`, without randomness; NaN
-    with too few rounds.
+    They are those of `compute_interval` for infinitely many bootstrap replicates, without randomness; NaN with too few
+    rounds.
     """
     ordered, count, lead = sort_rows(values)
     bounds = np.full((len(ordered), 2), np.nan)

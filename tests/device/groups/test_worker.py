@@ -87,6 +87,20 @@ def test_a_turn_is_timed_in_pieces_of_a_tenth_of_a_second(build_worker: Build) -
     assert {0: CALL_S} == worker.compute_round_medians()
 
 
+def test_page_faults_are_those_of_one_timed_call(build_worker: Build) -> None:
+    """Each piece has seven: calls that settle are not counted, and each call of a block is."""
+    worker = build_worker([])
+    worker.time_turn(0, 2)
+    assert (7 / 2, 7 / 2) == (worker.compute_faults_a_call(), worker.compute_events_a_call("minor_faults"))
+
+    worker = build_worker([])
+    worker.steady_call_s = CALL_S / 1000
+    worker.time_turn(0, 2)
+    block = worker.child.messages[0]["block"]  # type: ignore[attr-defined]
+    assert block > 1
+    assert 7 / (2 * block) == worker.compute_faults_a_call()
+
+
 def test_contended_turns_are_repeated_until_half_of_their_samples_are_uncontended(build_worker: Build) -> None:
     """Contended turns are repeated until half of their samples are uncontended."""
     worker = build_worker([CONTENDED, CONTENDED, QUIET, CONTENDED])
