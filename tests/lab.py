@@ -87,14 +87,14 @@ class Notebook:
     """A notebook with the given cells, opened in a page from the `address` and the root folder of a server."""
 
     def __init__(self, page: Page, address: str, folder: Path, *cells: str) -> None:
-        name = f"{secrets.token_hex(4)}.ipynb"
+        self.file = folder / f"{secrets.token_hex(4)}.ipynb"
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        nbformat.write(notebook, folder / name)
+        nbformat.write(notebook, self.file)
         self.page, self.foreign_requests = page, []
         page.set_default_timeout(limit_ms())
         page.on("request", self._check_request)
-        page.goto(address.format(name=name))
+        page.goto(address.format(name=self.file.name))
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         page.evaluate(_IDLE)
         self.wait_until_idle()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from accessible import find_violations
 from lab_panels import Open, expect_status, fill_form, find_button, find_field, show_panel
+from patience import wait_until
 from playwright.sync_api import expect
 
 _CHART = ".chart svg.marks"
@@ -99,7 +99,7 @@ def test_a_panel_finds_its_run_after_a_restart_of_the_kernel(open_notebook: Open
     expect_status(notebook, "has ended; ds is its dataset")
 
 
-def test_a_saved_notebook_shows_the_run_without_a_kernel(open_notebook: Open, network: str, home: Path) -> None:
+def test_a_saved_notebook_shows_the_run_without_a_kernel(open_notebook: Open, network: str) -> None:
     """A live panel hides what is stored; the file of the notebook has the tables, the picture and the run's id."""
     notebook = show_panel(open_notebook)
     fill_form(notebook, network)
@@ -109,9 +109,8 @@ def test_a_saved_notebook_shows_the_run_without_a_kernel(open_notebook: Open, ne
     expect(saved).to_contain_text("%ngruns --open")
     expect(saved).to_be_hidden()
     notebook.execute("docmanager:save")
-    notebook.page.wait_for_timeout(2000)
-    (file,) = (path for path in (home / "work").glob("*.ipynb") if "ngbkit-saved" in path.read_text())
-    outputs = json.loads(file.read_text())["cells"][1]["outputs"]
+    wait_until(lambda: "ngbkit-saved" in notebook.file.read_text())
+    outputs = json.loads(notebook.file.read_text())["cells"][1]["outputs"]
     html = "".join(outputs[0]["data"]["text/html"])
 
     assert "%ngruns --open" in html
