@@ -15,7 +15,7 @@ from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS
 from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, find_highest
 from ngbkit.metrics.rankings.leads import ColumnPair, Lead, draw_leads, pair
-from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparison, list_cells, select_best
+from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparison, list_cells, select_rivals
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
 Subject = Literal["compiler", "network"]
@@ -82,10 +82,8 @@ def list_contests(data: Data) -> list[Contest]:
     except MetricError:
         return []
     compilers = [(cell, members) for cell, members in iterate_groups(cells) if len(members) > 1]
-    networks = []
-    for cell, candidates in cells.items():
-        best = [each for each in select_best(candidates) if not each.factors]
-        networks += [(cell, best)] if len(best) > 1 else []
+    rivals = [(cell, select_rivals(candidates)) for cell, candidates in cells.items()]
+    networks = [(cell, best) for cell, best in rivals if len(best) > 1 and not any(each.factors for each in best)]
     return [*hold_contests("compiler", compilers), *hold_contests("network", networks)]
 
 

@@ -205,6 +205,13 @@ def select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate
     return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
 
 
+def select_rivals(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
+    """Of each network the best column; of two without factors or more, only theirs: less depth is faster anyway."""
+    best = select_best(candidates)
+    plain = [candidate for candidate in best if not candidate.factors]
+    return plain if len(plain) > 1 else best
+
+
 def compare_candidates(first: RankingCandidate, second: RankingCandidate, level: float) -> NetworkComparison:
     """Compare two candidates by rounds that both share where there are any."""
     return compare_pairs([(first, second)], level)[0]

@@ -14,7 +14,7 @@ from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import list_candidates
 from ngbkit.metrics.rankings.contests import Contest, hold_contests, iterate_groups
-from ngbkit.metrics.rankings.networks import By, list_cells, select_best
+from ngbkit.metrics.rankings.networks import By, list_cells, select_rivals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +92,8 @@ def network_ranking(
 ) -> pd.DataFrame:
     """The networks of each device and batch size, the one that is most probably the fastest first.
 
+    Networks with factors, such as blocks of several depths, are ranked where no two are without: as in the verdict.
+
     Parameters
     ----------
     data, ci, unlike, untuned
@@ -121,7 +123,7 @@ def network_ranking(
         compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
         for compiler in compilers:
             members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
-            groups.append((cell, select_best(members)))
+            groups.append((cell, select_rivals(members)))
     names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
     rows = [row for contest in hold_contests("network", groups, ci) for row in _rank(contest)]
     return pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])

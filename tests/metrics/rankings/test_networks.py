@@ -252,6 +252,7 @@ def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> N
         zip(pairs["network_a"], pairs["network_b"], strict=True)
     )
     assert {"side by side"} == {*pairs["compared"]}
+    assert 3 == len(network_ranking(data))
     assert [] == list_contests(data)
 
 

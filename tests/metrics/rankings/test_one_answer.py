@@ -95,6 +95,21 @@ def test_every_function_names_the_same_compiler(name: str) -> None:
     assert [verdict] * len(tables) == tables
 
 
+@pytest.mark.parametrize("name", [*MEASURED, *SIMULATED])
+def test_the_ranking_of_networks_is_that_of_the_verdict(name: str) -> None:
+    """Each device and batch size has one fastest network and one probability, beside blocks, too."""
+    data = load(name)
+    verdict = {
+        (each.device, each.batch_size): (each.first.network, each.probability)
+        for each in list_contests(data)
+        if each.subject == "network"
+    }
+    ranking = metrics.network_ranking(data, unlike="mask").query("rank == 1")
+
+    assert verdict
+    assert verdict == index(ranking, "network", "device", "batch_size")
+
+
 @pytest.mark.parametrize("name", SIMULATED)
 def test_every_function_names_the_same_network(name: str) -> None:
     """The front of networks that are equally large is the fastest one, as probably as in the ranking."""
