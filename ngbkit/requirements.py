@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ngbkit.registry import find_version
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
@@ -68,30 +69,34 @@ def find_least(bounds: SpecifierSet) -> Version:
 
 
 @cache
-def read_bounds(extra: str) -> dict[str, SpecifierSet]:
-    """Read the bounds of an extra of the installed ngbkit, the highest where it includes others."""
+def _read_requirements() -> tuple[Requirement, ...]:
+    """Read the requirements of the installed ngbkit, those of its extras included; none where it is not installed."""
     from packaging.requirements import Requirement
 
-    bounds: dict[str, SpecifierSet] = {}
     with suppress(metadata.PackageNotFoundError):
-        for requirement in map(Requirement, metadata.requires("ngbkit") or ()):
-            if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
-                candidates = (bounds.get(requirement.name, requirement.specifier), requirement.specifier)
-                bounds[requirement.name] = max(candidates, key=find_least)
+        return tuple(map(Requirement, metadata.requires("ngbkit") or ()))
+    return ()
+
+
+@cache
+def read_bounds(extra: str) -> dict[str, SpecifierSet]:
+    """Read the bounds of an extra of the installed ngbkit, the highest where it includes others."""
+    bounds: dict[str, SpecifierSet] = {}
+    for requirement in _read_requirements():
+        if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
+            candidates = (bounds.get(requirement.name, requirement.specifier), requirement.specifier)
+            bounds[requirement.name] = max(candidates, key=find_least)
     return bounds
 
 
 def describe_newer_python(extra: str) -> str:
     """Describe the Python that a package of an extra needs, where this one is older; empty where it is not."""
-    from packaging.requirements import Requirement
-
-    with suppress(metadata.PackageNotFoundError):
-        for requirement in map(Requirement, metadata.requires("ngbkit") or ()):
-            marker, version = requirement.marker, _PYTHON.search(str(requirement.marker))
-            if marker is None or version is None or marker.evaluate({"extra": extra}):
-                continue
-            if marker.evaluate({"extra": extra, "python_version": version[1]}):
-                return f"{requirement.name}{requirement.specifier} needs Python {version[1]} or newer"
+    for requirement in _read_requirements():
+        marker, version = requirement.marker, _PYTHON.search(str(requirement.marker))
+        if marker is None or version is None or marker.evaluate({"extra": extra}):
+            continue
+        if marker.evaluate({"extra": extra, "python_version": version[1]}):
+            return f"{requirement.name}{requirement.specifier} needs Python {version[1]} or newer"
     return ""
 
 
