@@ -32,6 +32,8 @@ _REPLY_S = 120.0
 _RESEND_S = 15.0
 # The first call, which may run twice.
 _REPEATABLE = frozenset({"hello"})
+# Calls that change nothing, and may meet the signal to a plan that has just ended.
+_READING = frozenset({"collect", "missing"})
 
 
 class EngineLostError(DeviceError):
@@ -180,7 +182,7 @@ class Engine:
             # A controller that other engines share may list this one for a while.
             self.is_connected = lambda: False
 
-    def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
+    def _call(self, function: str, *arguments: Any, again: bool = True) -> dict[str, Any]:
         """Return the reply of a short call; one that may run twice is sent again while there is none."""
         results: list[Any] = []
         resend_s = _RESEND_S if function in _REPEATABLE else math.inf
@@ -188,6 +190,8 @@ class Engine:
             answer = self._wait(results, _build_reference(function), arguments, resend_s)
             return replies.parse_answer(self.device, answer)
         except ipyparallel.error.IPythonError as error:
+            if again and function in _READING and getattr(error, "ename", "") == "KeyboardInterrupt":
+                return self._call(function, *arguments, again=False)
             raise _explain(self.device, error) from error
         finally:
             for msg_id in (msg_id for result in results for msg_id in result.msg_ids):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
+import ipyparallel
 import pytest
 
 from ngbkit.api import Sweep
 from ngbkit.cluster import dispatch
 from ngbkit.cluster.dispatch import Dispatch
-from ngbkit.cluster.engine import EngineLostError
+from ngbkit.cluster.engine import Engine, EngineLostError
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 from ngbkit.workloads.base import Workload
@@ -53,3 +56,21 @@ def test_a_run_that_a_device_has_not_finished_is_stopped(mlp: Workload, monkeypa
     monkeypatch.setattr(Dispatch, "_measure", lambda self, label, *_: {"a": "finished", "b": "stopped"}[label])
 
     assert "stopped" == execute(Sweep(mlp, ["identity"], devices=["a", "b"]))
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_to_a_plan_that_has_just_ended_may_meet_the_next_call(signals: int) -> None:
+    """A call that only reads is repeated once; only one signal can be on its way."""
+    late = ipyparallel.error.RemoteError("KeyboardInterrupt", "", "")
+    answers = [Mock(**{"get.side_effect": late})] * signals + [Mock(**{"get.return_value": '{"missing": []}'})]
+    view = Mock(targets=0, **{"apply_async.side_effect": answers})
+    view.client.configure_mock(ids=[0], _closed=False)
+    for answer in answers:
+        answer.msg_ids = []
+    engine = Engine("cpu", view, Path("/state"))
+
+    if signals == 1:
+        engine.push({"digest": Path("absent")})
+    else:
+        with pytest.raises(DeviceError, match="KeyboardInterrupt"):
+            engine.push({"digest": Path("absent")})
