@@ -182,20 +182,22 @@ class Engine:
             # A controller that other engines share may list this one for a while.
             self.is_connected = lambda: False
 
-    def _call(self, function: str, *arguments: Any, again: bool = True) -> dict[str, Any]:
+    def _call(self, function: str, *arguments: Any) -> dict[str, Any]:
         """Return the reply of a short call; one that may run twice is sent again while there is none."""
-        results: list[Any] = []
         resend_s = _RESEND_S if function in _REPEATABLE else math.inf
-        try:
-            answer = self._wait(results, _build_reference(function), arguments, resend_s)
-            return replies.parse_answer(self.device, answer)
-        except ipyparallel.error.IPythonError as error:
-            if again and function in _READING and getattr(error, "ename", "") == "KeyboardInterrupt":
-                return self._call(function, *arguments, again=False)
-            raise _explain(self.device, error) from error
-        finally:
-            for msg_id in (msg_id for result in results for msg_id in result.msg_ids):
-                self.view.client.forget(msg_id)
+        is_repeated = False
+        while True:
+            results: list[Any] = []
+            try:
+                answer = self._wait(results, _build_reference(function), arguments, resend_s)
+                return replies.parse_answer(self.device, answer)
+            except ipyparallel.error.IPythonError as error:
+                if is_repeated or function not in _READING or getattr(error, "ename", "") != "KeyboardInterrupt":
+                    raise _explain(self.device, error) from error
+                is_repeated = True
+            finally:
+                for msg_id in (msg_id for result in results for msg_id in result.msg_ids):
+                    self.view.client.forget(msg_id)
 
     def _wait(self, results: list[Any], reference: Any, arguments: tuple[Any, ...], resend_s: float) -> str:
         """Wait for the first reply of a short call, as long as the engine lives."""
