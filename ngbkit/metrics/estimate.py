@@ -62,7 +62,9 @@ class Estimate(float):
         decimals = max(_count_decimals(float(self), half), min(0, -_find_exponent(float(self))))
         value, low, high = (_round(number, decimals) for number in (float(self), self.low, self.high))
         below, above = self - self.low, self.high - self
-        if max(below, above) > _SKEWED * min(below, above):
+        # A ratio that is surely above or below 1 is printed as such.
+        hides_one = (self.low > 1, self.high < 1) != (self - half > 1, self + half < 1)
+        if hides_one or max(below, above) > _SKEWED * min(below, above):
             return f"{value} ({low} to {high}){mark}"
         return f"{value} ± {_round(half, decimals)}{mark}"
 

@@ -75,7 +75,7 @@ class Contest:
 def list_contests(data: Data) -> list[Contest]:
     """List the contests of a dataset, of compilers and then of networks; none without rounds.
 
-    Networks with factors do not compete: that a deeper network is slower is no result.
+    A network at several values of its factors does not compete: that it is slower where it is deeper is no result.
     """
     try:
         cells = list_cells(data, "compare_networks", None, "mask", untuned=False)
@@ -83,7 +83,7 @@ def list_contests(data: Data) -> list[Contest]:
         return []
     compilers = [(cell, members) for cell, members in iterate_groups(cells) if len(members) > 1]
     rivals = [(cell, select_rivals(candidates)) for cell, candidates in cells.items()]
-    networks = [(cell, best) for cell, best in rivals if len(best) > 1 and not any(each.factors for each in best)]
+    networks = [(cell, best) for cell, best in rivals if 1 < len(best) == len({each.workload for each in best})]
     return [*hold_contests("compiler", compilers), *hold_contests("network", networks)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -206,10 +207,11 @@ def select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate
 
 
 def select_rivals(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
-    """Of each network the best column; of two without factors or more, only theirs: less depth is faster anyway."""
+    """Of each network the best column; of those at several depths only where no two others are: less is faster."""
     best = select_best(candidates)
-    plain = [candidate for candidate in best if not candidate.factors]
-    return plain if len(plain) > 1 else best
+    counts = Counter(candidate.workload for candidate in best)
+    alone = [candidate for candidate in best if counts[candidate.workload] == 1]
+    return alone if len(alone) > 1 else best
 
 
 def compare_candidates(first: RankingCandidate, second: RankingCandidate, level: float) -> NetworkComparison:

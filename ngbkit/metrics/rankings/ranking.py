@@ -92,7 +92,8 @@ def network_ranking(
 ) -> pd.DataFrame:
     """The networks of each device and batch size, the one that is most probably the fastest first.
 
-    Networks with factors, such as blocks of several depths, are ranked where no two are without: as in the verdict.
+    Networks at several values of their factors, such as blocks of several depths, are ranked only where no two others
+    are: as in the verdict.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -236,9 +237,10 @@ def test_a_network_is_compared_with_the_compiler_of_its_highest_speed_up() -> No
     assert {"openvino"} == set(network_ranking(data)["compiler"])
 
 
-def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> None:
-    """A network without factors and a block of two depths are three networks."""
-    sweep = Sweep([build_network("a"), build_network("block", depth=(1, 2))], ["identity"], repeats=ROUNDS)
+@pytest.mark.parametrize(("depths", "rivals"), [((1, 2), 0), ((1,), 2)])
+def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors(depths: tuple[int, ...], rivals: int) -> None:
+    """A network without factors and a block of two depths are three networks; a block of one depth is a rival."""
+    sweep = Sweep([build_network("a"), build_network("block", depth=depths)], ["identity"], repeats=ROUNDS)
     generator = np.random.default_rng(0)
     records = [
         build_record(trial, (1 + number) * np.exp(generator.normal(0, 0.01, ROUNDS)), 5)
@@ -246,14 +248,13 @@ def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors() -> N
     ]
     data = assemble(sweep, records, environments=QUIET)
     pairs = compare_networks(data)
+    names = ["a", *(f"block depth={depth}" for depth in depths)]
 
     assert isinstance(data, xr.DataTree)
-    assert [("a", "block depth=1"), ("a", "block depth=2"), ("block depth=1", "block depth=2")] == list(
-        zip(pairs["network_a"], pairs["network_b"], strict=True)
-    )
+    assert [*combinations(names, 2)] == list(zip(pairs["network_a"], pairs["network_b"], strict=True))
     assert {"side by side"} == {*pairs["compared"]}
-    assert 3 == len(network_ranking(data))
-    assert [] == list_contests(data)
+    assert names == network_ranking(data)["network"].tolist()
+    assert rivals == sum(len(contest.columns) for contest in list_contests(data))
 
 
 def build_comparison(
