@@ -245,6 +245,8 @@ def _explain(contest: Contest, comparison: NetworkComparison) -> str:
         return f"{ratio} times as fast, which chance may show in {contest.family} groups"
     if estimate.low <= 1 <= estimate.high:
         return f"{ratio} times as fast{_MANNERS[comparison.lead.compared]}"
+    if estimate.conclusive:
+        return f"{ratio} times as fast in {comparison.lead.rounds} rounds, each much like the one before"
     return f"{ratio} times as fast in too few uncontended rounds"
 
 

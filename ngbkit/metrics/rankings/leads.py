@@ -31,6 +31,8 @@ _BLOCK = 128
 _FEWEST, _LARGEST = 5, 0.999
 # Robust standard deviations beyond which a round is a stray one.
 _OUTLYING = 2.0
+# Fewer effective rounds than these, where they are less than this share of all, understate how far rounds spread.
+_FEWEST_EFFECTIVE, _SMALLEST_SHARE = 8, 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,6 +47,12 @@ class Lead:
     rounds_sd: float  # that the rounds show
     process_sd: float
     between_sd: float  # of measurements at different times
+
+    @property
+    def rounds_needed(self) -> int:
+        """The rounds that show their own spread where each resembles the one before; 0 where few do."""
+        share = self.effective_rounds / self.rounds
+        return math.ceil(_FEWEST_EFFECTIVE / share) if share < _SMALLEST_SHARE else 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,6 +15,7 @@ from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import list_candidates
 from ngbkit.metrics.rankings.contests import Contest, hold_contests, iterate_groups
 from ngbkit.metrics.rankings.networks import By, list_cells, select_rivals
+from ngbkit.user_text import join_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +109,8 @@ def network_ranking(
         ``device, batch_size, rank, network, compiler``; ``of_best``, its throughput over the highest, with ``ci_low``
         and ``ci_high``; ``probability``, that it is the fastest, which is 1 in total: NaN with too few rounds;
         ``compared``, how it was compared with the first; and ``conclusive``, whether it was checked in enough
-        uncontended rounds. The interval is of its throughput over that of the first.
+        uncontended rounds. The interval is of its throughput over that of the first. ``attrs["notes"]`` names the
+        networks that are not ranked.
 
     Raises
     ------
@@ -119,15 +121,19 @@ def network_ranking(
 
     validation.check("ci", validation.Probability, ci)
     validation.check("by", By, by)
-    groups = []
+    groups, left_out = [], set()
     for cell, candidates in list_cells(data, "network_ranking", None, unlike, untuned).items():
         compilers = dict.fromkeys(candidate.compiler for candidate in candidates) if by == "compiler" else [None]
         for compiler in compilers:
             members = [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
-            groups.append((cell, select_rivals(members)))
+            groups.append((cell, rivals := select_rivals(members)))
+            left_out |= {member.workload for member in members} - {rival.workload for rival in rivals}
     names = ["device", "batch_size", "rank", "network", "compiler", "of_best", "ci_low", "ci_high", "probability"]
     rows = [row for contest in hold_contests("network", groups, ci) for row in _rank(contest)]
-    return pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])
+    frame = pd.DataFrame(rows, columns=[*names, "compared", "conclusive"])
+    note = f"Not ranked beside networks, since their factors have several values: {join_names(sorted(left_out))}."
+    frame.attrs["notes"] = [note] if left_out else []
+    return frame
 
 
 def _hold_contests(data: Data, unlike: Unlike, untuned: bool) -> list[Contest]:

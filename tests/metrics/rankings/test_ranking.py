@@ -17,9 +17,11 @@ from ngbkit.sweep.records import NOT_CHECKED, Contract
 COMPILERS = ["identity", "quick", "raw"]
 
 
-def measured(calls: dict[str, tuple[float, ...]], *, noise: float = 0.02, notes: str = "", **contract) -> xr.Dataset:
+def measured(
+    calls: dict[str, tuple[float, ...]], *, noise: float = 0.02, seed: int = 0, notes: str = "", **contract
+) -> xr.Dataset:
     """Latencies of each compiler from its seconds per call, in 20 rounds with common drift."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     drift = np.exp(generator.normal(0, 0.2, 20).cumsum())
     quiet = np.array(list(calls.values()))[None, :, :, None, None]
     latency = quiet * drift * np.exp(generator.normal(0, noise, (1, len(calls), len(COMPILERS), 1, 20)))
@@ -65,13 +67,31 @@ def test_some_of_many_win_by_chance():
     """A lead that is sure in a group alone is not sure among many groups of equal columns."""
     equal = {f"equal{index}": (1.0, 1.0, 1.0) for index in range(60)}
     clear, slight = {"clear": (1.0, 0.5, 1.0)}, {"slight": (1.0, 0.95, 1.0)}
-    alone = metrics.winners(measured(slight)).set_index("workload")
-    many = metrics.winners(measured({**slight, **equal, **clear})).set_index("workload")
+    alone = metrics.winners(measured(slight, seed=2)).set_index("workload")
+    together = measured({**slight, **equal, **clear}, seed=2)
+    many = metrics.winners(together).set_index("workload")
 
     assert alone["conclusive"].all()
     assert many.index[many["conclusive"]].tolist() == ["clear"]
     assert many["probability"]["slight"] == pytest.approx(alone["probability"]["slight"], abs=0.02)
-    assert "which chance may show in 62 groups" in conclude(measured({**slight, **equal, **clear})).to_text()
+    assert "which chance may show in 62 groups" in conclude(together).to_text()
+
+
+def test_rounds_that_resemble_each_other_show_only_a_clear_lead():
+    """Few rounds, each like the one before, understate their spread: more settle it, unless the lead is large."""
+    steps = np.random.default_rng(2).normal(0, 0.03, 20)
+    pace = [steps[0] / 0.6]
+    for step in steps[1:]:
+        pace.append(0.8 * pace[-1] + step)
+    slight, large = measured({"net": (1.0, 0.9, 1.0)}), measured({"net": (1.0, 0.5, 1.0)})
+    for data in (slight, large):
+        data["latency"][0, 0, 1, 0] *= np.exp(pace)
+    (contest,) = list_contests(slight)
+
+    assert contest.comparisons[0].estimate.low > 1
+    assert [False, True] == [metrics.winners(data)["conclusive"].item() for data in (slight, large)]
+    assert "times as fast in 20 rounds, each much like the one before" in conclude(slight).to_text()
+    assert 8 <= contest.rivals[0].lead.effective_rounds * (1 + contest.count_more_rounds() / 20) < 9
 
 
 @pytest.mark.parametrize("reasons", [{}, {"error": ""}])
