@@ -41,17 +41,14 @@ pythons: $(READY) ## run the device side's tests on the oldest and the newest Py
 resolutions: $(READY) ## measure with the lowest and the highest packages on the oldest and the newest Python; gigabytes
 	$(BIN)/python tests/resolutions.py $(ARGS)
 
+# Quick tests compute and wait for nothing: a worker a core.
 check: lint ## run after each change: ruff, mypy, and the quick tests
-	$(PYTEST) --quick $(ARGS)
-
-# No test runs the benchmarks: mypy sees that what they call is there, and not how their own values are typed.
-LOOSE := arg-type assignment call-overload misc no-any-return no-untyped-call return-value union-attr unused-ignore var-annotated
+	$(PYTEST) -n auto --quick $(ARGS)
 
 lint: $(READY) ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy $(addprefix --disable-error-code=,$(LOOSE)) bench/*.py
 
 lab: $(READY) ## open JupyterLab on the quick start
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/01-quickstart.ipynb $(ARGS)

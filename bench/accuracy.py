@@ -21,6 +21,7 @@ from studies.learning_curve import extrapolate, learning_curve
 from ngbkit import predictor
 from ngbkit.files import hash_file
 from ngbkit.predictor.scoring import scores
+from ngbkit.predictor.scoring.splits import Split
 
 LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "labels.nc"
 KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
@@ -80,7 +81,7 @@ def measure(labels: Path, args: argparse.Namespace) -> list[str]:
 def measure_curve(
     examples_: predictor.Examples,
     kinds: list[str],
-    split: str,
+    split: Split,
     seeds: list[int],
     folder: Path,
     max_error: float | None = None,
@@ -113,7 +114,7 @@ def format_curve(curve: pd.DataFrame, split: str) -> str:
 def evaluate_kind(
     examples_: predictor.Examples,
     kind: str,
-    split: str,
+    split: Split,
     seed: int,
     folder: Path,
     adapt: int = 0,

@@ -57,7 +57,7 @@ def load_sweeps(file: Path) -> list[Stored]:
     sweeps = []
     for spec in json.loads(data.attrs.get("sweeps") or f"[{data.attrs['sweep']}]"):
         sweep = Sweep.from_json(spec, locate=Path)
-        samples_by_key = {}
+        samples_by_key: dict[Any, tuple[np.ndarray, str]] = {}
         for node in nodes(data).values():
             samples_by_key |= read_node(node)
         records = {

@@ -96,7 +96,7 @@ def write_network(path: Path, layers: int) -> Path:
         weights.append(numpy_helper.from_array(kernel.astype(np.float32), f"w{layer}"))
         nodes.append(helper.make_node("Conv", [value, f"w{layer}"], [f"c{layer}"], pads=[1] * 4))
         nodes.append(helper.make_node("Relu", [f"c{layer}"], [value := f"r{layer}"]))
-    shape = ["batch", CHANNELS, SIZE, SIZE]
+    shape: list[str | int | None] = ["batch", CHANNELS, SIZE, SIZE]
     graph = helper.make_graph(
         nodes,
         "stack",
@@ -214,9 +214,10 @@ def measure_bisections(path: Path, runs: int, repeats: int) -> None:
 
 def judge_record(record: dict[str, Any], margin: float) -> list[str]:
     """The verdicts of a stored gate at another margin."""
-    columns = {name: [trial[name] for trial in record["trials"]] for name in ("slowdown", "low", "high", "rounds")}
-    conclusive = [trial["conclusive"] for trial in record["trials"]]
-    return judge(**columns, level=LEVEL, conclusive=conclusive, margin=margin).tolist()
+    names = ("slowdown", "low", "high", "rounds", "conclusive")
+    slowdown, low, high, rounds, conclusive = ([trial[name] for trial in record["trials"]] for name in names)
+    verdicts = judge(slowdown, low, high, rounds=rounds, level=LEVEL, conclusive=conclusive, margin=margin)
+    return [str(verdict) for verdict in verdicts]
 
 
 def report_gates(path: Path) -> None:

@@ -170,7 +170,7 @@ def collect(state: Path, into: Path) -> None:
             continue
         with Journal(path, writable=False) as journal:
             data = assemble_journal(build_spec(state, run_id).sweep, journal, run_id=run_id)
-        statuses = Counter(data["status"].values.ravel().tolist())
+        statuses = Counter(np.ravel(data["status"]).tolist())
         print(f"{run_id}: {', '.join(f'{count} {status}' for status, count in statuses.most_common())}")
         # A run whose other compilers all failed compares nothing.
         if "ok" in np.unique(data["status"].drop_sel(compiler=BASELINE)):

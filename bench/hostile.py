@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import itertools
 import logging
 import multiprocessing
@@ -27,6 +28,7 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 from hostile_inputs import GENERATORS, Case
 
@@ -71,7 +73,7 @@ def try_case(case: Case, base: Path) -> tuple[set[str], str]:
             for number in (1, 2):
                 os.dup2(descriptor, number)
             for stream in (sys.stdout, sys.stderr):
-                stream.reconfigure(encoding="utf-8", errors="replace")
+                cast(io.TextIOWrapper, stream).reconfigure(encoding="utf-8", errors="replace")
             state = next((path / "state" for path in case.folders if (path / "state").is_dir()), base / "empty")
             os.environ |= {"HOME": str(home), "TMPDIR": str(home / "tmp"), options.STATE_DIR: str(state)}
             tempfile.tempdir = None

@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def alter_json(value: object, chooser: random.Random) -> object:
     if isinstance(value, list) and value and chooser.random() < 0.9:
         place = chooser.randrange(len(value))
         return [*value[:place], alter_json(value[place], chooser), *value[place + 1 :]]
-    choices = (None, True, -1, 10**400, 1e308, [], {}, [[[[]]]], *FOREIGN, "../../etc/passwd", f"{value}x", "/")
+    choices: list[Any] = [None, True, -1, 10**400, 1e308, [], {}, [[[[]]]], *FOREIGN]
+    choices += ["../../etc/passwd", f"{value}x", "/"]
     return chooser.choice([choice for choice in choices if choice != value])
 
 
@@ -148,9 +150,7 @@ def make_datasets(base: Path, chooser: random.Random) -> Iterator[Case]:
             changed = data.assign_coords({name: np.array(labels, dtype=object)})
             storage.save(changed.assign_attrs(note=label, run_id=f"x{label}"), file)
         words = chooser.choice([["show", str(file), *options] for options in ([], ["--rows", "trials"], ["--json"])])
-        yield Case(
-            repr(label), words, is_altered, [folder], is_same=lambda file=file: data.identical(storage.load(file))
-        )
+        yield Case(repr(label), words, is_altered, [folder], is_same=partial(_is_same, data, file))
 
 
 def make_arrays(base: Path, chooser: random.Random) -> Iterator[Case]:
@@ -301,7 +301,7 @@ def make_programs(base: Path, chooser: random.Random) -> Iterator[Case]:
         name = chooser.choice([name for name in members if name.endswith(".json")])
         changed = dict(members)
         if kind == "code":
-            text, texts = json.loads(members[name]), []
+            text, texts = json.loads(members[name]), list[tuple[Any, Any]]()
             find_texts(text, texts)
             if texts:
                 sizes = [text for text in texts if text[1] == "expr_str"]  # few of many, and evaluated
@@ -319,6 +319,12 @@ def make_programs(base: Path, chooser: random.Random) -> Iterator[Case]:
         if kind == "damaged":
             file.write_bytes(damage(source.read_bytes(), chooser)[1])
         yield Case(f"{kind} {name}", [str(file)], folders=[folder], call=load_program)
+
+
+def _is_same(data: Any, file: Path) -> bool:
+    from ngbkit.dataset import storage
+
+    return bool(data.identical(storage.load(file)))
 
 
 def find_texts(value: Any, texts: list[tuple[Any, Any]]) -> None:

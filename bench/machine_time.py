@@ -125,19 +125,19 @@ class Recording:
     def truth(self) -> np.ndarray:
         """The logarithms of the speed-ups of conclusive calls over the whole recording, (compilers - 1)."""
         conclusive = np.median(self.turns[:, :, TURN // 3 :], axis=-1)
-        return np.median(np.log(conclusive[:, :1] / conclusive[:, 1:]), axis=0)
+        return np.asarray(np.median(np.log(conclusive[:, :1] / conclusive[:, 1:]), axis=0))
 
     @property
     def settling(self) -> np.ndarray:
         """The samples that ngbkit would not time at the beginning of a turn, (compilers)."""
         calls = np.array([rounds.count_settling_calls(call_s) for call_s in self.steady_s])
-        return np.maximum(1, np.round(calls / self.block)).astype(int)
+        return np.asarray(np.maximum(1, np.round(calls / self.block)), dtype=int)
 
     def compute_logs(self, settling: np.ndarray, samples: int, span: slice) -> np.ndarray:
         """Compute the logarithm of each compiler's speed-up in each round, (rounds, compilers - 1)."""
         columns = [self.turns[span, index, start : start + samples] for index, start in enumerate(settling)]
         medians = np.stack([np.median(column, axis=-1) for column in columns], axis=1)
-        return np.log(medians[:, :1] / medians[:, 1:])
+        return np.asarray(np.log(medians[:, :1] / medians[:, 1:]))
 
     def compute_seconds(self, settling: np.ndarray, samples: int, span: slice) -> float:
         """Compute the machine time of rounds of a design."""
@@ -289,7 +289,7 @@ def covers(logs: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return whether each interval over rounds, computed as by ngbkit without any allowance, covers the truth."""
     low, high = intervals.compute_median_interval(logs.T, normal.LEVEL)
     center, factor = np.median(logs, axis=0), correlation.estimate_inflation(logs.T)
-    return (center + factor * (low - center) <= truth) & (truth <= center + factor * (high - center))
+    return np.asarray((center + factor * (low - center) <= truth) & (truth <= center + factor * (high - center)))
 
 
 def judge_all(recording: Recording) -> dict[str, Judged]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from deployed import collect
@@ -35,9 +36,9 @@ def build_sweeps(folder: Path) -> Iterator[tuple[str, Sweep]]:
     rest += [blocks.conv(WIDTH, DEPTHS), blocks.mha(WIDTH, DEPTHS)]
     rest += [workloads.onnx.file(path) for path in collect(folder / "files", PUBLISHED)]
     for kind, compilers, samples in (("", names, 16), ("-tvm", [UNTUNED], 1)):
-        settings = {"compilers": compilers, "repeats": samples, "min_rounds": min(8, samples), "timeout_s": 1800}
-        yield f"small{kind}", Sweep(small, batch_sizes=[1, 8], max_seconds=30, **settings)
-        yield f"rest{kind}", Sweep(rest, batch_sizes=[1], max_seconds=30, **settings)
+        build = partial(Sweep, repeats=samples, min_rounds=min(8, samples), timeout_s=1800, max_seconds=30)
+        yield f"small{kind}", build(small, compilers, [1, 8])
+        yield f"rest{kind}", build(rest, compilers, [1])
 
 
 def main() -> None:

@@ -180,7 +180,7 @@ def select_others(data: Data, measured: list[Data]) -> list[Data]:
         for key, network in iterate_networks(node)
         for size in list_labels(network, "batch_size")
     }
-    others = []
+    others: list[xr.Dataset | xr.DataTree] = []
     for node in nodes(data).values():
         for key, network in iterate_networks(node):
             sizes = [size for size in list_labels(network, "batch_size") if (*key, size) not in replaced]
@@ -194,7 +194,8 @@ def iterate_networks(node: xr.Dataset) -> Iterator[tuple[tuple[Any, Any], xr.Dat
     node = expand_labels(node)
     for name in list_labels(node, "workload"):
         for width in list_labels(node, "width") or [None]:
-            yield (name, width), node.sel(workload=[name], **({} if width is None else {"width": [width]}))
+            labels = {"workload": [name]} if width is None else {"workload": [name], "width": [width]}
+            yield (name, width), node.sel(labels)
 
 
 if __name__ == "__main__":

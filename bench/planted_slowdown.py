@@ -53,7 +53,7 @@ class Candidate:
 def list_candidates(path: Path, folder: Path) -> list[Candidate]:
     """Profile a network in ONNX Runtime, and list the operators with weights of their own."""
     data = ngbkit.Sweep([str(path)], ["onnxruntime"], [1], repeats=10, profile=True).run()
-    profile = parse_profile(str(data["profile"].values.ravel()[0]))
+    profile = parse_profile(str(np.ravel(data["profile"])[0]))
     model = onnx.load(path)
     weights = {weight.name for weight in model.graph.initializer}
     widened = {

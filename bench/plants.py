@@ -118,7 +118,7 @@ def limit_by_quota(share: float, period_us: int = 100_000) -> Start:
         stack.callback(group.rmdir)
         for pid in pids:
             (group / "cgroup.procs").write_text(str(pid))
-            stack.callback(lambda pid=pid: (tree / "cgroup.procs").write_text(str(pid)))
+            stack.callback((tree / "cgroup.procs").write_text, str(pid))
 
         def switch(on: bool) -> None:
             if (group / "cpu.cfs_quota_us").exists():

@@ -28,6 +28,7 @@ from studies.portability import MEASURED, summarise
 
 from ngbkit import options, predictor
 from ngbkit.dataset import storage
+from ngbkit.dataset.assembly import nodes
 from ngbkit.errors import NgbkitError
 from ngbkit.optimizer import Beam, costs, proof, variants
 from ngbkit.optimizer.editing import load_model, open_model
@@ -88,7 +89,7 @@ def main() -> None:
         if time.monotonic() > deadline:
             break
     files = [build_path(args.folder, network) for network in dict.fromkeys((*NETWORKS, *(args.networks or ())))]
-    parts = [storage.load(file) for file in files if is_complete(file, labels)]
+    parts = [node for file in files if is_complete(file, labels) for node in nodes(storage.load(file)).values()]
     if not parts:
         print("no network has a result")
         return
@@ -99,7 +100,7 @@ def main() -> None:
 
 def is_complete(file: Path, labels: set[str]) -> bool:
     """Return whether a file has a result of every cost model and every tool; older files lack tools added later."""
-    return file.exists() and labels == set(storage.load(file)["cost"].values.tolist())
+    return file.exists() and labels == set(np.ravel(storage.load(file)["cost"]).tolist())
 
 
 def build_path(folder: Path, network: str) -> Path:

@@ -27,6 +27,7 @@ import xarray as xr
 from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset import storage
+from ngbkit.dataset.assembly import nodes
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.memory import HUGE, KEPT, MEMORY, SYSTEM
@@ -59,7 +60,7 @@ def main() -> None:
                 measure(network, batch, args.compilers, args.rounds, file)
         return
     files = sorted(args.folder.glob("*.nc"), key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem))
-    print(json.dumps([row for file in files for row in tabulate(storage.load(file))]))
+    print(json.dumps([row for file in files for node in nodes(storage.load(file)).values() for row in tabulate(node)]))
 
 
 def measure(network: str, batch: int, compilers: Sequence[str], rounds: int, file: Path) -> None:

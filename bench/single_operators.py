@@ -53,7 +53,7 @@ def choose_places(files: Iterable[Path], each: int, measured: set[str]) -> list[
         rest = [place for place in candidates if place.digest not in chosen and place.digest not in measured]
         rest.sort(key=lambda place: (place.bytes, place.digest))
         count = min(max(each - count_chosen, 0), len(rest))
-        indices = np.unique(np.linspace(0, len(rest) - 1, count).round().astype(int)) if count else []
+        indices = np.unique(np.linspace(0, len(rest) - 1, count).round().astype(int))
         chosen |= {rest[index].digest: rest[index] for index in indices}
     return list(chosen.values())
 
@@ -85,7 +85,7 @@ def is_plain(node: ir.Node) -> bool:
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     flowing = [value for value in values if value.const_value is None]
     shaped = all(value.shape is not None and all(isinstance(side, int) for side in value.shape) for value in values)
-    return shaped and all(value.dtype == ir.DataType.FLOAT and len(value.shape) > 0 for value in flowing)
+    return shaped and all(value.dtype == ir.DataType.FLOAT and value.shape for value in flowing)
 
 
 def save_single(node: ir.Node, digest: str, model: ir.Model, directory: Path) -> Workload:

@@ -160,7 +160,7 @@ def measure_harness() -> None:
         inside = sum(
             record.compile_time_s + record.first_call_time_s + record.facts["called_s"] for record in measurements
         )
-        return (wall - inside) / len(measurements)
+        return float(wall - inside) / len(measurements)
 
     measure()  # prepares the workload and warms the servers
     report("harness a trial of resnet18, beyond compiling and calls", min(measure() for _ in range(3)), "s", 0.2)

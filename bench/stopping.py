@@ -37,7 +37,7 @@ def draw_student(generator: np.random.Generator, deviation: float, shape: tuple[
 
 def draw_contaminated(generator: np.random.Generator, deviation: float, shape: tuple[int, int]) -> np.ndarray:
     """Draw log ratios of which a tenth are from rounds 1.5 times as long, less the median of that mixture."""
-    return (
+    return np.asarray(
         draw_normal(generator, deviation, shape)
         + math.log(FACTOR) * (generator.random(shape) < CONTAMINATED)
         - _compute_mixture_median(deviation)
@@ -130,7 +130,7 @@ def simulate_rule(
         rounds, looks = next_rounds, looks + 1
         low, high = intervals.compute_median_interval(values, intervals.adjust_level(normal.LEVEL, looks))
         stopped_ = (intervals.compute_half_width(values, looks) <= precision) | (rounds == CAP)
-        covered += np.count_nonzero(stopped_ & (low <= 0) & (high >= 0))
+        covered += int(np.count_nonzero(stopped_ & (low <= 0) & (high >= 0)))
         durations += [rounds] * np.count_nonzero(stopped_)
         values = values[~stopped_]
     return covered / repetitions, float(np.median(durations))
@@ -165,7 +165,7 @@ def simulate_race(
         logs = (
             draw(generator, RACE_DEVIATION / math.sqrt(2), (compilers, RACE_CAP)) + step * np.arange(compilers)[:, None]
         )
-        active, ends, rounds, looks = list(range(compilers)), {}, 0, 0
+        active, ends, rounds, looks = list(range(compilers)), dict[int, int](), 0, 0
         while len(active) > 1 and rounds < RACE_CAP:
             rounds, looks = min(intervals.schedule_next_look(rounds), RACE_CAP), looks + 1
             fastest = min(active, key=lambda index: np.median(logs[index, :rounds]))

@@ -133,7 +133,7 @@ def time_by_onnxruntime(spec: Spec) -> float:
             counts.append(count)
         events = json.loads(Path(session.end_profiling()).read_text())
     durations = [event["dur"] for event in events if event.get("name") == "model_run"]
-    return statistics.median(durations[counts[0] :]) * 1e-6
+    return float(statistics.median(durations[counts[0] :])) * 1e-6
 
 
 def time_by_openvino(spec: Spec) -> float:

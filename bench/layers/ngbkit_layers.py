@@ -140,6 +140,10 @@ def _defer(build_module: Callable[[Any, Shape], torch.nn.Module]) -> Callable[..
     return build_from_shape
 
 
+def _defer_activation(name: str) -> Callable[..., torch.nn.Module]:
+    return _defer(lambda nn, shape: getattr(nn, name)())
+
+
 def _wrap(function: Callable[..., torch.Tensor]) -> Callable[..., torch.nn.Module]:
     """Wrap a function of values as the builder of a module without weights."""
 
@@ -172,7 +176,7 @@ OPERATORS: Mapping[str, Callable[..., torch.nn.Module]] = {
     "attention": _build_attention,
     "batchnorm": _defer(lambda nn, shape: nn.BatchNorm2d(shape[1])),
     "layernorm": _defer(lambda nn, shape: nn.LayerNorm(shape[-1])),
-    **{name.lower(): _defer(lambda nn, shape, name=name: getattr(nn, name)()) for name in ACTIVATIONS},
+    **{name.lower(): _defer_activation(name) for name in ACTIVATIONS},
     "maxpool": _build_max_pool,
     "avgpool": _build_average_pool,
     "mean": _wrap(_mean),

@@ -304,12 +304,12 @@ def list_libraries(accelerator: str = "cpu") -> dict[str, Any]:
     if accelerator == "cuda":
         return {
             "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+            "cudnn": torch.backends.cudnn.version(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
         }
     blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     return {
         "blas": blas.group(1) if blas else "unknown",
-        "onednn": torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+        "onednn": torch.backends.mkldnn.is_available(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }

@@ -29,9 +29,7 @@ def compile(task: Task) -> Program:
     bound = torch_runtime.bind(task)
     with torch.no_grad(), _silence_deprecations():
         # The harness checks the outputs itself, and a strict trace refuses a network that returns a dict.
-        traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-            bound.module, bound.inputs, check_trace=False, strict=False
-        )
+        traced = torch.jit.trace(bound.module, bound.inputs, check_trace=False, strict=False)
         graph = traced.graph  # without the weights
         optimised = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
     # A call through the module would look the method up each time, for 1 µs.

@@ -60,7 +60,7 @@ def _find_in_module(task: Task, arrays: Sequence[np.ndarray]) -> str:
     places: list[str] = []
     overflows: list[str] = []
 
-    class Finder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+    class Finder(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             results = function(*args, **(kwargs or {}))
             if not overflows and any(_overflows(tensor) for tensor in flatten(results)):

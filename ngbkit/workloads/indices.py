@@ -26,7 +26,7 @@ def check_indices(specs: Sequence[TensorSpec], module: torch.nn.Module, tensors:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class CheckIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class CheckIndices(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             for table, axis, indices in _list_lookups(func, args):
                 size = table.numel() if axis is None else table.shape[axis]

@@ -32,7 +32,7 @@ def find_module_precision(module: torch.nn.Module, tensors: Sequence[torch.Tenso
     dtypes = {str(weight.dtype) for weight in (*module.parameters(), *module.buffers())}
     dtypes |= {str(tensor.dtype) for tensor in tensors}
 
-    class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+    class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             results = function(*args, **(kwargs or {}))
             for result in results if isinstance(results, (tuple, list)) else (results,):

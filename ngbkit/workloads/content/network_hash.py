@@ -215,7 +215,7 @@ def _trace_calls(network: Network, module: torch.nn.Module, seed: int) -> list[s
     from torch.utils._pytree import tree_leaves
     from torch.utils.weak import WeakIdKeyDictionary
 
-    class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Trace(TorchDispatchMode):
         def __init__(self) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.calls: list[str] = []
