@@ -23,15 +23,16 @@ PROPERTY = "shared fixture"
 
 
 def load() -> dict[str, float]:
-    """Load the seconds that each long test, and each long shared fixture, takes."""
+    """Load the seconds of each long test, of each long shared fixture, and of all short tests of a file."""
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
 def save(
     reports: Iterable[pytest.TestReport | pytest.CollectReport], available_s: float = math.inf, *, is_part: bool = False
 ) -> None:
-    """Save the durations of the long tests of these reports; where they are a part, others keep their record.
+    """Save the durations of the long tests of these reports, and of the short ones of a file, where they add up.
 
+    Where the reports are a part of all, others keep their record.
     Tests that share cores take longer: their sum is scaled to `available_s`, the seconds of all cores. The report of a
     file that cannot be imported has no duration.
     """
@@ -42,7 +43,8 @@ def save(
         if getattr(report, "when", "") == "setup":
             fixtures |= dict(value for name, value in report.user_properties if name == PROPERTY)
     share = min(1.0, available_s / max(sum(seconds.values()), LONG_S))
-    measured = {name: round(share * total, 1) for name, total in (dict(seconds) | fixtures).items()}
+    short = sum_by_file({name: total for name, total in seconds.items() if share * total < LONG_S})
+    measured = {name: round(share * total, 1) for name, total in (short | seconds | fixtures).items()}
     earlier = load() if is_part else {}
     long = {name: total for name, total in (earlier | measured).items() if total >= LONG_S}
     RECORD.write_text(json.dumps(dict(sorted(long.items())), indent=1) + "\n")

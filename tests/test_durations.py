@@ -25,6 +25,7 @@ def test_unrecorded_tests_are_quick() -> None:
     seconds = {**SECONDS, "e.py::some": 1.1}
 
     assert [False, True, True] == [durations.is_quick(file, seconds) for file in ("c.py", "d.py", "e.py")]
+    assert not durations.is_quick("e.py", seconds | {"e.py": 1.5})
 
 
 def test_a_part_replaces_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +69,13 @@ def test_a_change_affects_the_rooms_above_it(changed: str, affected: set[str]) -
 
 
 def test_saved_durations_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The set-up of a test counts; quick tests are not recorded."""
+    """The set-up of a test counts; quick tests are not recorded, but all of a file are."""
     monkeypatch.setattr(durations, "RECORD", tmp_path / "durations.json")
-    reports = [("a", 0.7), ("a", 0.6), ("b", 0.9)]
+    reports = [("a.py::a", 0.7), ("a.py::a", 0.6), ("b.py::b", 0.9), ("c.py::c", 0.9), ("c.py::d", 0.8)]
 
     assert {} == durations.load()
     durations.save(SimpleNamespace(nodeid=test, duration=seconds) for test, seconds in reports)  # type: ignore[misc]
-    assert {"a": 1.3} == durations.load()
+    assert {"a.py::a": 1.3, "c.py": 1.7} == durations.load()
 
 
 def test_a_file_that_cannot_be_imported_has_no_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
