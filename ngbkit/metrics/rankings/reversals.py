@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,9 +35,9 @@ _Cell = dict[tuple[str, str], dict[str, RankingCandidate]]
 def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error", untuned: bool = False) -> pd.DataFrame:
     """The pairs of networks whose order by throughput differs between two columns, a device and compiler each.
 
-    Networks are compared at equal factors and batch size, in each column as `compare_networks` compares them: round by
-    round where they took turns, and else with an allowance for what the device does from minute to minute, which is the
-    same for all columns of a network that were measured together.
+    Networks are compared at equal batch size and factors that they share, in each column as `compare_networks` compares
+    them: round by round where they took turns, and else with an allowance for what the device does from minute to
+    minute, which is the same for all columns of a network that were measured together.
 
     Parameters
     ----------
@@ -92,11 +93,23 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
 
 
 def _list_cells(data: Data, unlike: Unlike, untuned: bool) -> dict[_Key, _Cell]:
-    """List the candidates by set of factors and batch size, in each by column and network."""
+    """List the candidates by set of factors and batch size, in each by column and network.
+
+    A factor that one network alone has, at one value, such as the image size of a file, belongs to its name.
+    """
     cells: dict[_Key, _Cell] = {}
-    for (device, batch_size), candidates in list_candidates(data, "reversals", unlike, untuned).items():
+    groups = list_candidates(data, "reversals", unlike, untuned)
+    places = {
+        (name, value, candidate.workload)
+        for candidates in groups.values()
+        for candidate in candidates
+        for name, value in candidate.factors.items()
+        if value == value
+    }
+    counts = Counter(name for name, _, _ in places)
+    for (device, batch_size), candidates in groups.items():
         for candidate in candidates:
-            factors = sorted((name, value) for name, value in candidate.factors.items() if value == value)
+            factors = sorted(item for item in candidate.factors.items() if item[1] == item[1] and counts[item[0]] > 1)
             cell = cells.setdefault((tuple(factors), batch_size), {})
             cell.setdefault((device, candidate.compiler), {})[candidate.workload] = candidate
     return cells

@@ -177,6 +177,17 @@ def test_factors_are_compared_at_equal_values_across_a_tree():
     assert {("conv", "mha", 2), ("p", "q", 0)} == set(rows.itertuples(index=False, name=None))
 
 
+def test_a_factor_of_one_network_at_one_value_is_no_other_network():
+    """A file whose image size a factor sets is compared with networks without factors, as in the verdict."""
+    file = measured({"file": (1.5, 2.0)}, image=[48]).sel(batch_size=[1])
+    tree = xr.DataTree.from_dict({"/file": file, "/nets": measured().sel(batch_size=[1])})
+
+    pairs = metrics.reversals(tree)
+
+    assert {"file", "q"} in [{row.workload_a, row.workload_b} for row in pairs.itertuples()]
+    assert 6 == pairs.attrs["compared"]
+
+
 def test_a_selection_can_be_ranked():
     """A selected batch size and device keep their columns; without pairs the frame is empty."""
     pairs = metrics.reversals(measured().sel(device="cpu", batch_size=4))
