@@ -73,9 +73,10 @@ class FakeGpu:
 
 
 def adopt(folder: Path, patch: pytest.MonkeyPatch) -> FakeGpu:
-    """Load the fake driver into this process."""
+    """Load the fake driver into this process, without the work that an earlier test has left in it."""
     patch.setattr(cuda, "LIBRARY", str(folder / "libcuda.so.1"))
     patch.delenv(VISIBLE, raising=False)
     gpu = FakeGpu(folder)
+    gpu.library.fake_drop()
     gpu.pop_calls()
     return gpu

@@ -97,6 +97,7 @@ extern "C" {
 // For tests: the calls so far, in order, and the GPU's clock; and work of that many nanoseconds that calls `act`.
 const char* fake_calls() { return calls.c_str(); }
 void fake_forget() { calls.clear(); }
+void fake_drop() { for (Stream* stream : streams) stream->waiting.clear(); }
 uint64_t fake_clock() { return now_ns; }
 size_t fake_used() { return used; }
 int fake_launch(void* stream, void (*act)(), uint64_t ns) {
