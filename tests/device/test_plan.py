@@ -31,14 +31,15 @@ from ngbkit.workloads.base import Workload
 @pytest.mark.guard
 def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload) -> None:
     """Each record has the requested number of samples, and a share of every round."""
-    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=24, threads=1))
+    # After ten rounds, the noise decides how many samples a turn has.
+    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=20, threads=1))
 
     assert {("identity", 1), ("onnxruntime", 1), ("identity", 3), ("onnxruntime", 3)} == set(records)
     for record in records.values():
         assert isinstance(record, Measurement)
-        assert 24 == len(record.latency_s)
+        assert 20 == len(record.latency_s)
         assert all(sample > 0 for sample in record.latency_s)
-        assert tuple(number // 2 for number in range(24)) == record.rounds
+        assert tuple(number // 2 for number in range(20)) == record.rounds
         assert record.compile_time_s > 0
         assert record.peak_memory_bytes is not None
         assert 1e-4 > record.rmse

@@ -25,7 +25,7 @@ state_dir = pytest.fixture(scope="module", autouse=True)(share_state_dir)
 @pytest.mark.guard
 def test_a_sweep_becomes_a_dataset(mlp: Workload) -> None:
     """A sweep is measured by engine and children, journalled, and assembled to a dataset."""
-    run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).start()
+    run = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1).start(again=True)
     dataset = run.result()
 
     assert {"ok"} == set(dataset["status"].values.ravel())
