@@ -32,7 +32,7 @@ _FEWEST, _LARGEST = 5, 0.999
 # Robust standard deviations beyond which a round is a stray one.
 _OUTLYING = 2.0
 # Fewer effective rounds than these, where they are less than this share of all, understate how far rounds spread.
-_FEWEST_EFFECTIVE, _SMALLEST_SHARE = 8, 0.4
+_FEWEST_EFFECTIVE, _SMALLEST_SHARE = 8, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
