@@ -42,7 +42,7 @@ class TestTensorRt(CompilerConformance):
 def conformance(
     request: pytest.FixtureRequest, driver_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CompilerConformance]:
-    """The suite for a fake TensorRT that its children find beside a fake driver."""
+    """The suite for a fake TensorRT that its children find beside a fake driver, and no test of another class."""
     folder = tmp_path_factory.mktemp("installed")
     install_tensorrt(folder, request.param)
     with pytest.MonkeyPatch.context() as patch:
@@ -55,8 +55,6 @@ def conformance(
 
 
 class TestFaked:
-    """The fake is there for these tests alone, whatever their order."""
-
     @pytest.mark.parametrize("name", SUITE)
     def test_it_conforms(self, name: str, conformance: CompilerConformance) -> None:
         """Each test of the suite passes for the last version with an f16 flag, and one that reads f16 in the graph."""
