@@ -101,7 +101,9 @@ def check_claim(
         return SeenBatch(specs=specs, size=size)
     if view.is_batch and (may_mix or not view.is_mixed):
         return SeenBatch(specs=specs, size=size or (1 if view.is_fixed else None), reason=view.reason)
-    reason = _deny(specs, view.reason or "its rows depend on each other", factor)
+    # A network that amplifies the rounding of drawn inputs looks like one whose rows depend on each other.
+    mixed = "its rows depend on each other" if size else "a row has other outputs alone than among others"
+    reason = _deny(specs, view.reason or mixed, factor)
     fixed = specs if size is None else [replace(spec, shape=spec.bind(size)) for spec in specs]
     return SeenBatch(specs=fixed, size=1, reason=reason)
 
@@ -137,11 +139,14 @@ def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows
 
 def _deny(specs: Sequence[TensorSpec], reason: str, factor: str = "") -> str:
     spec = next(spec for spec in specs if spec.batch_axis is not None)
-    return (
-        f"dimension {spec.batch_axis} of its input {spec.name} is no batch, as {reason}, so that a sample is a call. "
-        f"If it is one, name it: --batch-axis {spec.name}={spec.batch_axis}"
-        + (f"; if it is a length, sweep it: --batch-axis {spec.name}=none --factor {factor}=1,64" if factor else "")
+    reason = (
+        f"dimension {spec.batch_axis} of its input {spec.name} is no batch, as {reason}, so that a sample is a call"
     )
+    remedy = f"If it is one, name it: --batch-axis {spec.name}={spec.batch_axis}"
+    if factor:
+        remedy += ", or give real values, which may show it: --inputs FILE; if it is a length, sweep it: "
+        remedy += f"--batch-axis {spec.name}=none --factor {factor}=1,64"
+    return f"{reason}. {remedy}"
 
 
 @dataclass(frozen=True, slots=True)
