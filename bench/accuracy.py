@@ -18,10 +18,10 @@ from operator_sum import OperatorSum
 from scipy.stats import norm
 from studies.learning_curve import extrapolate, learning_curve
 
-from ngbkit import predictor
+from ngbkit import predict
 from ngbkit.files import hash_file
-from ngbkit.predictor.scoring import scores
-from ngbkit.predictor.scoring.splits import Split
+from ngbkit.predict.scoring import scores
+from ngbkit.predict.scoring.splits import Split
 
 LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "labels.nc"
 KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
@@ -55,7 +55,7 @@ def measure(labels: Path, args: argparse.Namespace) -> list[str]:
     """Measure what the arguments ask for on the labels of a file, print it, and return its texts."""
     folder = args.folder / f"{labels.stem}-{hash_file(labels)[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
-    examples_ = predictor.load_examples(labels)
+    examples_ = predict.load_examples(labels)
     splits, kinds = args.splits.split(","), args.kinds.split(",") if args.kinds else list(KINDS)
     seeds = [int(seed) for seed in args.seeds.split(",")]
     if args.curve:
@@ -73,13 +73,13 @@ def measure(labels: Path, args: argparse.Namespace) -> list[str]:
                 for seed in seeds
             ]
             title = f"{split}, adapted to {args.adapt} networks of each family" if args.adapt else split
-            texts.append(format_table(predictor.summary(pd.concat(rows)), title))
+            texts.append(format_table(predict.summary(pd.concat(rows)), title))
             print("\n\n".join(texts[-1:] if len(texts) > 2 else texts), "\n", flush=True)
     return texts
 
 
 def measure_curve(
-    examples_: predictor.Examples,
+    examples_: predict.Examples,
     kinds: list[str],
     split: Split,
     seeds: list[int],
@@ -112,7 +112,7 @@ def format_curve(curve: pd.DataFrame, split: str) -> str:
 
 
 def evaluate_kind(
-    examples_: predictor.Examples,
+    examples_: predict.Examples,
     kind: str,
     split: Split,
     seed: int,
@@ -125,12 +125,12 @@ def evaluate_kind(
     scored = f"-{max_error:g}" if max_error else ""
     file = folder / f"{split}-{kind}-{seed}{adapted}{scored}.csv"
     if not file.exists():
-        table = predictor.evaluate(examples_, [kind], split=split, seeds=[seed], adapt=adapt, max_error=max_error)
+        table = predict.evaluate(examples_, [kind], split=split, seeds=[seed], adapt=adapt, max_error=max_error)
         table.to_csv(file, index=False)
     return pd.read_csv(file)
 
 
-def describe_examples(examples_: predictor.Examples) -> str:
+def describe_examples(examples_: predict.Examples) -> str:
     """Describe the examples in a few lines."""
     singles = int(examples_.isolated.sum())
     variants = sum(bool(rule) for rule in examples_.rules)
@@ -148,7 +148,7 @@ def describe_examples(examples_: predictor.Examples) -> str:
     )
 
 
-def format_pairs(examples_: predictor.Examples) -> Iterator[str]:
+def format_pairs(examples_: predict.Examples) -> Iterator[str]:
     """Yield the number of significant pairs by runtime, and how many noise alone would make significant."""
     if examples_.errors is None:
         return

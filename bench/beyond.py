@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import predictor
-from ngbkit.predictor import Examples
-from ngbkit.predictor.kinds.base import ignore_progress
-from ngbkit.predictor.labels.loading import load_labels
-from ngbkit.predictor.scoring.applicability import read_composition
+from ngbkit import predict
+from ngbkit.predict import Examples
+from ngbkit.predict.kinds.base import ignore_progress
+from ngbkit.predict.labels.loading import load_labels
+from ngbkit.predict.scoring.applicability import read_composition
 
 REST = 10
 
@@ -99,7 +99,7 @@ def score_part(examples: Examples, test: np.ndarray, kind: str) -> np.ndarray:
     rest = np.setdiff1d(np.arange(len(examples)), test)
     if (~examples.take(rest).isolated).sum() < REST:
         return np.empty((0, 5))
-    fitted = predictor.fit(examples.take(rest), kind, report=ignore_progress)
+    fitted = predict.fit(examples.take(rest), kind, report=ignore_progress)
     graphs = [examples.graphs[index] for index in test]
     seconds, low, high = (values[:, 0] for values in fitted.seconds(graphs))
     measured = examples.seconds[test, 0]

@@ -23,8 +23,8 @@ import numpy as np
 from ngbkit.api import Sweep
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import factor_dims, facts_key, nodes
-from ngbkit.predictor.forecast import Guide
-from ngbkit.predictor.forecast.imputation import Key, build_key
+from ngbkit.predict.forecast import Guide
+from ngbkit.predict.forecast.imputation import Key, build_key
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"

@@ -12,7 +12,7 @@ in three turns: 5 s for a network, 20 s for the variants of one, 26 s for its op
 
 The speed of a shared machine drifts from minute to minute. So the networks of a part take turns in the same rounds,
 beside two anchors that are in every part; and networks and variants are measured in several runs (`--turns`), plain
-networks among others each time: all parts once, then these again. `ngbkit.predictor.collect` takes the drift between
+networks among others each time: all parts once, then these again. `ngbkit.predict.collect` takes the drift between
 runs from that, and how well each label is known.
 """
 
@@ -37,9 +37,9 @@ from single_operators import choose_places, extract_operators, extract_places
 from ngbkit import Sweep, predictor, registry, runs
 from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
-from ngbkit.optimizer.editing import open_model
-from ngbkit.predictor import network_graphs, onnx_graphs
-from ngbkit.predictor.labels.rows import VARIANTS
+from ngbkit.predict import network_graphs, onnx_graphs
+from ngbkit.predict.labels.rows import VARIANTS
+from ngbkit.predict.optimizer.editing import open_model
 from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
 from ngbkit.workloads.base import Source, Workload

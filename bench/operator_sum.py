@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ngbkit.predictor import features
-from ngbkit.predictor.graphs import Graph, Operator
-from ngbkit.predictor.kinds import KINDS
-from ngbkit.predictor.kinds.additive import fit_prices
-from ngbkit.predictor.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
-from ngbkit.predictor.labels.example_set import Examples
+from ngbkit.predict import features
+from ngbkit.predict.graphs import Graph, Operator
+from ngbkit.predict.kinds import KINDS
+from ngbkit.predict.kinds.additive import fit_prices
+from ngbkit.predict.kinds.base import Arrays, Floats, Progress, compute_weights, iterate_columns
+from ngbkit.predict.labels.example_set import Examples
 
 if TYPE_CHECKING:
     from typing import Self

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ngbkit.optimizer.editing import Edit, is_kind, read_attribute, read_constant, read_shape
-from ngbkit.optimizer.rules import RULES, Rule
-from ngbkit.optimizer.rules.convolution import (
+from ngbkit.predict.optimizer.editing import Edit, is_kind, read_attribute, read_constant, read_shape
+from ngbkit.predict.optimizer.rules import RULES, Rule
+from ngbkit.predict.optimizer.rules.convolution import (
     Convolution,
     add_convolution,
     find_convolutions,

@@ -31,7 +31,7 @@ from ngbkit.metrics.explanation.explain import explain
 from ngbkit.metrics.explanation.explanation import Explanation
 from ngbkit.metrics.explanation.trial_profile import parse_profile
 from ngbkit.metrics.statistics import estimate_share
-from ngbkit.predictor.network_graphs import export_network
+from ngbkit.predict.network_graphs import export_network
 from ngbkit.sweep.conversion import parse_workload
 
 NETWORKS = ("resnet18", "efficientnet_b3", "deit3_small_patch16_224")

@@ -26,19 +26,19 @@ import xarray as xr
 from opposite_rules import ALL_RULES
 from studies.portability import MEASURED, summarise
 
-from ngbkit import options, predictor
+from ngbkit import options, predict
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import nodes
 from ngbkit.errors import NgbkitError
-from ngbkit.optimizer import Beam, costs, proof, variants
-from ngbkit.optimizer.editing import load_model, open_model
-from ngbkit.optimizer.optimise import TOP, choose
-from ngbkit.optimizer.rules.rule_selection import select
-from ngbkit.optimizer.saving import save_model
-from ngbkit.optimizer.search import Candidate, Cost, format_steps, search, select_cheaper
-from ngbkit.optimizer.simplifiers import Simplifier, resolve
-from ngbkit.optimizer.simplifiers.proved import simplify_all
-from ngbkit.optimizer.variants import Outcome
+from ngbkit.predict.optimizer import Beam, costs, proof, variants
+from ngbkit.predict.optimizer.beam_search import Candidate, Cost, format_steps, search, select_cheaper
+from ngbkit.predict.optimizer.editing import load_model, open_model
+from ngbkit.predict.optimizer.optimise import TOP, choose
+from ngbkit.predict.optimizer.rules.rule_selection import select
+from ngbkit.predict.optimizer.saving import save_model
+from ngbkit.predict.optimizer.simplifiers import Simplifier, resolve
+from ngbkit.predict.optimizer.simplifiers.proved import simplify_all
+from ngbkit.predict.optimizer.variants import Outcome
 from ngbkit.sweep.variables import NO_ROUND
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
@@ -114,8 +114,8 @@ def load_costs(folder: Path) -> dict[str, Cost]:
     for title, kind in KINDS.items():
         file = folder / f"{kind}.safetensors"
         if not file.exists():
-            predictor.fit(predictor.load_examples(DATA / "labels.nc"), kind).save(file)
-        fitted = predictor.load(file)
+            predict.fit(predict.load_examples(DATA / "labels.nc"), kind).save(file)
+        fitted = predict.load(file)
         costs_by_name |= {f"{title}, {runtime}": costs.predicted(fitted, runtime) for runtime in RUNTIMES}
     return costs_by_name
 

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from ngbkit import predictor
+from ngbkit import predict
 from ngbkit.errors import NgbkitError
-from ngbkit.predictor import Graph, lowering, read
-from ngbkit.predictor.labels.example_set import TEXTS
-from ngbkit.predictor.labels.merging import Label, merge_labels
-from ngbkit.predictor.network_graphs import pack, unpack_graphs
+from ngbkit.predict import Graph, lowering, read
+from ngbkit.predict.labels.example_set import TEXTS
+from ngbkit.predict.labels.merging import Label, merge_labels
+from ngbkit.predict.network_graphs import pack, unpack_graphs
 from ngbkit.workloads import timm
 from ngbkit.workloads.paper import find_family
 
@@ -75,7 +75,7 @@ def write_manifest(folder: Path, count: int, seed: int) -> None:
 
 def measure_turn(folder: Path, turn: int, calls: int, seed: int, labels: Path) -> None:
     """Profile each network and each labelled variant once, in an order of this turn, and store a line of each."""
-    labelled = {graph.digest for graph in predictor.load_examples(labels).graphs}
+    labelled = {graph.digest for graph in predict.load_examples(labels).graphs}
     variants = {name: path for name, path in list_variants(folder).items() if read(path).digest in labelled}
     files = list_networks(folder) | variants
     progress = folder / f"{MEASURED}-{turn}.jsonl"
@@ -108,7 +108,7 @@ def write_labels(folder: Path, turns: int, file: Path) -> None:
     files = networks | list_variants(folder)
     # The latencies of variants are compared with those of their networks, in turns: only runs of `labels.py` do that.
     latencies = collect_latencies({name: rows for name, rows in records.items() if name in networks}, files)
-    labels = predictor.merge(predictor.load_examples(file), latencies)
+    labels = predict.merge(predict.load_examples(file), latencies)
     paths = {read(path).digest: path for path in sorted(folder.glob("files/*/*.onnx"))}
     profiles: dict[str, list[Record]] = {}
     for name, rows in records.items():
@@ -141,7 +141,7 @@ def load_records(folder: Path, turns: int) -> dict[str, list[Record]]:
     return records
 
 
-def collect_latencies(records: dict[str, list[Record]], files: dict[str, Path]) -> predictor.Examples:
+def collect_latencies(records: dict[str, list[Record]], files: dict[str, Path]) -> predict.Examples:
     """Collect the latencies without the profiler, all with the noise of all: three turns tell little of a network's."""
     runtimes = [("cpu", runtime) for runtime in lowering.RUNTIMES]
     labels = []
@@ -171,8 +171,8 @@ def build_files(folder: Path, seed: int) -> None:
 
 
 def lower_labels(
-    labels: predictor.Examples, runtime: str, paths: dict[str, Path], profiles: dict[str, list[Record]]
-) -> predictor.Examples:
+    labels: predict.Examples, runtime: str, paths: dict[str, Path], profiles: dict[str, list[Record]]
+) -> predict.Examples:
     """Return the labels of a runtime with the operators that it executes, and their seconds where they were profiled.
 
     Labels of networks that are built no more are left out, since their graphs are those of an earlier timm or exporter.

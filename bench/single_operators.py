@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from ngbkit.optimizer.editing import open_model
-from ngbkit.predictor import onnx_graphs
-from ngbkit.predictor.features import list_priced
+from ngbkit.predict import onnx_graphs
+from ngbkit.predict.features import list_priced
+from ngbkit.predict.optimizer.editing import open_model
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Workload
 

@@ -8,7 +8,8 @@ In a notebook: ``%load_ext ngbkit``, then ``%ngbench?``. In a shell: ``ngbkit --
 
 The rooms, in the order in which data flows; a room imports only from rooms above it::
 
-    errors, user_text, tabular, validation, options, registry, report, requirements, limits, files   what all need
+    errors, user_text, tabular, validation, options, registry, report, requirements, limits,
+    exports, files                           what all need
     workloads    networks to run
     sweep        the grid of trials, and the record that each trial leaves
     hardware     what a machine is, and what it tells while it runs
@@ -19,14 +20,18 @@ The rooms, in the order in which data flows; a room imports only from rooms abov
     metrics      numbers with intervals
     figures      charts, and the accessor `ds.ngb`
     runs         one execution of a sweep: start, watch, stop, resume; self-check
-    predictor    models of runtime, and the budgets that they lead
-    optimizer    rewrites a network for a runtime
     api          the class `Sweep`, and the gate between two versions
-    publish      notebooks become a site that can be checked
     commands     one record a command, for shell and magics alike
-    notebook     magics, completion, panels
+    notebook     magics, completion, display
     testing      the conformance suite of compilers
     cli          the shell
+
+Add-ons, which nothing above imports, nor they each other; entry points find them, and the rest works without::
+
+    predict      models of runtime, the budgets that they lead, and the optimizer that they drive
+    panels       forms and explorers in a notebook
+    fleet        installs ngbkit on devices; jobs of Slurm
+    publish      notebooks become a site that can be checked
 """
 
 from __future__ import annotations
@@ -42,16 +47,14 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ngbkit import figures, optimizer, predictor, runs
+    from ngbkit import figures, panels, predict, runs
     from ngbkit.api import Sweep, describe, gate, resume
     from ngbkit.cluster.attach import attach
     from ngbkit.cluster.plain_client import client
     from ngbkit.dataset import reference
     from ngbkit.dataset.merging import merge
     from ngbkit.dataset.storage import load, save
-    from ngbkit.notebook import panels
     from ngbkit.options import get_options, set_options
-    from ngbkit.predictor import forecast
     from ngbkit.runs import Run, start
     from ngbkit.runs.bisection.bisecting import bisect
     from ngbkit.workloads import blocks, cell, onnx, paper, timm
@@ -71,17 +74,15 @@ _EXPORTS = {
     "client": ("ngbkit.cluster.plain_client", "client"),
     "describe": ("ngbkit.api", "describe"),
     "figures": ("ngbkit.figures", ""),
-    "forecast": ("ngbkit.predictor.forecast", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),
     "gate": ("ngbkit.api", "gate"),
     "get_options": ("ngbkit.options", "get_options"),
     "load": ("ngbkit.dataset.storage", "load"),
     "merge": ("ngbkit.dataset.merging", "merge"),
     "onnx": ("ngbkit.workloads.onnx", ""),
-    "optimizer": ("ngbkit.optimizer", ""),
-    "panels": ("ngbkit.notebook.panels", ""),
+    "panels": ("ngbkit.panels", ""),
     "paper": ("ngbkit.workloads.paper", ""),
-    "predictor": ("ngbkit.predictor", ""),
+    "predict": ("ngbkit.predict", ""),
     "reference": ("ngbkit.dataset.reference", ""),
     "resume": ("ngbkit.api", "resume"),
     "runs": ("ngbkit.runs", ""),
@@ -90,6 +91,8 @@ _EXPORTS = {
     "start": ("ngbkit.runs", "start"),
     "timm": ("ngbkit.workloads.timm", ""),
 }
+
+_MOVED = {"predictor": "predict", "optimizer": "predict.optimizer", "forecast": "predict.forecast"}
 
 __all__ = [
     "Run",
@@ -103,7 +106,6 @@ __all__ = [
     "client",
     "describe",
     "figures",
-    "forecast",
     "from_module",
     "gate",
     "get_options",
@@ -111,10 +113,9 @@ __all__ = [
     "load_ipython_extension",
     "merge",
     "onnx",
-    "optimizer",
     "panels",
     "paper",
-    "predictor",
+    "predict",
     "reference",
     "resume",
     "runs",
@@ -192,7 +193,8 @@ def __getattr__(name: str) -> Any:
             problem = "this Python finds ngbkit but it is not installed: run `pip install -e .` in its checkout"
             raise ImportError(problem, name="ngbkit") from None
     if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        moved = f"; it is ngbkit.{_MOVED[name]}" if name in _MOVED else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{moved}")
     module, attribute = _EXPORTS[name]
     exported = import_module(module)
     return getattr(exported, attribute) if attribute else exported

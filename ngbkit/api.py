@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ngbkit.dataset.storage import Data
     from ngbkit.metrics.gates.gate import Gate
-    from ngbkit.predictor import Predictor
-    from ngbkit.predictor.forecast import SweepEstimate
     from ngbkit.workloads.base import FactorValue, Workload
 
 
@@ -34,15 +32,13 @@ if TYPE_CHECKING:
 class Sweep(Grid):
     """The grid of trials to measure."""
 
-    def estimate(
-        self, predictor: Predictor | str | None = None, *, earlier: Data | str | os.PathLike[str] | None = None
-    ) -> SweepEstimate:
+    def estimate(self, predictor: Any = None, *, earlier: Data | str | os.PathLike[str] | None = None) -> runs.Outlook:
         """Estimate the time of the sweep, and its likely results, from earlier measurements and from a predictor.
 
         Parameters
         ----------
         predictor
-            A predictor of `ngbkit.predictor.fit`, or the file that it was saved to.
+            A predictor of `ngbkit.predict.fit`, or the file that it was saved to.
         earlier
             A dataset with measurements of these devices or of ones like them, under the same labels, or its file;
             beside the latest runs that are stored here.
@@ -58,9 +54,7 @@ class Sweep(Grid):
         >>> print(Sweep("resnet18", ["identity", "openvino"]).estimate())  # doctest: +SKIP
         2 trials in 1 group, about 24 s
         """
-        from ngbkit.predictor.forecast import estimate
-
-        return estimate(self, predictor, earlier)
+        return runs.load_forecast().estimate(self, predictor, earlier)
 
     def beside(self, data: Data, label: str = "before") -> Self:
         """Return this sweep with the networks of an earlier dataset, which take turns with its own in the same rounds.
@@ -107,7 +101,7 @@ class Sweep(Grid):
         self,
         *,
         budget: str | float | None = None,
-        predictor: Predictor | str | None = None,
+        predictor: Any = None,
         earlier: Data | str | os.PathLike[str] | None = None,
         again: bool = False,
         **keywords: Any,
@@ -123,7 +117,7 @@ class Sweep(Grid):
         budget
             Seconds, a time such as ``"20min"``, or a share of the trials such as ``"10%"``: the trials that tell most
             about the best compiler of each group are measured, and the others are ``predicted`` in the dataset
-            (`ngbkit.forecast.best`). Default: all are measured.
+            (`ngbkit.predict.forecast.best`). Default: all are measured.
         predictor, earlier
             As for `estimate`; only with a budget.
         again
@@ -170,7 +164,7 @@ def resume(
     run_id: str,
     *,
     budget: str | float | None = None,
-    predictor: Predictor | str | None = None,
+    predictor: Any = None,
     earlier: Data | str | os.PathLike[str] | None = None,
     **keywords: Any,
 ) -> runs.Run:
@@ -206,15 +200,13 @@ def resume(
 def _build_guide(
     sweep: Grid,
     budget: str | float | None,
-    predictor: Predictor | str | None,
+    predictor: Any,
     earlier: Data | str | os.PathLike[str] | None,
     run_id: str | None = None,
 ) -> runs.RunGuide | None:
     """Build the guide of a budget; return None without one."""
     if budget is not None:
-        from ngbkit.predictor.forecast import guide_of
-
-        return guide_of(sweep, budget, predictor, earlier, run_id)
+        return runs.load_forecast().guide_of(sweep, budget, predictor, earlier, run_id)
     for basis, name in ((predictor, "a predictor"), (earlier, "earlier measurements")):
         if basis is not None:
             raise UsageError(

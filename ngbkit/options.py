@@ -42,7 +42,7 @@ _PATIENCE = 2.0
 class Layout:
     """The names directly below the state folder.
 
-    `ngbkit.cluster.deployment.onsite` lists the same names, as it runs on a device before ngbkit is installed there.
+    `ngbkit.fleet.deployment.onsite` lists the same names, as it runs on a device before ngbkit is installed there.
     """
 
     # Of the client:

@@ -1,7 +1,7 @@
 """The plugins of ngbkit, loaded by entry point, and the versions of packages.
 
-They are compilers, quantisers, metrics, figures of results, workload sources, launchers of engines, commands, rules
-that rewrite graphs, and simplifiers of ONNX files.
+They are compilers, quantisers, metrics, figures of results, workload sources, launchers of engines, commands, guides
+of runs, actions of panels, rules that rewrite graphs, and simplifiers of ONNX files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from ngbkit.errors import NgbkitWarning, UnknownNameError
@@ -26,6 +27,8 @@ FIGURES = "ngbkit.figures"
 WORKLOADS = "ngbkit.workloads"
 LAUNCHERS = "ngbkit.launchers"
 COMMANDS = "ngbkit.commands"
+GUIDES = "ngbkit.guides"
+PANELS = "ngbkit.panels"
 RULES = "ngbkit.rules"
 SIMPLIFIERS = "ngbkit.simplifiers"
 
@@ -37,6 +40,8 @@ _KINDS = {
     WORKLOADS: "workload source",
     LAUNCHERS: "launcher",
     COMMANDS: "command",
+    GUIDES: "guide of a run",
+    PANELS: "action of a panel",
     RULES: "rule",
     SIMPLIFIERS: "simplifier",
 }
@@ -97,8 +102,15 @@ def refresh() -> None:
 
 @cache
 def list_entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
-    """List the entry points of a group by name, without importing any."""
-    return drop_duplicates(_scan().select(group=group))
+    """List the entry points of a group by name, without importing any; those of a missing add-on are none."""
+    return {name: each for name, each in drop_duplicates(_scan().select(group=group)).items() if _is_there(each)}
+
+
+def _is_there(entry_point: metadata.EntryPoint) -> bool:
+    """Return whether the room of ngbkit that an entry point names is installed; other packages are not looked for."""
+    package, _, rest = entry_point.module.partition(".")
+    room = Path(__file__).parent / rest.partition(".")[0]
+    return package != __package__ or room.exists() or room.with_suffix(".py").exists()
 
 
 @cache

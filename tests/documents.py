@@ -15,7 +15,7 @@ Kind = Literal["toml", "shell", "cell", "python"]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?<=\n\n)( {4}.*\n(?:\n* {4}.*\n)*)")
 BATCH_PROGRAMS = ("ipcluster", "ipcontroller", "bsub", "condor_submit")
-"""What recipes of batch systems run: `tests/cluster/test_batch_recipe.py` runs it with fake ones."""
+"""What recipes of batch systems run: `tests/fleet/test_batch_recipe.py` runs it with fake ones."""
 
 _PROGRAMS = ("ngbkit", "make", "pip", "eval", *BATCH_PROGRAMS)
 

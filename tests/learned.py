@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from onnxgraphs import Builder, graph, residual
+from onnxgraphs import Builder, residual, write
 
-from ngbkit.predictor import Examples, Graph, read
+from ngbkit.predict import Examples, Graph, read
 
 RUNTIMES = (("cpu", "openvino"), ("cpu", "onnxruntime"))
+
+
+def graph(model: Any, folder: Path, batch_size: int = 1) -> Graph:
+    """Read a model as a graph."""
+    return read(write(model, folder / "model.onnx"), batch_size)
 
 
 def compute_seconds(graph_: Graph) -> list[float]:

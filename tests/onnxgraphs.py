@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ngbkit.predictor import Graph, read
-
 Branch = Sequence[str]
 
 
@@ -79,8 +77,3 @@ def quantise_input(source: Path, path: Path, scale: float) -> Path:
 def write(model: Any, path: Path) -> Path:
     onnx.save(model, path)
     return path
-
-
-def graph(model: Any, folder: Path, batch_size: int = 1) -> Graph:
-    """Read a model as a graph."""
-    return read(write(model, folder / "model.onnx"), batch_size)

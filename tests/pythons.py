@@ -16,8 +16,6 @@ from pathlib import Path
 
 from requirements import OTHER_PYTHON, run, skip
 
-from ngbkit.cluster.deployment import wheel
-
 _PINS = Path(__file__).parents[1] / "constraints.txt"
 VERSIONS = ("3.10", "3.13", "3.12", "3.11")
 # What these tests need; SciPy has the right results of statistics.
@@ -60,7 +58,7 @@ def create_other_environment(tmp: Path, version: str | None = None, extras: Sequ
     python = folder / "bin" / "python"
     if (folder / "complete").exists():
         return python
-    package = f"{wheel.build(folder / 'wheel')}[{','.join(extras)}]"
+    package = f"{_PINS.parent}[{','.join(extras)}]"
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
     run([str(base), "-m", "venv", "--without-pip", str(folder)])
     run([*install, "--constraint", str(_PINS), package])

@@ -3,8 +3,8 @@
 from htpy import div
 
 from ngbkit.dataset.storage import Data
-from ngbkit.notebook.panels.page import Page
-from ngbkit.notebook.panels.read import ReadSection
+from ngbkit.panels.page import Page
+from ngbkit.panels.read import ReadSection
 
 
 def build_reader(data: Data, name: str) -> Page:

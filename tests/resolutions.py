@@ -22,7 +22,7 @@ from pythons import VERSIONS, create_environment
 from requirements import run
 
 from ngbkit import requirements
-from ngbkit.cluster.deployment import wheel
+from ngbkit.fleet.deployment import wheel
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results" / "resolutions"

@@ -110,9 +110,9 @@ def try_out(folder: Path) -> bool:
     """Measure in a job, start one that fails, stop one that waits; return whether all went well."""
     from ngbkit.api import Sweep
     from ngbkit.cluster.devices import Device
-    from ngbkit.cluster.launchers import slurm as launcher
     from ngbkit.cluster.launchers.base import Starter
     from ngbkit.errors import DeviceError
+    from ngbkit.fleet import slurm as launcher
 
     device = Device(
         label="node",
@@ -164,7 +164,7 @@ def try_array(folder: Path, indices: int) -> bool:
     """Divide a sweep of synthetic trials among the indices of an array, kill one, resume; return if all went well."""
     tests = Path(__file__).parent
     os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, str(tests.parent / "bench")])
-    sys.path += [str(tests / "cluster"), str(tests.parent / "bench")]
+    sys.path += [str(tests.parent / "bench")]
     from fakeslurm import FakeSlurm
 
     from ngbkit import runs

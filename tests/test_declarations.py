@@ -62,7 +62,7 @@ from ngbkit.commands import arguments
 from ngbkit.errors import UsageError
 from ngbkit.commands.run import COMMAND
 from ngbkit.notebook import completion
-from ngbkit.notebook.panels.line import Line
+from ngbkit.panels.line import Line
 from ngbkit.sweep.argument import to_markdown
 
 def refusal(value):

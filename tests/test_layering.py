@@ -7,7 +7,7 @@ import re
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from rooms import FILES, MODULES, find_imported, imports, imports_of, parse, unit
+from rooms import ADD_ONS, FILES, MODULES, find_imported, imports, imports_of, parse, unit
 
 import ngbkit
 
@@ -19,6 +19,7 @@ DEVICE_SIDE = (
         "validation",
         "options",
         "registry",
+        "exports",
         "report",
         "requirements",
         "limits",
@@ -31,10 +32,9 @@ DEVICE_SIDE = (
     ),
 )
 CLIENT_SIDE = (
-    *("cluster", "dataset", "metrics", "figures", "runs", "predictor", "optimizer", "api", "publish", "commands"),
-    *("notebook", "testing", "cli", "__main__"),
+    *("cluster", "dataset", "metrics", "figures", "runs", "api", "commands", "notebook", "testing", "cli", "__main__"),
 )
-ORDER = (*DEVICE_SIDE, *CLIENT_SIDE)
+ORDER = (*DEVICE_SIDE, *CLIENT_SIDE, *ADD_ONS)
 CLIENT_PACKAGES = {
     "xarray",
     "altair",
@@ -76,15 +76,16 @@ def test_the_package_names_every_room() -> None:
 
 
 def find_upward(name: str) -> set[tuple[str, str]]:
-    """The imports of a file that stand after it in the order, those inside functions included, by their unit."""
+    """The imports of a file of units after it in the order, and of any add-on, those inside functions included."""
     inner = [module.removeprefix("ngbkit.") for module in imports_of(name, True) if module.startswith("ngbkit.")]
     used = {unit(module) for module in inner if module in MODULES or module.rpartition(".")[0] in MODULES}
-    return {(name, module) for module in used if ORDER.index(module) > ORDER.index(unit(name))}
+    is_upward = {module: ORDER.index(module) > ORDER.index(unit(name)) for module in used}
+    return {(name, module) for module in used - {unit(name)} if is_upward[module] or module in ADD_ONS}
 
 
 @pytest.mark.guard
 def test_imports_run_one_way() -> None:
-    """A module imports, at any time, only from rooms before its own in the order, or from its own."""
+    """A module imports, at any time, from its own room, or from rooms before it in the order that are no add-on."""
     assert set() == {pair for name in FILES if name != "__init__.py" for pair in find_upward(name)}
 
 

@@ -35,8 +35,8 @@ OPENERS = frozenset(
 # Parameters and fields of the public API, which keeps its names.
 PUBLIC = frozenset(
     {
-        ("ngbkit/optimizer/costs.py", "several"),
-        ("ngbkit/optimizer/optimise.py", "tried"),
+        ("ngbkit/predict/optimizer/costs.py", "several"),
+        ("ngbkit/predict/optimizer/optimise.py", "tried"),
     }
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from ngbkit import options
 from ngbkit.cluster import devices
-from ngbkit.cluster.deployment.onsite import folder
 from ngbkit.errors import UnknownNameError, UsageError
 
 
@@ -120,15 +118,6 @@ def test_the_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: p
     options.make_state_dir()
 
     assert 0o755 == mode(tmp_path)
-
-
-def test_a_device_lists_the_names_of_the_layout() -> None:
-    """The code that runs on a device before ngbkit is installed there has a list of its own."""
-    layout = {name if "." not in name else f"{Path(name).stem}.*" for name in astuple(options.LAYOUT)}
-    layout -= {f"{options.LAYOUT.mark}.*"}
-
-    assert layout == {*folder.OURS, *folder.CLIENTS}
-    assert options.LAYOUT.mark == folder.MARK
 
 
 def test_only_a_new_state_folder_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ngbkit import registry
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic
@@ -16,7 +17,7 @@ from ngbkit.sweep.low_precision import list_absent
 from ngbkit.tabular import Row, Texts
 
 if TYPE_CHECKING:
-    from ngbkit.predictor.forecast import SweepEstimate
+    from ngbkit.runs import Outlook
     from ngbkit.sweep.grid import Grid
 
 DETAILS = """
@@ -85,7 +86,7 @@ COMMAND = Command(
 )
 
 
-def answer_estimate(estimate: SweepEstimate) -> Answer:
+def answer_estimate(estimate: Outlook) -> Answer:
     """Answer with the duration of a sweep, and the likely fastest compiler of each of its groups."""
     best = estimate.list_best()
     table = Texts.of_rows(map(_describe, best), "No earlier run, nor a predictor, predicts the results.")
@@ -110,9 +111,8 @@ def _describe(row: dict[str, Any]) -> Row:
 
 def list_notices(sweep: Grid, *, with_time: bool = True) -> list[str]:
     """List the number of trials with their expected time, and what is known to be missing, a line each."""
-    from ngbkit.predictor.forecast import expected
-
-    times = [expected.describe(sweep, expected.estimate_seconds(sweep))] if with_time else []
+    forecasts = registry.load_all(registry.GUIDES).values() if with_time else ()
+    times = [forecast.describe_duration(sweep) for forecast in forecasts]
     absent = list_absent(sweep.compilers, sweep.precisions)
     return [*times, *absent, *_list_calls(sweep), *_warn_of_baseline(sweep), *_warn_of_missing_compilers(sweep)]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.run import answer_estimate
 from ngbkit.notebook import datasets
 from ngbkit.sweep import parsing
 
@@ -103,7 +102,6 @@ def _list_public_names(value: object) -> str:
 _ANSWERS: dict[tuple[str, str], Callable[[Any], Answer]] = {
     ("ngbkit.api", "Sweep"): lambda sweep: Answer.of_rows([describe_sweep(sweep)], form="sheets"),
     ("ngbkit.figures.accessor", "Metrics"): lambda metrics: Answer.of_rows([describe_metrics(metrics)], form="sheets"),
-    ("ngbkit.predictor.forecast.estimate", "SweepEstimate"): answer_estimate,
 }
 # The base class of every chart.
 _CHART = ("altair.vegalite.v6.api", "TopLevelMixin")

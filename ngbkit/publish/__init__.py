@@ -12,8 +12,9 @@ Files, in the order of the data::
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ngbkit.exports import export_lazily
 
 if TYPE_CHECKING:
     from ngbkit.publish.checking import CheckResult, Finding, Verification, verify
@@ -48,12 +49,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

@@ -11,15 +11,16 @@ slower.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ngbkit.exports import export_lazily
 
 if TYPE_CHECKING:
     from ngbkit.runs.folders import FORMAT, find, load_dataset, read_sweep
     from ngbkit.runs.lifecycle import resume, start
     from ngbkit.runs.progress import Progress
     from ngbkit.runs.run import Run, State, live
-    from ngbkit.runs.run_guide import RunGuide
+    from ngbkit.runs.run_guide import Outlook, RunGuide, load_forecast
     from ngbkit.runs.run_index import summaries
     from ngbkit.runs.settle import Settling, plan_settling
     from ngbkit.runs.summary import Summary
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
     "FORMAT": "folders",
-    "RunGuide": "run_guide",
+    "Outlook": "run_guide",
     "Progress": "progress",
     "Run": "run",
+    "RunGuide": "run_guide",
     "Settling": "settle",
     "State": "run",
     "Summary": "summary",
     "find": "folders",
     "live": "run",
     "load_dataset": "folders",
+    "load_forecast": "run_guide",
     "plan_settling": "settle",
     "read_sweep": "folders",
     "resume": "lifecycle",
@@ -45,6 +48,7 @@ _EXPORTS = {
 
 __all__ = [
     "FORMAT",
+    "Outlook",
     "Progress",
     "Run",
     "RunGuide",
@@ -54,6 +58,7 @@ __all__ = [
     "find",
     "live",
     "load_dataset",
+    "load_forecast",
     "plan_settling",
     "read_sweep",
     "resume",
@@ -61,12 +66,4 @@ __all__ = [
     "summaries",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

@@ -1,4 +1,4 @@
-"""The guide of a run: it chooses what is measured, and completes the dataset.
+"""The guide of a run, which chooses what is measured and completes the dataset, and the add-on that builds it.
 
 The `run` that it guides is an `ngbkit.runs.Run`, whose module imports this one.
 """
@@ -6,14 +6,19 @@ The `run` that it guides is an `ngbkit.runs.Run`, whose module imports this one.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ngbkit import registry
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
+
+    from ngbkit.sweep.grid import Grid
 
 
 class RunGuide(Protocol):
-    """Chooses what a run measures and completes its dataset: see `ngbkit.predictor.forecast.Guide`."""
+    """Chooses what a run measures and completes its dataset."""
 
     @property
     def key(self) -> str:
@@ -27,3 +32,37 @@ class RunGuide(Protocol):
 
     def complete(self, run: Any, data: xr.Dataset | xr.DataTree) -> xr.Dataset | xr.DataTree:
         """Complete the dataset of the run for its user."""
+
+
+class Outlook(Protocol):
+    """The expected duration of a sweep in seconds, None where it is unknown, and its likely results."""
+
+    @property
+    def seconds(self) -> float | None: ...
+
+    @property
+    def data(self) -> xr.Dataset | xr.DataTree: ...
+
+    def best(self) -> pd.DataFrame:
+        """The likely best compiler of each group."""
+
+    def list_best(self) -> list[dict[str, Any]]:
+        """As `best`, as rows of plain values."""
+
+
+class Forecast(Protocol):
+    """Estimates sweeps, and builds the guides of budgets; a predictor is an object of the same add-on, or a file."""
+
+    def estimate(self, sweep: Grid, predictor: Any, earlier: Any) -> Outlook:
+        """Outlook the duration and the results of a sweep."""
+
+    def describe_duration(self, sweep: Grid) -> str:
+        """Return the number of trials and groups, and the expected duration."""
+
+    def guide_of(self, sweep: Grid, budget: str | float, predictor: Any, earlier: Any, run_id: str | None) -> RunGuide:
+        """Build the guide of a budget."""
+
+
+def load_forecast() -> Forecast:
+    """Load the add-on that estimates sweeps, or raise `UnknownNameError` where it is missing."""
+    return cast("Forecast", registry.load(registry.GUIDES, "forecast"))

@@ -10,12 +10,12 @@ import numpy as np
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.figures import marks, theme
-from ngbkit.predictor.kinds import find_kind
-from ngbkit.predictor.kinds.base import Progress, ignore_progress
-from ngbkit.predictor.labels.collection import collect
-from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.scoring.evaluation import check_max_error, drop_noisy, score_predictions
-from ngbkit.predictor.scoring.splits import Indices, Split, split_examples
+from ngbkit.predict.kinds import find_kind
+from ngbkit.predict.kinds.base import Progress, ignore_progress
+from ngbkit.predict.labels.collection import collect
+from ngbkit.predict.labels.example_set import Examples
+from ngbkit.predict.scoring.evaluation import check_max_error, drop_noisy, score_predictions
+from ngbkit.predict.scoring.splits import Indices, Split, split_examples
 
 if TYPE_CHECKING:
     import altair as alt
@@ -45,9 +45,9 @@ def learning_curve(
     Parameters
     ----------
     data
-        As for `ngbkit.predictor.fit`.
+        As for `ngbkit.predict.fit`.
     kinds, split, max_error, settings, progress
-        As for `ngbkit.predictor.evaluate`; of each seed, the first fold of the split is predicted.
+        As for `ngbkit.predict.evaluate`; of each seed, the first fold of the split is predicted.
     sizes
         Numbers of networks. Default: all that are not predicted, a half, a quarter and an eighth of them.
     seeds
@@ -57,7 +57,7 @@ def learning_curve(
     -------
     pandas.DataFrame
         A row per kind, runtime, seed and size: ``networks``, the number of networks, without their variants; and the
-        columns of `ngbkit.predictor.evaluate`.
+        columns of `ngbkit.predict.evaluate`.
 
     Raises
     ------

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngbkit.errors import UsageError
-from ngbkit.predictor.graphs import Operator
-from ngbkit.predictor.labels.example_set import Examples
-from ngbkit.predictor.labels.frame import name_runtimes
+from ngbkit.predict.graphs import Operator
+from ngbkit.predict.labels.example_set import Examples
+from ngbkit.predict.labels.frame import name_runtimes
 
 if TYPE_CHECKING:
     import pandas as pd

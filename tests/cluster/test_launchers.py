@@ -9,31 +9,30 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from patience import wait_until
 
+from ngbkit import registry
 from ngbkit.cluster.devices import Device
-from ngbkit.cluster.launchers import base, local, slurm, ssh
+from ngbkit.cluster.launchers import base
 from ngbkit.cluster.launchers.base import MOST_STARTS, SILENT, Starter
 from ngbkit.errors import DeviceError
 
-DEVICES = {
-    local: Device(label="x", launch="local"),
-    ssh: Device(label="x", launch="ssh", host="far"),
-    slurm: Device(label="x", launch="slurm", address="10.0.0.5"),
-}
+KEYS = {"local": {}, "ssh": {"host": "far"}, "slurm": {"address": "10.0.0.5"}}
+LAUNCHERS = registry.load_all(registry.LAUNCHERS, KEYS.keys() & set(registry.list_names(registry.LAUNCHERS)))
 
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> base._Starts:
     """The starts of a process of its own."""
     fresh = base._Starts()
-    for launcher in DEVICES:
+    for launcher in LAUNCHERS.values():
         monkeypatch.setattr(launcher, "starts", fresh)
     return fresh
 
 
-@pytest.mark.parametrize("launcher", DEVICES, ids=lambda launcher: launcher.__name__.rpartition(".")[2])
-def test_starts_are_bounded(launcher: object, starts: base._Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", sorted(LAUNCHERS))
+def test_starts_are_bounded(name: str, starts: base._Starts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limited number of engines start at once, and each device gets its turn."""
     running, most, release = [], [], threading.Event()
+    device = Device(label="x", launch=name, **KEYS[name])
 
     def borrow(device: Device, identity: str) -> None:
         running.append(identity)
@@ -45,7 +44,7 @@ def test_starts_are_bounded(launcher: object, starts: base._Starts, monkeypatch:
     monkeypatch.setattr("ngbkit.cluster.hubs.borrow", borrow)
     monkeypatch.setattr("ngbkit.cluster.shell.Shell.start", lambda *_, **__: FakeProcess())
     with ThreadPoolExecutor(3 * MOST_STARTS) as pool:
-        futures = [pool.submit(launcher.start, DEVICES[launcher]) for _ in range(3 * MOST_STARTS)]
+        futures = [pool.submit(LAUNCHERS[name].start, device) for _ in range(3 * MOST_STARTS)]
         wait_until(lambda: len(running) == MOST_STARTS)
         time.sleep(0.1)
         release.set()

@@ -1,4 +1,4 @@
-"""What is known before a sweep is measured: its expected time, a missing baseline, a missing compiler."""
+"""What is known before a sweep is measured: a missing baseline, a missing compiler."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from field.writing import write_graph
 from ngbkit import requirements
 from ngbkit.api import Sweep
 from ngbkit.commands.run import list_notices
-from ngbkit.predictor.forecast import expected
 from ngbkit.registry import find_version
-
-
-@pytest.fixture(autouse=True)
-def _nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expected, "load_earlier_trials", lambda: iter(()))
 
 
 @pytest.fixture
@@ -26,16 +20,6 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> str:
     versions = {"openvino": None}
     monkeypatch.setattr(requirements, "find_version", lambda name: versions.get(name, find_version(name)))
     return "openvino"
-
-
-def test_the_number_of_trials_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first notice has the number of trials, and the expected time if an earlier run gives it."""
-    before = list_notices(sweep())
-    monkeypatch.setattr(expected, "estimate_seconds", lambda grid: 80.2)
-
-    assert ["4 trials in 2 groups; the duration is unknown without an earlier run"] == before
-    assert ["4 trials in 2 groups, about 1 min 20 s"] == list_notices(sweep())
-    assert [] == list_notices(sweep(), with_time=False)
 
 
 def test_a_network_without_a_batch_is_said(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cases import run_on_files
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from ngbkit import predictor
+from ngbkit import predict
 from ngbkit.errors import NgbkitError
 from ngbkit.workloads import onnx as onnx_source
 
@@ -93,7 +93,7 @@ def check_onnx(data: st.DataObject, folder: Path) -> str:
     path.write_bytes(content)
     (folder / "w.bin").write_bytes(bytes(256))
     outcomes = []
-    for read in (onnx_source.file, predictor.read):
+    for read in (onnx_source.file, predict.read):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # onnx warns of keys that it does not know
             try:

@@ -20,11 +20,11 @@ import numpy as np
 from cases import run_on_files
 from hypothesis import strategies as st
 
-from ngbkit import predictor
+from ngbkit import predict
 from ngbkit.errors import NgbkitError, NgbkitWarning
-from ngbkit.predictor import Examples, Graph
-from ngbkit.predictor import predictor_storage as files
-from ngbkit.predictor.graphs import Operator, Tensor
+from ngbkit.predict import Examples, Graph
+from ngbkit.predict import predictor_storage as files
+from ngbkit.predict.graphs import Operator, Tensor
 
 _KINDS: dict[str, dict[str, Any]] = {
     "flops": {},
@@ -46,19 +46,19 @@ def build_files() -> tuple[Examples, dict[str, bytes]]:
         folder = Path(name)
         examples = _build_examples()
         saved = {
-            kind: predictor.fit(examples, kind, **settings).save(folder / kind).read_bytes()
+            kind: predict.fit(examples, kind, **settings).save(folder / kind).read_bytes()
             for kind, settings in _KINDS.items()
         }
     return examples, saved
 
 
 @functools.cache
-def predict(kind: str) -> np.ndarray[Any, Any]:
+def predict_undamaged(kind: str) -> np.ndarray[Any, Any]:
     """What the undamaged predictor of a kind predicts."""
     examples, saved = build_files()
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(saved[kind])
-        return _predict(predictor.load(file.name), examples)
+        return _predict(predict.load(file.name), examples)
 
 
 def check_predictors(data: st.DataObject, folder: Path) -> str:
@@ -71,17 +71,17 @@ def check_predictors(data: st.DataObject, folder: Path) -> str:
     path.unlink(missing_ok=True)  # a loaded file is mapped into memory
     path.write_bytes(content)
     try:
-        loaded = predictor.load(path)
+        loaded = predict.load(path)
     except NgbkitError:
         return "refused"
     seconds = _predict(loaded, examples)
     assert seconds.shape == (2, len(loaded.runtimes))
     if is_damaged:
-        np.testing.assert_array_equal(predict(kind), seconds)
+        np.testing.assert_array_equal(predict_undamaged(kind), seconds)
     return "unharmed" if is_damaged else "read"
 
 
-def _predict(fitted: predictor.Predictor, examples: Examples) -> np.ndarray[Any, Any]:
+def _predict(fitted: predict.Predictor, examples: Examples) -> np.ndarray[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NgbkitWarning)  # an infinite interval, or a network beyond the labels
         return fitted.seconds(examples.graphs[:2], 0.5)[0]

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import xarray as xr
 from cells import fail_cell, run_cell
-from drawn import measured
 from IPython.core.interactiveshell import InteractiveShell
 from state import NewRuns
 
@@ -179,26 +178,6 @@ def test_variables_in_options_are_inserted() -> None:
 
     assert 'net{"img_size":96,"b":96,"c":"latency"}' == expand('net{"img_size":$size,"b":{size},"c":"$hint"}', scope)
     assert "96-96-$size" == expand("${size}-{ size }-$$size", scope)
-
-
-def test_a_list_of_networks_is_several_networks(shell: InteractiveShell, mlp_file: Path, tmp_path: Path) -> None:
-    """A list variable gives one network per element, even if a path has a blank or a comma."""
-    files = [tmp_path / name for name in ("a b.onnx", "c,d.onnx")]
-    for file in files:
-        file.write_bytes(mlp_file.read_bytes())
-    shell.user_ns.update(nets=files, sizes=np.array([1, 2]))
-    estimate, _ = run_cell(shell, "%ngbench $nets -c onnxruntime -b $sizes --estimate")
-
-    assert "4 trials in 4 groups" in str(estimate)
-
-
-def test_a_dataset_of_a_function_is_explored(shell: InteractiveShell) -> None:
-    """Magics find datasets and networks where they find texts."""
-    shell.user_ns["measured"] = measured
-    run_cell(shell, "def show():\n    data = measured()\n    panel = %ngpanel explore data\n    return panel\nshow()")
-    error, _ = fail_cell(shell, "%ngpanel explore data")
-
-    assert "'data' is not a dataset" in str(error)
 
 
 def test_a_magic_binds_no_variable_of_a_function(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:

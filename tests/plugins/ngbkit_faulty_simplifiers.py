@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ngbkit.optimizer.rules import Rule
-from ngbkit.optimizer.simplifiers import Simplifier
+from ngbkit.predict.optimizer.rules import Rule
+from ngbkit.predict.optimizer.simplifiers import Simplifier
 
 
 def _simplifier(name: str, simplify: Callable[[Path, Path], None], package: str = "numpy") -> Simplifier:

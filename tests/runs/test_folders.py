@@ -24,7 +24,6 @@ from ngbkit.commands.runs import list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
 from ngbkit.notebook.display import Snapshot
-from ngbkit.notebook.panels import watch
 from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata
 from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
@@ -195,7 +194,6 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(
     assert [f"cpu: {warning}"] == list_warnings(run)
     assert describe(run).endswith("; other work uses 100 % of all cores (stress)")
     assert "other work used 100 % of all cores (stress)" in repr(Snapshot(run, run.dataset(), 0.0))
-    assert "other work uses 100 % of all cores (stress)" in "".join(watch._render_bars(run))
     assert 0 == cli.main(["show", "a"])
     assert "other work used 100 % of all cores (stress)" in capsys.readouterr().out
     assert {"cpu": 100} == row["other_work_percent"]

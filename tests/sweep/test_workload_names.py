@@ -10,7 +10,6 @@ from onnxgraphs import residual
 from ngbkit.api import Sweep, build_gate_sweep
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
-from ngbkit.notebook.panels.line import Line
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Workload
 
@@ -120,10 +119,3 @@ def test_labels_of_files_survive_json_and_a_dataset(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(sweep.to_json())
     assert ["a/model", "b/model"] == data["workload"].values.tolist()
     assert 1 == data.sel(workload=["b/model"]).sizes["workload"]
-
-
-def test_a_panel_names_files_of_one_name() -> None:
-    """A panel distinguishes files of the same name by their folders, as the shell does."""
-    line = Line(workloads=tuple(write_files("a/model.onnx", "b/model.onnx")))
-
-    assert ["a/model", "b/model"] == [workload.name for workload in line.to_sweep().workloads]

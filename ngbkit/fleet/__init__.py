@@ -1,0 +1,1 @@
+"""Devices in number: ngbkit is installed on them and removed, and jobs of Slurm start their engines."""

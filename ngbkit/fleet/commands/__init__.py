@@ -1,0 +1,1 @@
+"""The commands that install ngbkit on a device, and remove it."""

@@ -1,0 +1,25 @@
+"""The panel: one widget that does what the lines of magics do.
+
+page.py      the widget: its script, page.js, shows HTML of Python and reports what the user does
+command.py   the magic that shows it
+panel.py     puts the sections together, and finds the run of its cell again
+compose.py   the form that composes a sweep, of fields.py and choices.py; line.py writes and reads the line of %ngbench
+watch.py     follows a run: its progress, and the state of each trial
+read.py      the results: result_table.py, trial_filter.py, figure_choice.py with the figure, trial.py and
+             trial_sheet.py with the sheet of a trial, comparison_choice.py, and exports.py with files to take away
+saved.py     what a saved notebook shows without a kernel
+devices.py   the devices and their engines; device_table.py has their table
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ngbkit.exports import export_lazily
+
+if TYPE_CHECKING:
+    from ngbkit.panels.panel import Panel
+
+__all__ = ["Panel"]
+
+__getattr__, __dir__ = export_lazily(__name__, {"Panel": "panel"})

@@ -1,0 +1,1 @@
+"""The commands that predict networks and optimize one, for shell and magics alike."""

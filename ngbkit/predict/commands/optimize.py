@@ -1,0 +1,215 @@
+"""``ngbkit optimize`` and ``%ngoptimize``: learn a cost model if one is named, rewrite a network, report."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngbkit import options
+from ngbkit.commands.answer import Answer
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
+from ngbkit.errors import UsageError
+from ngbkit.files import hash_file
+from ngbkit.sweep.argument import argument
+from ngbkit.sweep.column import Column
+from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
+from ngbkit.sweep.grid import Grid
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.sweep.option import options_of
+from ngbkit.sweep.parsing import parse_factors
+from ngbkit.sweep.trials import split_labels
+from ngbkit.user_text import parse_path
+
+if TYPE_CHECKING:
+    from ngbkit.predict import Predictor
+    from ngbkit.predict.optimizer.beam_search import Cost
+    from ngbkit.predict.optimizer.optimise import Optimised
+    from ngbkit.predict.optimizer.variants import Outcome
+
+Report = Callable[[str], None]
+
+
+def answer_optimize(call: Call) -> Answer:
+    """Rewrite the network of a call for its runtime."""
+    # By the package, which says how to install what a rewriting needs.
+    from ngbkit.predict.optimizer import USUAL, optimize
+
+    args, report = call.args, call.report
+    optimised = optimize(
+        args.network,
+        args.runtime,
+        cost=find_cost(args, report),
+        batch_size=args.batch_size,
+        factors=parse_factors(args.factor or ()),
+        device=args.device,
+        inputs=parse_inputs(args.inputs or ()),
+        batch_axis=parse_batch_axes(args.batch_axis or ()),
+        rules=split_labels(args.rules or "all"),
+        beam=replace(USUAL, seconds=args.seconds),
+        top=args.top,
+        guard=not args.no_guard,
+        simplifiers=split_labels(args.simplifiers or ""),
+        out=args.out,
+        report=report,
+        repeats=args.repeats,
+    )
+    return build_answer(optimised)
+
+
+DETAILS = """
+The search follows a cost model; a candidate is proved in float64, and measured before it is kept.
+
+::
+
+    %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
+    %ngoptimize model.onnx --cost gnn --labels labels.nc
+"""
+COMMAND = Command(
+    name="optimize",
+    help="Rewrite a network for a runtime, and keep what is measured to be faster.",
+    arguments=(
+        argument(
+            "network NETWORK",
+            "what to rewrite: a timm name such as resnet18, an .onnx file, or a .py file that defines a model",
+            completes="workload",
+        ),
+        argument(
+            "--runtime NAME",
+            "for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
+            default="onnxruntime",
+            completes="compiler",
+        ),
+        argument(
+            "--cost NAME",
+            "what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
+            "wrote; or one of auto, linear, boosting, gnn, learned from --labels",
+            default="flops",
+        ),
+        argument(
+            "--labels FILE",
+            "measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; several "
+            "--labels are merged",
+            action="append",
+        ),
+        argument("-b, --batch-size N", "samples in a call (default: 1)", type=int, default=1),
+        argument(
+            "--factor NAME=VALUE",
+            "the value of a factor that the network takes, such as an open dimension of an ONNX file: sequence=128; "
+            "once a factor",
+            action="append",
+            completes="factor",
+        ),
+        *(options_of(Grid)[name].argument for name in ("inputs", "batch_axis")),
+        argument("-d, --device NAME", "where to measure", completes="device"),
+        argument(
+            "--rules NAMES",
+            "which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; all "
+            "of those (the default); of a plugin, such as onnxscript; or rules of onnxscript.rewriter of your own, as "
+            "module:NAME or file.py:NAME",
+        ),
+        argument("--seconds SECONDS", "how long the search may take (default: 120)", type=float, default=120.0),
+        argument("--top N", "candidates that are measured (default: 3)", type=int, default=3),
+        argument("-r, --repeats N", "timed samples of each (default: 60)", type=int, default=60),
+        argument(
+            "--no-guard", "keep the cost model's first choice, whether or not it is faster: to see what that does"
+        ),
+        argument(
+            "--simplifiers NAMES",
+            "other tools whose models are proved and measured in the same rounds, separated by commas, such as "
+            "onnxslim,onnxsim,onnxoptimizer; all for every one",
+            completes="simplifier",
+        ),
+        argument("-o, --out FILE", "write the ONNX file that is kept"),
+    ),
+    run=answer_optimize,
+    shell=(JSON, QUIET),
+    magic=Magic(name="ngoptimize", details=DETAILS),
+    needs=CLIENT_SIDE,
+)
+
+
+def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
+    """The cost model that the arguments name; a learned one is kept, and learned once."""
+    from ngbkit import predict
+    from ngbkit.predict.kinds import KINDS, find_kind
+    from ngbkit.predict.optimizer import operations, predicted
+    from ngbkit.predict.scoring.kind_choice import AUTO
+
+    label = Column.parse(args.runtime).label
+    # A model of another device is no model of this one, however many it knows.
+    device = args.device or options.get_device()
+    if args.cost not in KINDS and parse_path(args.cost).is_file():
+        return predicted(predict.load(args.cost), label, device)
+    if args.cost == "flops" and args.labels is None:
+        return operations
+    if args.cost != AUTO:
+        find_kind(args.cost)
+    if args.labels is None:
+        raise UsageError(
+            f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "
+            "--labels FILE; --cost flops needs none."
+        )
+    return predicted(_load_or_learn(args.cost, [parse_path(file) for file in args.labels], report), label, device)
+
+
+def build_answer(optimised: Optimised) -> Answer:
+    """The candidates, one row each, the one that is kept, and the models of other tools."""
+    from ngbkit.predict.optimizer.beam_search import format_steps
+
+    rows = [
+        {
+            "kept": "yes" if index == optimised.chosen else "",
+            "steps": format_steps(candidate.steps),
+            "predicted": f"{candidate.predicted:.3f}",
+            **_format_outcome(candidate.outcome, candidate.error),
+        }
+        for index, candidate in enumerate(optimised.tried)
+    ]
+    report = to_json_value(
+        {
+            **{"network": optimised.name, "compiler": optimised.compiler, "device": optimised.device},
+            **{"batch_size": optimised.batch_size, "factors": optimised.factors, "looked_at": optimised.looked_at},
+            "chosen": optimised.chosen,
+            **{"speedup": optimised.speedup, "tried": [asdict(candidate) for candidate in optimised.tried]},
+            "simplified": [asdict(tool) for tool in optimised.simplified],
+        }
+    )
+    if optimised.chosen is None and (rows or optimised.simplified):
+        rows.append({"kept": "yes", "steps": "none: the original", "measured": "1.000"})
+    rows += [
+        {"steps": f"{tool.name} {tool.version}".strip(), **_format_outcome(tool.outcome, tool.error)}
+        for tool in optimised.simplified
+    ]
+    empty = f"The cost model prefers none of {optimised.looked_at} rewritten networks: the original stays."
+    return Answer.of_rows(rows, empty, json=report)
+
+
+def _format_outcome(outcome: Outcome, error: float) -> dict[str, str]:
+    measured = {"measured": outcome.problem or f"{outcome.speedup:.3f}"}
+    interval = "" if outcome.problem else f"{outcome.low:.3f} to {outcome.high:.3f}"
+    return {**measured, "95 %": interval, "apart": "" if math.isnan(error) else f"{error:.1e}"}
+
+
+def _load_or_learn(name: str, labels: Sequence[Path], report: Report | None) -> Predictor:
+    """A predictor of that kind, learned from files; kept under their hashes."""
+    from ngbkit import predict
+    from ngbkit.predict.kinds.base import to_progress
+    from ngbkit.predict.labels.label_table import is_table
+    from ngbkit.predict.labels.loading import load_labels
+
+    progress = to_progress(report)
+    if any(not path.is_file() or is_table(path) for path in labels):
+        return predict.fit(load_labels(labels, "--labels", report=progress), name, report=progress)
+    digest = hashlib.blake2b("".join(map(hash_file, labels)).encode(), digest_size=16).hexdigest()
+    file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{digest}.safetensors"
+    if file.exists():
+        with suppress(UsageError):  # damaged, or of another ngbkit: learned anew
+            return predict.load(file)
+    predict.fit(load_labels(labels, "--labels"), name, report=progress).save(file)
+    return predict.load(file)

@@ -1,0 +1,1 @@
+"""The commands that publish notebooks, and verify and replay a site."""

@@ -1,0 +1,154 @@
+"""The verb and the magic: what leads the search, and what is told of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnxgraphs import Builder, residual, write
+
+from ngbkit import cli, options, predict, set_options
+from ngbkit.commands.parser import build_parser, parse
+from ngbkit.commands.shell import ShellCall
+from ngbkit.errors import UnknownNameError, UsageError
+from ngbkit.predict import Examples, load_examples, read
+from ngbkit.predict.commands import optimize
+from ngbkit.predict.commands.optimize import COMMAND
+from ngbkit.predict.kinds import KINDS
+from ngbkit.predict.optimizer import costs
+from ngbkit.predict.optimizer.beam_search import USUAL
+from ngbkit.predict.optimizer.optimise import TOP
+
+
+@pytest.fixture
+def branches(tmp_path: Path) -> Path:
+    build, value = Builder(16, 24), "x"
+    for _ in range(2):
+        value = build.add("Relu", build.add("Add", build.conv(value, 16, 3), build.conv(value, 16, 1)))
+    return write(build.model(value), tmp_path / "branches.onnx")
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """Networks whose seconds are a price for each operator."""
+    graphs = [read(residual(tmp_path, width, blocks)) for width in (8, 16, 24) for blocks in (1, 2, 3, 4)]
+    labels = Examples(
+        graphs=tuple(graphs),
+        seconds=np.array([[1e-4 * len(node.operators)] for node in graphs]),
+        runtimes=(("cpu", "onnxruntime"),),
+        names=tuple(f"n{index}" for index in range(12)),
+        families=("a",) * 12,
+        parents=tuple(f"n{index}" for index in range(12)),
+        rules=("",) * 12,
+    )
+    return labels.save(tmp_path / "labels.nc")
+
+
+def asked(*words: str) -> argparse.Namespace:
+    return parse(build_parser("ngbkit optimize", COMMAND.shell_arguments), words)
+
+
+def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints one row per candidate and writes an ONNX graph."""
+    out = tmp_path / "out.onnx"
+    words = ["optimize", str(branches), "--cost", "flops", "--no-guard", "--top", "1", "-r", "6", "-o", str(out)]
+
+    assert 0 == cli.main([*words, "--rules", "sum-branches", "--quiet", "--json"])
+    report = json.loads(capsys.readouterr().out)
+
+    assert ("branches", "onnxruntime", 0) == (report["network"], report["compiler"], report["chosen"])
+    assert ["sum-branches"] * 2 == [name for name, _ in report["tried"][0]["steps"]]
+    assert ["Conv", "Relu"] * 2 == [node.kind for node in read(out).operators]
+    assert 0 == cli.main([*words, "--rules", "conv-to-matmul", "--quiet"])
+    assert "the original stays" in capsys.readouterr().out
+
+
+def test_a_cost_model_is_learned_once(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cost model is learned once and cached by its labels."""
+    words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
+    first = optimize.find_cost(asked(*words))
+    monkeypatch.setattr(predict, "fit", lambda *_, **__: pytest.fail("learned again"))
+    again = optimize.find_cost(asked(*words))
+    graphs = load_examples(labels).graphs
+
+    np.testing.assert_allclose(first(graphs), [1e-4 * len(node.operators) for node in graphs], rtol=1e-3)
+    np.testing.assert_array_equal(first(graphs), again(graphs))
+
+
+def test_another_file_of_labels_is_another_cost_model(labels: Path, tmp_path: Path) -> None:
+    """Files are merged, and what was learned from one of them is not taken for both."""
+    examples = load_examples(labels)
+    more = replace(examples, seconds=2 * examples.seconds).save(tmp_path / "more.nc")
+    words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
+    folder = options.make_state_dir() / options.LAYOUT.predictors
+    alone = optimize.find_cost(asked(*words))
+    files = set(folder.iterdir())
+    both = optimize.find_cost(asked(*words, "--labels", str(more)))
+
+    # A device that is slower as a whole is drift, of which the first file has none.
+    np.testing.assert_allclose(alone(examples.graphs), both(examples.graphs), rtol=1e-3)
+    assert 1 == len(set(folder.iterdir()) - files)
+
+
+def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None:
+    """The file of a saved predictor is a cost model."""
+    file = predict.fit(load_examples(labels), "linear").save(tmp_path / "mine.safetensors")
+
+    assert optimize.find_cost(asked("resnet18", "--cost", str(file)))(load_examples(labels).graphs[:1]) > 0
+
+
+def test_a_cost_model_of_another_device_is_refused(labels: Path) -> None:
+    """A cost model of another device is refused, even if the device is an option of the kernel."""
+    words = ["resnet18", "--cost", "linear", "--labels", str(labels)]
+
+    with pytest.raises(UnknownNameError, match="orin"):
+        optimize.find_cost(asked(*words, "-d", "orin"))
+    with set_options(device="orin"), pytest.raises(UnknownNameError, match="orin"):
+        optimize.find_cost(asked(*words))
+    assert callable(optimize.find_cost(asked(*words)))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--cost", "gnn"], UsageError, "Name them by --labels"),
+        (["--cost", "gmm"], UnknownNameError, "gnn"),
+        (["--cost", "gnn", "--labels", "nowhere.nc"], UsageError, "nowhere.nc, which is no file"),
+        (["--runtime", "onnxrun"], UnknownNameError, "onnxruntime"),
+        (["--rules", "merge-conv"], UnknownNameError, "merge-convs"),
+    ],
+)
+def test_words_that_do_not_fit_are_errors(words: list[str], error: type[Exception], message: str) -> None:
+    """Conflicting arguments are errors before anything is built."""
+    with pytest.raises(error, match=message):
+        optimize.answer_optimize(ShellCall(asked("resnet18", *words)))
+
+
+def test_an_open_dimension_has_its_value_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The user sets an open dimension by the flag that the error names."""
+    build = Builder(8, 16)
+    model = build.model(build.add("Relu", build.conv("x", 8)))
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    words = ["optimize", str(write(model, tmp_path / "tall.onnx")), "--rules", "fold-batchnorm", "--quiet", "--json"]
+
+    assert 2 == cli.main(words)
+    assert "Add --factor height=…" in capsys.readouterr().err
+    assert 0 == cli.main([*words, "--factor", "height=24"])
+    assert {"height": 24} == json.loads(capsys.readouterr().out)["factors"]
+
+
+def test_flops_need_nothing() -> None:
+    """The default cost model is FLOPs, which needs no labels."""
+    assert costs.operations is optimize.find_cost(asked("resnet18"))
+
+
+def test_the_words_say_what_the_code_does() -> None:
+    """Defaults and names stand in the help, which imports none of it."""
+    report = {argument.flags[-1]: argument for argument in COMMAND.arguments}
+
+    assert (TOP, USUAL.seconds) == (report["--top"].settings["default"], report["--seconds"].settings["default"])
+    assert all(name in report["--cost"].help for name in KINDS)
