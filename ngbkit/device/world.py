@@ -16,7 +16,7 @@ from ngbkit.device.environment_variables import VOLATILE
 from ngbkit.files import write_atomically
 from ngbkit.user_text import parse_json
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.files import find_script_folder, find_working_folder
+from ngbkit.workloads.files import find_script_folder, find_working_folder, is_on_python_path, list_local_packages
 
 # The filters of Python's warnings, for the user's program alone.
 WARNINGS = "PYTHONWARNINGS"
@@ -30,7 +30,8 @@ class World:
 
     # The working folder; empty if it was removed.
     folder: str
-    # The entries of `sys.path` except that folder, which comes last: a file in it must not hide a module.
+    # The entries of `sys.path` except that folder, which comes last, so that no file in it hides a module; only where
+    # the user's PYTHONPATH names it, it keeps its place.
     path: tuple[str, ...] = ()
     # The variables that differ from the engine's own; None for one that the engine has and that was removed.
     variables: Mapping[str, str | None] = field(default_factory=dict, repr=False)
@@ -46,7 +47,7 @@ class World:
         path = map(os.path.normpath, [*(entry for entry in entries if entry != script), *entries])
         return cls(
             folder=folder,
-            path=tuple(entry for entry in dict.fromkeys(path) if entry != folder),
+            path=tuple(entry for entry in dict.fromkeys(path) if entry != folder or is_on_python_path(folder)),
             variables={name: value for name, value in os.environ.items() if name not in VOLATILE},
             files={workload.name: workload.path for workload in workloads if workload.path},
         )
@@ -90,8 +91,20 @@ class World:
             return self
         if not Path(folder).is_dir():
             folder = self.folder  # that of the run was moved or removed
-        path = dict.fromkeys([*self.path, *additions])
-        return replace(self, folder=folder, path=tuple(entry for entry in path if entry != folder), files=files)
+        path = dict.fromkeys([*self.path, *(entry for entry in additions if entry != folder)])
+        return replace(self, folder=folder, path=tuple(path), files=files)
+
+    def list_warnings(self, workloads: Iterable[Workload]) -> dict[str, list[str]]:
+        """List what this process and its engines import from different places, by the name of the package."""
+        texts = [f"{workload.source} {workload.spec}" for workload in workloads]
+        names = [name for name in list_local_packages() if any(name in text for text in texts)]
+        return {
+            name: [
+                f"this process imports {name} of its folder, and engines the installed one. To measure the former, "
+                f"install it, or start Python with PYTHONPATH={self.folder}"
+            ]
+            for name in names
+        }
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -135,7 +135,7 @@ class Run:
         self._joined = set(statuses) - self._retry_ids
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
         self._tracker = ProgressTracker(self._trials, current)
-        self.warnings: dict[str, list[str]] = {}
+        self.warnings: dict[str, list[str]] = self._world.list_warnings(sweep.workloads)
         self.interim: dict[str, records.Record] = {}
         self.known_trials: dict[str, str] = {}
         for label, description in self._journal.notes("environment").items():

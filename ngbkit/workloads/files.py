@@ -92,6 +92,25 @@ def find_script_folder() -> str:
     return str(Path(find_working_folder(), main or "-").parent)
 
 
+def is_on_python_path(folder: str) -> bool:
+    """Return whether the user's PYTHONPATH names a folder, so that its modules hide others everywhere."""
+    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return folder in (os.path.normpath(Path(find_working_folder(), entry)) for entry in entries)
+
+
+def list_local_packages() -> Iterator[str]:
+    """Yield the packages of the working folder that this process imports in place of installed ones; engines do not."""
+    folder = find_working_folder()
+    entries = [entry or folder for entry in sys.path]
+    if not folder or folder not in entries or is_on_python_path(folder):
+        return
+    installed = [entry for entry in entries[entries.index(folder) :] if entry != folder]
+    for path in Path(folder).iterdir():
+        spec = PathFinder.find_spec(path.name, installed) if (path / "__init__.py").is_file() else None
+        if spec is not None and spec.origin is not None:
+            yield path.name
+
+
 def complete(prefix: str, suffix: str) -> Iterator[str]:
     """Yield the files ending in `suffix` whose path starts with `prefix`, and the folders to descend into."""
     folder = prefix[: prefix.rfind("/") + 1]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ngbkit.workloads.files import find_script_folder, find_working_folder
+from ngbkit.workloads.files import find_script_folder, find_working_folder, is_on_python_path
 
 SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)\n"
 """The beginning of a program for ``python -c``: it removes the working folder from the path."""
@@ -30,17 +30,19 @@ def build_arguments(module: str, *arguments: str) -> list[str]:
 
 
 def build_python_path() -> str:
-    """Build the PYTHONPATH of a process that finds the modules of this one; the user's folder is the last."""
+    """Build the PYTHONPATH of a process that finds the modules of this one.
+
+    The folders of the user's own PYTHONPATH are the first, and those of the notebook or the script the last.
+    """
     working = Path(find_working_folder() or "/")
     last = (working, Path(find_script_folder()))
-    first = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     standard = sysconfig.get_path("stdlib")
 
     def rank(entry: str) -> int:
-        if Path(entry) in last:
-            return 2
         is_standard = entry.startswith(standard) and not entry.endswith("-packages")
-        return 0 if is_standard or entry in first else 1
+        if is_standard or is_on_python_path(entry):
+            return 0
+        return 2 if Path(entry) in last else 1
 
     return os.pathsep.join(sorted((str(working / entry) for entry in sys.path), key=rank))
 

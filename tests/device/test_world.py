@@ -156,6 +156,25 @@ def test_the_working_folder_is_the_last_of_the_path(tmp_path: Path, monkeypatch:
     assert ("/first", "/lib/python3", str(tmp_path / "nets"), "/last") == world.path
 
 
+def test_a_local_package_that_engines_do_not_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run warns of a fork in the working folder, unless PYTHONPATH makes it the one of engines, too."""
+    fork, sweep = tmp_path / "timm", Sweep("resnet18", ["identity"])
+    fork.mkdir()
+    (fork / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    before, other = (World.capture().list_warnings(networks) for networks in (sweep.workloads, cell.from_source(CELL)))
+    monkeypatch.setenv("PYTHONPATH", ".")
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path[1:]])
+    world = World.capture()
+
+    assert ["timm"] == list(before)
+    assert "imports timm of its folder, and engines the installed one" in before["timm"][0]
+    assert {} == other
+    assert str(tmp_path) == world.path[0]
+    assert {} == world.list_warnings(sweep.workloads)
+
+
 def test_a_world_without_a_folder_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The notebook's own folder may have been removed."""
     folder = tmp_path / "removed"
