@@ -170,7 +170,8 @@ def _build_x(spec: Lines, frame: pd.DataFrame) -> alt.X:
         return alt.X(f"{spec.x}:N", title=spec.x, sort=order, axis=alt.Axis(grid=False, labelAngle=0))
     if spec.x != "batch_size":
         values = sorted(set(frame[spec.x].dropna()))
-        axis = alt.Axis(values=values, format="~g", grid=False, labelOverlap="greedy")
+        # Without a precision, Vega would take it from the step: "3e+1" for 32.
+        axis = alt.Axis(values=values, format=".6~g", grid=False, labelOverlap="greedy")
         kind: Literal["log", "linear"] = "log" if _is_geometric(values) else "linear"
         scale = alt.Scale(type=kind, zero=False, nice=False, padding=12)
         return alt.X(f"{spec.x}:Q", title=spec.x, axis=axis, scale=scale)

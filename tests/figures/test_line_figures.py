@@ -87,6 +87,13 @@ def test_a_factor_that_varies_most_is_along_the_axis():
     assert {"log"} == {scale["type"] for scale in panels.scales("x")}
 
 
+def test_the_values_of_a_factor_are_written_whole():
+    """An axis has 32, 48 and 64, and no power of ten of as many digits as their steps have."""
+    texts = Spec(figures.speedup(measured(network("net", width=(32, 48, 64)), batch_sizes=[1]))).texts()
+
+    assert {"32", "48", "64"} <= texts
+
+
 def test_a_metric_of_batch_sizes_keeps_them_along_the_axis():
     """The axis of ASE is the batch size, however many widths there are."""
     spec = Spec(figures.ase(measured(network("net", width=(16, 32, 64)), batch_sizes=[1, 8])))

@@ -70,7 +70,7 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     shape, omissions = marks.encode_networks(frame)
     scale = alt.Scale(type="log", nice=False, padding=24)
     x_axis, y_axis = (
-        alt.Axis(values=_list_decades(part), format="~g") for part in (trials["seconds"], paying["value"])
+        alt.Axis(values=_list_decades(part), format=".6~g") for part in (trials["seconds"], paying["value"])
     )
     x_title, y_title = f"seconds to compile, {cache} cache", "ms saved per call"
     x = alt.X("seconds:Q", title=x_title, axis=x_axis, scale=alt.Scale(type="log", nice=False, padding=14))

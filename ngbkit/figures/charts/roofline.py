@@ -47,7 +47,7 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     frame, remarks = rows.drop_failed_compilers(rows.build_rows(data, partial(_compute_rates, ci=ci), select))
     look = marks.Look.of(frame)
     x = alt.X("intensity:Q", title="operations per byte (FLOP/B)", scale=alt.Scale(type="log", nice=False))
-    x = x.axis(tickCount=5, format="~g", grid=False)
+    x = x.axis(tickCount=5, format=".6~g", grid=False)
     y_title, y_scale = "operations per second (FLOP/s)", alt.Scale(type="log", nice=False, padding=10)
     y_axis = alt.Axis(tickCount=5, format=".3~s", grid=False)
     y = alt.Y("value:Q", title=y_title, scale=y_scale, axis=y_axis)
