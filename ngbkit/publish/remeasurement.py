@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -42,7 +44,7 @@ class PublishedSweep:
     Parameters
     ----------
     name
-        Its networks and its notebook, for people.
+        Its networks and its notebook, for people; with a number where the notebook has several sweeps of them.
     recording
         The folder of its recording.
     published
@@ -78,7 +80,12 @@ def list_sweeps(folder: ReplayFolder, notebooks: Sequence[str], repeats: int | N
         names = owners.get(metadata["id"], notebooks)
         if {*names} & {*notebooks}:
             sweeps.append(_adapt(recording, metadata, names, repeats))
-    return sweeps
+    counts = Counter(each.name for each in sweeps)
+    places = {name: itertools.count(1) for name in counts}
+    return [
+        replace(each, name=f"{each.name}, sweep {next(places[each.name])}") if counts[each.name] > 1 else each
+        for each in sweeps
+    ]
 
 
 def start(folder: ReplayFolder, each: PublishedSweep) -> Run:

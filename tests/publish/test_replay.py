@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,32 @@ def test_the_sweeps_of_a_site_fit_this_machine(site: Path, tmp_path: Path, monke
     assert "mlp (01-first, 02-again)" == sweep.name or "mlp (01-first)" == sweep.name
     line = f"onnxruntime is left out: {onnxruntime.PACKAGE} not installed; install with: pip install"
     assert [line, "cpu of its author is bench here"] == [note.partition(" 'ngbkit")[0] for note in sweep.notes[:2]]
+
+
+def test_two_sweeps_of_one_notebook_are_told_apart(site: Path, tmp_path: Path) -> None:
+    """Each sweep is judged under a name of its own."""
+    folder = ReplayFolder.open(site, tmp_path / "out")
+    (recording,) = (path.parent for path in folder.recordings.glob("*/run.json"))
+    shutil.copytree(recording, folder.recordings / "another")
+    sweeps = remeasurement.list_sweeps(folder, folder.manifest.notebooks)
+
+    assert ["sweep 1", "sweep 2"] == [sweep.name.rpartition(", ")[2] for sweep in sweeps]
+
+
+def test_a_sweep_that_is_not_judged_is_a_failure(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command fails unless every sweep is measured and judged."""
+    folder = ReplayFolder.open(site, tmp_path / "out")
+    (sweep,) = remeasurement.list_sweeps(folder, folder.manifest.notebooks)
+    sweeps = [sweep]
+    monkeypatch.setattr(remeasurement, "list_sweeps", lambda *_: sweeps)
+    monkeypatch.setattr(remeasurement, "start", lambda *_: None)
+    monkeypatch.setattr(remeasurement, "judge", lambda *_: [])
+    monkeypatch.setattr("ngbkit.commands.shell.ShellCall.wait", lambda *_: None)
+    words = ["replay", str(site), "-o", str(tmp_path / "out"), "--again"]
+
+    assert cli.OK == cli.main(words)
+    sweeps.append(replace(sweep, name="another", sweep=None))
+    assert cli.FAILED == cli.main(words)
 
 
 def test_a_site_without_the_file_of_a_network_is_not_measured(site: Path, tmp_path: Path) -> None:
