@@ -27,12 +27,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 import ngbkit
-from ngbkit.metrics.explanation.explain import explain
-from ngbkit.metrics.explanation.explanation import Explanation
-from ngbkit.metrics.explanation.trial_profile import parse_profile
 from ngbkit.metrics.statistics import estimate_share
 from ngbkit.predict.network_graphs import export_network
 from ngbkit.sweep.conversion import parse_workload
+from ngbkit.why.explain import explain
+from ngbkit.why.explanation import Explanation
+from ngbkit.why.trial_profile import parse_profile
 
 NETWORKS = ("resnet18", "efficientnet_b3", "deit3_small_patch16_224")
 RUNTIMES = ("onnxruntime", "openvino")

@@ -28,6 +28,7 @@ The rooms, in the order in which data flows; a room imports only from rooms abov
 
 Add-ons, which nothing above imports, nor they each other; entry points find them, and the rest works without::
 
+    why          explains the gap between two columns by their profiles
     predict      models of runtime, the budgets that they lead, and the optimizer that they drive
     panels       forms and explorers in a notebook
     fleet        installs ngbkit on devices; jobs of Slurm

@@ -1,7 +1,7 @@
 """The plugins of ngbkit, loaded by entry point, and the versions of packages.
 
 They are compilers, quantisers, metrics, figures of results, workload sources, launchers of engines, commands, guides
-of runs, actions of panels, rules that rewrite graphs, and simplifiers of ONNX files.
+of runs, parts of panels, methods of datasets, rules that rewrite graphs, and simplifiers of ONNX files.
 
 A package adds a compiler by an entry point of its own; ngbkit itself needs no change::
 
@@ -29,6 +29,7 @@ LAUNCHERS = "ngbkit.launchers"
 COMMANDS = "ngbkit.commands"
 GUIDES = "ngbkit.guides"
 PANELS = "ngbkit.panels"
+ACCESSORS = "ngbkit.accessors"
 RULES = "ngbkit.rules"
 SIMPLIFIERS = "ngbkit.simplifiers"
 
@@ -41,7 +42,8 @@ _KINDS = {
     LAUNCHERS: "launcher",
     COMMANDS: "command",
     GUIDES: "guide of a run",
-    PANELS: "action of a panel",
+    PANELS: "part of a panel",
+    ACCESSORS: "method of datasets",
     RULES: "rule",
     SIMPLIFIERS: "simplifier",
 }
@@ -71,6 +73,11 @@ def load(group: str, name: str) -> Any:
         synonyms = _COMPILER_SYNONYMS if group == COMPILERS else {}
         raise UnknownNameError(_KINDS.get(group, group), name, entry_points, hint, synonyms)
     return _load(entry_points[name])
+
+
+def find(group: str, name: str) -> Any:
+    """Load the object of an entry point of an add-on, or return None where that is not installed."""
+    return load(group, name) if name in list_entry_points(group) else None
 
 
 def load_all(group: str, names: Iterable[str] | None = None) -> dict[str, Any]:

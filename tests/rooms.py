@@ -14,7 +14,7 @@ ROOT = Path(ngbkit.__file__).parent
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
 SELECTORS = ("tests/durations.json", "tests/durations.py", "tests/rooms.py")
-ADD_ONS = ("predict", "panels", "fleet", "publish")
+ADD_ONS = ("why", "predict", "panels", "fleet", "publish")
 ROOMS = {path.name for path in ROOT.iterdir() if (path / "__init__.py").is_file()}
 
 
@@ -82,7 +82,7 @@ def is_affected(test_file: str, changed: Iterable[str]) -> bool:
     """
     folder = test_file.split("/")[1]
     # Entry points find the commands of add-ons, which magics and published notebooks run.
-    used = {*find_used(folder), "__init__", *(ADD_ONS if folder in ("notebook", "publish") else ())}
+    used = {*find_used(folder), "__init__", *(ADD_ONS if folder in ("notebook", "panels", "publish") else ())}
     for path in changed:
         top, _, rest = path.partition("/")
         if top == "tests" and ("/" in rest or rest.startswith("test_")):

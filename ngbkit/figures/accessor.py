@@ -8,7 +8,7 @@ from functools import partial, wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ngbkit import figures
+from ngbkit import figures, registry
 from ngbkit.dataset import contention, schema
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.environments import environments
@@ -20,7 +20,6 @@ from ngbkit.figures import statements
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.contracts import allow_unlike
-from ngbkit.metrics.explanation.explain import explain
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.metric import load_metrics, map_nodes
 from ngbkit.metrics.pairing import compare, compare_sides
@@ -103,14 +102,18 @@ class Metrics:
         self._any_data = data  # xarray gives every dataset its `ngb`
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        metrics = {} if name.startswith("_") else load_metrics()
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if added := registry.find(registry.ACCESSORS, name):
+            return MethodType(schema.explain_damage(_to_method(added, "_pooled")), self)
+        metrics = load_metrics()
         if name not in metrics:
             raise AttributeError(f"there is no metric {name!r}; dir(ds.ngb) lists them")
         method = _to_method(metrics[name].to_function(), "_data")
         return MethodType(schema.explain_damage(method), self)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *load_metrics()})
+        return sorted({*super().__dir__(), *load_metrics(), *registry.list_names(registry.ACCESSORS)})
 
     @property
     def _data(self) -> Data:
@@ -129,7 +132,6 @@ class Metrics:
     beside_paper = _to_method(beside_paper, "_pooled")
     choose = _to_method(choose, "_pooled")
     compare_networks = _to_method(compare_networks, "_pooled")
-    explain = _to_method(explain, "_pooled")
     front = _to_method(front, "_pooled")
     network_ranking = _to_method(network_ranking, "_pooled")
     ranking = _to_method(ranking, "_pooled")

@@ -350,6 +350,18 @@ def load_metrics() -> dict[str, Metric]:
     return dict(sorted(metrics.items(), key=lambda item: item[1].place))
 
 
+def name_regression(data: Data, columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
+    """Name the piece that surely takes longer in the second of two columns, in the cell with such labels.
+
+    Empty where either has no profile there, where no piece surely takes longer, or without the add-on that explains.
+    """
+    explain = registry.find(registry.ACCESSORS, "explain")
+    try:
+        return str(explain(data, *columns, **cell).regression) if explain else ""
+    except NgbkitError:  # a version whose nodes have other names, and a trial without a profile
+        return ""
+
+
 def load_frame_metrics() -> dict[str, Metric]:
     """Load the metrics that are a number of each trial, by name: those of frames, comparisons and means."""
     return {name: metric for name, metric in load_metrics().items() if metric.in_frames and metric.is_tabulated}

@@ -14,8 +14,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics.conclusions import describe_contention
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
-from ngbkit.metrics.explanation.explain import name_regression
-from ngbkit.metrics.metric import load_metrics
+from ngbkit.metrics.metric import load_metrics, name_regression
 from ngbkit.metrics.originals import find_originals
 from ngbkit.metrics.paired_accuracy import describe_losses
 from ngbkit.metrics.tables import estimate
@@ -108,7 +107,7 @@ def _describe_slowdowns(data: Data, frame: pd.DataFrame) -> list[str]:
             continue
         label, original = str(row["compiler"]), originals[row["compiler"]]
         cell = {name: row[name] for name in ("workload", *list_factors(data), "device", "batch_size") if name in row}
-        piece = name_regression(data, "compiler", (original, label), cell)
+        piece = name_regression(data, (original, label), cell)
         where = f"most in {piece}" if piece else f"--profile and ds.ngb.explain({original!r}, {label!r}) tell where"
         sentences.append(f"Slower than in f32: {label} on {row['workload']} batch {row['batch_size']}: {where}")
     more = len(sentences) - _MOST_SLOWDOWNS

@@ -9,6 +9,7 @@ from htpy import Element, Node, button, code, div, fragment, label, option, p, s
 from IPython.core.getipython import get_ipython
 from markupsafe import Markup
 
+from ngbkit import registry
 from ngbkit.commands.shell import choose_figures
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, UsageError
@@ -17,7 +18,6 @@ from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.notebook.bound_datasets import Changes
 from ngbkit.panels import comparison_choice, exports, trial_sheet
 from ngbkit.panels import trial as trials
-from ngbkit.panels.explanation_choice import EXPLAINED, ExplanationChoice
 from ngbkit.panels.exports import Export
 from ngbkit.panels.figure_choice import OPTIONS, FigureChoice
 from ngbkit.panels.page import Page, render_error
@@ -54,12 +54,19 @@ class ReadSection:
             "settle": self._settle,
             "compare-choice": self._choose_source,
             "compare": self._compare,
-            "explain": self._explain,
-            **{f"explain-{name}": self._build_chooser(name) for name in EXPLAINED},
             "download": self._download,
             **{f"figure-{name}": self._build_setter(name) for name in OPTIONS},
         }
         page.actions |= actions
+        self._explanation: Any = None
+        # Another add-on explains gaps: `ngbkit.why.section.ExplanationChoice`.
+        self._build_explanation = registry.find(registry.PANELS, "explanation")
+        if self._build_explanation is not None:
+            names = self._build_explanation.NAMES
+            page.actions |= {
+                "explain": self._explain,
+                **{f"explain-{name}": self._build_chooser(name) for name in names},
+            }
 
     def show_data(self, data: Data, name: str, run_id: str = "") -> None:
         """Show a dataset or a tree, the variable that holds it, and the run that measured it, if it is known."""
@@ -84,8 +91,9 @@ class ReadSection:
         for part in ("sheet", "comparison", "explanation", "read-message"):
             self._page.show(part, "")
         self._show_choice()
-        self._explanation = ExplanationChoice(data)
-        self._page.show("explain-choice", self._explanation.render())
+        if self._build_explanation is not None:
+            self._explanation = self._build_explanation(data)
+            self._page.show("explain-choice", self._explanation.render())
         self._load_rows()
         self._refresh()
 

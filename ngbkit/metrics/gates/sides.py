@@ -21,9 +21,9 @@ from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
 from ngbkit.metrics.beside import compare_sides, iterate_trials
-from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.gate import Gate, build_gate, judge_lost
 from ngbkit.metrics.gates.regressions import MARGIN
+from ngbkit.metrics.metric import name_regression
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.statistics import bound_ratio
 from ngbkit.metrics.trials import failures
@@ -115,7 +115,7 @@ def _find_reason(data: Data, row: Mapping[Hashable, Any], columns: tuple[str, st
     dim, shared = ("workload", "compiler") if columns is None else ("compiler", "workload")
     names = [*list_factors(data), "device", "batch_size", shared]
     cell = {name: row[name] for name in names if name in row and row[name] == row[name]}
-    return name_regression(data, dim, columns or (f"{row[dim]}{BEFORE}", f"{row[dim]}{AFTER}"), cell)
+    return name_regression(data, columns or (f"{row[dim]}{BEFORE}", f"{row[dim]}{AFTER}"), cell)
 
 
 def find_releases(data: Data) -> tuple[str, str] | None:

@@ -12,7 +12,6 @@ import numpy as np
 from ngbkit.dataset.assembly import nodes
 from ngbkit.errors import UsageError
 from ngbkit.metrics.beside import compare_sides, iterate_trials
-from ngbkit.metrics.explanation.explain import name_regression
 from ngbkit.metrics.gates.change_points import (
     MOST_LOOKS,
     ChangePoints,
@@ -21,6 +20,7 @@ from ngbkit.metrics.gates.change_points import (
     fit_change_points,
     judge_ends,
 )
+from ngbkit.metrics.metric import name_regression
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.statistics import DEGREES, bound_ratio, widen_for_freedom
 from ngbkit.metrics.trials import failures
@@ -221,7 +221,7 @@ def _read_gate(data: Data, columns: Sequence[str], place: int | None) -> _GateRe
         evidence=evidence,
         conclusive=all(each.conclusive for each in (first, *others)) and bool(np.isfinite(evidence.covariance).all()),
         unchecked=next((each.reason for each in (first, *others) if each.reason), ""),
-        regression=name_regression(node, "compiler", (columns[0], columns[-1]), {}),
+        regression=name_regression(node, (columns[0], columns[-1]), {}),
     )
 
 

@@ -13,7 +13,7 @@ from profiled import FUSED, SPLIT, make_explained
 
 import ngbkit  # noqa: F401  the accessor
 from ngbkit import figures
-from ngbkit.metrics.explanation.explanation import Explanation
+from ngbkit.why.explanation import Explanation
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import numpy as np
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.explanation.attribution import ALPHA, Attribution
-from ngbkit.metrics.explanation.blocks import PiecesPart, describe_kernels, fold, group_families
-from ngbkit.metrics.explanation.pieces import BETWEEN, COPIES, REST, Piece, list_kinds
-from ngbkit.metrics.explanation.trial_profile import TrialProfile
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Charted, Report
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.why.attribution import ALPHA, Attribution
+from ngbkit.why.blocks import PiecesPart, describe_kernels, fold, group_families
+from ngbkit.why.pieces import BETWEEN, COPIES, REST, Piece, list_kinds
+from ngbkit.why.trial_profile import TrialProfile
 
 if TYPE_CHECKING:
     import pandas as pd

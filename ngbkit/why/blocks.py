@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ngbkit import validation
-from ngbkit.metrics.explanation.pieces import Piece
+from ngbkit.why.pieces import Piece
 
 # The parts of a network whose source names no modules.
 _PARTS = 12

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from ngbkit.compilers.profiles.profile import Kernel, SourceNode
 from ngbkit.errors import MetricError
-from ngbkit.metrics.explanation.phrases import HEAVY, classify_operator, describe_operators
-from ngbkit.metrics.explanation.trial_profile import COPY, TrialProfile, is_mapped
+from ngbkit.why.phrases import HEAVY, classify_operator, describe_operators
+from ngbkit.why.trial_profile import COPY, TrialProfile, is_mapped
 
 COPIES, REST, BETWEEN = "copies and layout changes", "kernels of unknown origin", "between kernels"
 """The pieces that no node of the network asks for."""

@@ -13,17 +13,17 @@ from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import LABELS, match_labels, select, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.errors import MetricError, NgbkitError, UsageError
+from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.explanation.attribution import attribute
-from ngbkit.metrics.explanation.explanation import Explanation
-from ngbkit.metrics.explanation.pieces import cut
-from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
 from ngbkit.metrics.rankings.networks import compare_candidates
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import format_network
+from ngbkit.why.attribution import attribute
+from ngbkit.why.explanation import Explanation
+from ngbkit.why.pieces import cut
+from ngbkit.why.trial_profile import TrialProfile, parse_profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     Nodes of the network that either side computes in one kernel are one piece. The time of a piece is that of its
     kernels, from profiled calls in turns with calls without the profiler, whose cost is taken out; what a call takes
     beyond its kernels is a piece too, so that pieces sum to the gap. Intervals are of rounds in pairs, with an
-    allowance for what two processes of one program differ by (`ngbkit.metrics.explanation.attribution`).
+    allowance for what two processes of one program differ by (`ngbkit.why.attribution`).
 
     Examples
     --------
@@ -76,17 +76,6 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     """
     dim, *columns = _match_columns(data, first, second)
     return _explain_columns(data, dim, (columns[0], columns[1]), labels)
-
-
-def name_regression(data: Data, dim: str, columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
-    """Name the piece that surely takes longer in the second of two columns along a dim, in the cell with such labels.
-
-    Empty where either has no profile there, or where no piece surely takes longer.
-    """
-    try:
-        return _explain_columns(data, dim, columns, cell).regression
-    except NgbkitError:  # a version whose nodes have other names, and a trial without a profile
-        return ""
 
 
 def list_profiles(data: Data) -> pd.DataFrame:

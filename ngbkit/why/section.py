@@ -7,16 +7,17 @@ from typing import Any
 from htpy import Element, Node, button, div, label, option, p, select, span
 
 from ngbkit.dataset.storage import Data
-from ngbkit.metrics.explanation.explain import PROFILE, explain, list_profiles
-from ngbkit.metrics.explanation.explanation import Explanation
+from ngbkit.why.explain import PROFILE, explain, list_profiles
+from ngbkit.why.explanation import Explanation
 
 _DIMS = ("compiler", "workload", "batch_size", "device")
-EXPLAINED = ("first", "second", "workload", "batch_size", "device", "width", "depth")
-"""The names of the selects: those of factors that people sweep most, among them."""
 
 
 class ExplanationChoice:
     """The trial and the two columns to explain, of a dataset with profiles: a chosen label of each select."""
+
+    # The names of the selects: those of factors that people sweep most, among them.
+    NAMES = ("first", "second", "workload", "batch_size", "device", "width", "depth")
 
     def __init__(self, data: Data) -> None:
         self._data = data

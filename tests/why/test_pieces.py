@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ngbkit.errors import MetricError
-from ngbkit.metrics.explanation.blocks import fold, group_families, shorten_module
-from ngbkit.metrics.explanation.phrases import describe_operators
-from ngbkit.metrics.explanation.pieces import BETWEEN, COPIES, REST, cut
-from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
+from ngbkit.why.blocks import fold, group_families, shorten_module
+from ngbkit.why.phrases import describe_operators
+from ngbkit.why.pieces import BETWEEN, COPIES, REST, cut
+from ngbkit.why.trial_profile import TrialProfile, parse_profile
 
 NODES = [
     ("c0", "Conv", "stem.conv"),

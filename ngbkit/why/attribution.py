@@ -25,9 +25,9 @@ from ngbkit.device.timing.normal import LEVEL, MAD_SCALE, find_quantile
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS, SEED
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.explanation.pieces import Piece
-from ngbkit.metrics.explanation.trial_profile import TrialProfile
 from ngbkit.metrics.statistics import adjust_by_holm
+from ngbkit.why.pieces import Piece
+from ngbkit.why.trial_profile import TrialProfile
 
 Floats = NDArray[np.floating[Any]]
 

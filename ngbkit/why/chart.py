@@ -8,13 +8,13 @@ import numpy as np
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks
-from ngbkit.metrics.explanation.blocks import fold
+from ngbkit.why.blocks import fold
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from ngbkit.metrics.explanation.explanation import Explanation
+    from ngbkit.why.explanation import Explanation
 
 _WIDTH, _ROW, _NAMES, _LETTERS, _MOST_ROWS = 420, 18, 250, 100, 40
 _GUIDE = "#888888"

@@ -12,7 +12,7 @@ from profiled import FUSED, SPLIT, add_profiles, build_profile, make_explained
 
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.explanation.explain import explain
+from ngbkit.why.explain import explain
 
 
 def test_the_sentence_names_the_cause() -> None:

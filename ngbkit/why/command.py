@@ -16,7 +16,7 @@ _ROWS = 12
 
 def explain_gap(call: Call) -> Answer:
     """Explain the gap between the two columns of a call."""
-    from ngbkit.metrics.explanation.explain import explain
+    from ngbkit.why.explain import explain
 
     args = call.args
     columns = restore_quotes(args.first), restore_quotes(args.second)

@@ -11,9 +11,9 @@ import pytest
 from profiled import FUSED, NODES, SPLIT, build_profile
 
 from ngbkit.errors import MetricError
-from ngbkit.metrics.explanation.attribution import Attribution, attribute, estimate_process_sd
-from ngbkit.metrics.explanation.pieces import BETWEEN, COPIES, Piece, cut
-from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
+from ngbkit.why.attribution import Attribution, attribute, estimate_process_sd
+from ngbkit.why.pieces import BETWEEN, COPIES, Piece, cut
+from ngbkit.why.trial_profile import TrialProfile, parse_profile
 
 CASES = 20
 CALL_S = 12e-3 + 4 * 8e-4 + 2e-4
