@@ -43,11 +43,13 @@ class World:
         """Capture the present world of this process, with all its variables."""
         folder = find_working_folder()
         entries = [Path(folder, entry) for entry in sys.path if isinstance(entry, str) and entry]
-        script = Path(find_script_folder())
-        path = map(os.path.normpath, [*(entry for entry in entries if entry != script), *entries])
+        last = {
+            Path(user_folder) for user_folder in (folder, find_script_folder()) if not is_on_python_path(user_folder)
+        }
+        path = map(os.path.normpath, [*(entry for entry in entries if entry not in last), *entries])
         return cls(
             folder=folder,
-            path=tuple(entry for entry in dict.fromkeys(path) if entry != folder or is_on_python_path(folder)),
+            path=tuple(entry for entry in dict.fromkeys(path) if entry != folder or Path(entry) not in last),
             variables={name: value for name, value in os.environ.items() if name not in VOLATILE},
             files={workload.name: workload.path for workload in workloads if workload.path},
         )

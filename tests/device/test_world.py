@@ -165,13 +165,14 @@ def test_a_local_package_that_engines_do_not_import_is_named(tmp_path: Path, mon
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     before, other = (World.capture().list_warnings(networks) for networks in (sweep.workloads, cell.from_source(CELL)))
     monkeypatch.setenv("PYTHONPATH", ".")
-    monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path[1:]])
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "/installed"])
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     world = World.capture()
 
     assert ["timm"] == list(before)
     assert "imports timm of its folder, and engines the installed one" in before["timm"][0]
     assert {} == other
-    assert str(tmp_path) in world.path
+    assert (str(tmp_path), "/installed") == world.path
     assert {} == world.list_warnings(sweep.workloads)
 
 
