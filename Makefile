@@ -57,10 +57,10 @@ site: $(READY) ## build the site of the notebooks and the API reference in site/
 	$(BIN)/ngbkit publish notebooks -o site $(ARGS)
 
 bench: $(READY) ## measure how fast ngbkit itself is; on a quiet machine
-	$(BIN)/python bench/speed.py
+	$(BIN)/python tests/bench/speed.py
 
 efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --precision and --race save; on a quiet machine
-	$(BIN)/python bench/efficiency.py $(ARGS)
+	$(BIN)/python tests/bench/efficiency.py $(ARGS)
 
 screens: $(READY) ## take the pictures of the README and of the site; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py $(ARGS)

@@ -17,7 +17,7 @@ from ngbkit.compilers.base import Program
 from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.sweep.records import Contract
 
-BENCHMARKS = Path(__file__).parents[3] / "bench"
+BENCHMARKS = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Scores predictors beyond their labels: coverage of 95 % intervals where a family, an operator or sizes are left out.
 
-    python bench/beyond.py notebooks/data/labels.nc
+    python tests/bench/beyond.py notebooks/data/labels.nc
 
 Each part that is left out has `--least` networks or more, and leaves ten or more. A row per set, runtime and kind of
 part: the parts; the share of the networks that are refused; the share of the others whose latency is inside the

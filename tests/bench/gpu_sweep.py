@@ -1,7 +1,7 @@
 """The sweep of `gpu.py`, measured without an engine, and its dataset.
 
-python bench/gpu_sweep.py measure STATE [RUN …]   # on the machine with the GPU; stops at Ctrl+C, and resumes
-python bench/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
+python tests/bench/gpu_sweep.py measure STATE [RUN …]   # on the machine with the GPU; stops at Ctrl+C, and resumes
+python tests/bench/gpu_sweep.py collect STATE [--into notebooks/data]    # where ngbkit[notebook] is
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "batch_sizes": (1,),
     },
 }
-DATA = Path(__file__).parents[1] / "notebooks" / "data"
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
 
 
 def write_images(path: Path) -> Path:

@@ -1,6 +1,6 @@
 """Measures ONNX files of public wheels, which other tools exported, by each CPU compiler that reads ONNX.
 
-    python bench/deployed.py results/deployed
+    python tests/bench/deployed.py results/deployed
 
 Claim: TVM and IREE measure at least four of the six, by the canonical graphs that their importers ask for. A row for
 each file has the median duration of a call where the outputs are equivalent to the float64 reference, else the status;

@@ -41,7 +41,7 @@ from ngbkit.predict.optimizer.simplifiers.proved import simplify_all
 from ngbkit.predict.optimizer.variants import Outcome
 from ngbkit.sweep.variables import NO_ROUND
 
-DATA = Path(__file__).parents[1] / "notebooks" / "data"
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
 #: None is among the labels: these are other families, or larger siblings.
 #: How much of a gain the guard keeps is only seen where there is one: the last line has more networks whose authors sum
 #: parallel branches into one convolution.

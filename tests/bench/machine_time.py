@@ -1,8 +1,8 @@
 """Compares designs of a measurement by the machine time that each takes to an interval that covers.
 
-    python bench/machine_time.py record results/machine-time --minutes 20    # on a quiet machine; goes on
-    python bench/machine_time.py report results/machine-time [--json]
-    python bench/machine_time.py profile results/machine-time
+    python tests/bench/machine_time.py record results/machine-time --minutes 20    # on a quiet machine; goes on
+    python tests/bench/machine_time.py report results/machine-time [--json]
+    python tests/bench/machine_time.py profile results/machine-time
 
 Compiled networks take turns of many calls, every one of them timed, and in between each is called a hundred times in a
 row, as most benchmarks do. From the turns every shorter design is replayed: so many untimed calls at the beginning, so

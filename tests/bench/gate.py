@@ -1,8 +1,8 @@
 """Plants regressions of known size, and counts how often gates and bisections find them, and alarm without one.
 
-    python bench/gate.py gates results/gate.jsonl                    # 0 and 5 %, 20 gates each
-    python bench/gate.py gates results/gate.jsonl --shares 0.02,0.03 # the limit
-    python bench/gate.py bisections results/bisect.jsonl             # 20 bisections with a slowdown, 20 without
+    python tests/bench/gate.py gates results/gate.jsonl                    # 0 and 5 %, 20 gates each
+    python tests/bench/gate.py gates results/gate.jsonl --shares 0.02,0.03 # the limit
+    python tests/bench/gate.py bisections results/bisect.jsonl             # 20 bisections with a slowdown, 20 without
 
 Finished ones are in the file and are not measured again; with `--report` none is measured.
 

@@ -1,7 +1,7 @@
 """Plants a slowdown in one operator, and counts how often `explain` ranks it first; and compares networks with copies.
 
-    python bench/planted_slowdown.py results/planted           # measure what is missing, and report
-    python bench/planted_slowdown.py results/planted --report  # report what is there
+    python tests/bench/planted_slowdown.py results/planted           # measure what is missing, and report
+    python tests/bench/planted_slowdown.py results/planted --report  # report what is there
 
 An operator of a network, a convolution or a matrix product, is widened by so many channels that a call takes about a
 fifth longer by the profile of the unchanged network in ONNX Runtime; the further channels are cut off again. Each

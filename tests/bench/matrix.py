@@ -18,7 +18,7 @@ import ngbkit
 from ngbkit import Sweep, blocks, paper, registry, workloads
 from ngbkit.dataset.storage import save
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "compilers.nc"
 #: The five of the fifteen with the fewest parameters.
 SMALLEST = ("resnet18", "efficientnet_b3", "efficientnet_b4", "deit3_small_patch16_224", "resnet50")

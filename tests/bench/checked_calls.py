@@ -1,7 +1,7 @@
 """Networks that answer timed calls without computing them, on every compiler here; and what fresh inputs cost in time.
 
-    python bench/checked_calls.py tricks [--compilers identity,…] [--only NAME,…]
-    python bench/checked_calls.py cost [--rounds 60]
+    python tests/bench/checked_calls.py tricks [--compilers identity,…] [--only NAME,…]
+    python tests/bench/checked_calls.py cost [--rounds 60]
 
 Claim of `tricks`: no timed call is taken for a measurement that did not compute. It prints a row for each network and a
 column for each compiler: `caught` with the status, `honest` where the time is that of the network without its trick

@@ -25,7 +25,7 @@ import psutil
 
 from ngbkit.device.plan import locate_journal
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[1]
 # The slow compiler is a plugin of the tests.
 PYTHON_PATH = os.pathsep.join(filter(None, [str(TESTS / "plugins"), os.environ.get("PYTHONPATH")]))
 sys.path.insert(0, str(TESTS))

@@ -1,6 +1,6 @@
 """The checks of `gpu.py`, each in a process of its own, since one that has called CUDA cannot fork others that use it.
 
-    python bench/gpu_checks.py CHECK [COMPILER]
+    python tests/bench/gpu_checks.py CHECK [COMPILER]
 
 The last line that it prints is one JSON object: what was seen, with ``ok`` and one ``line`` for a reader.
 """

@@ -1,6 +1,6 @@
 """Measures how often an interval covers the truth: of fixed rounds, stopped by its own width, and of a race.
 
-``.venv/bin/python bench/stopping.py [fixed] [correlated] [stopped] [race]`` prints a table each; it is seeded, so
+``.venv/bin/python tests/bench/stopping.py [fixed] [correlated] [stopped] [race]`` prints a table each; it is seeded, so
 that its output is reproducible. `ngbkit.device.timing.intervals` and `…correlation` cite it.
 """
 

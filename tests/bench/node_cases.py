@@ -1,6 +1,6 @@
 """Count the node cases of the onnx package that ngbkit accepts and measures, and those on which the runtimes agree.
 
-    python bench/node_cases.py FOLDER --seed 1 --cases 300
+    python tests/bench/node_cases.py FOLDER --seed 1 --cases 300
 
 The package onnx has about 1,900 cases of single operators for tests of runtimes, each a model with inputs. This draws
 some by a seed, writes each as a folder with ``model.onnx`` and ``test_data_set_0/input_0.pb``, and counts those that

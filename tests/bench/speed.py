@@ -1,4 +1,4 @@
-"""Measures the speed of ngbkit itself: ``make bench``, or ``python bench/speed.py cell harness`` for some of its parts.
+"""Measures the speed of ngbkit itself: ``make bench``, or ``python tests/bench/speed.py cell harness`` for some parts.
 
 Run it on a quiet machine. It prints a table of all figures, beside the targets of the design and what else ran, and it
 asserts nothing. `results/speed.json` keeps them: without names it measures the parts that this commit lacks.
@@ -26,7 +26,7 @@ import psutil
 
 from ngbkit.hardware import conditions
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests" / "plugins"
 SHELL = Path(sys.executable).with_name("ngbkit")
 RESULTS = ROOT / "results" / "speed.json"

@@ -23,7 +23,7 @@ from ngbkit.files import hash_file
 from ngbkit.predict.scoring import scores
 from ngbkit.predict.scoring.splits import Split
 
-LABELS = Path(__file__).parents[1] / "notebooks" / "data" / "labels.nc"
+LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "labels.nc"
 KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
 
 

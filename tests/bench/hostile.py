@@ -1,6 +1,6 @@
 """Hostile inputs by generators, each command in a process of its own: what came of every one.
 
-    python bench/hostile.py [--count 2500] [--seed 0] [--only sites,datasets,…]
+    python tests/bench/hostile.py [--count 2500] [--seed 0] [--only sites,datasets,…]
 
 Claim: no file of others is believed further than it is checked, and none ends in a traceback, a signal, a hang, an
 escape sequence on the terminal, or files left behind. A row for each generator has the inputs and, of them, the
@@ -131,7 +131,7 @@ def wait(pid: int) -> int | None:
 
 def build_base(base: Path) -> None:
     """Build a site, a dataset, a network, and a state folder with a run."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import nbformat
     import onnx
     import torch

@@ -1,7 +1,7 @@
 """Measures what memory does to each column: every compiler with each memory, in the same rounds.
 
-    python bench/setups.py measure results/setups --hours 1
-    python bench/setups.py table results/setups > notebooks/data/02-memory.json
+    python tests/bench/setups.py measure results/setups --hours 1
+    python tests/bench/setups.py table results/setups > notebooks/data/02-memory.json
 
 `measure` keeps a file for each network and batch size, and goes on where it ended. `table` prints a record a column:
 the seconds and the page faults of a call with memory ``kept``, and its faults with ``system``; each followed by both

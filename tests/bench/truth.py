@@ -1,7 +1,7 @@
 """Compares reported speed-ups under planted interference with the quiet ones of the same processes.
 
-    python bench/truth.py measure results/truth --minutes 40     # goes on where it was; on a quiet machine
-    python bench/truth.py report results/truth
+    python tests/bench/truth.py measure results/truth --minutes 40     # goes on where it was; on a quiet machine
+    python tests/bench/truth.py report results/truth
 
 Each group of compilers stays loaded while every kind of interference is planted. Seconds with the plant, in which the
 speed-ups to be judged are measured, alternate with quiet seconds, in which their truth is. A reported speed-up is wrong

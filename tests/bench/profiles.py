@@ -34,7 +34,7 @@ from ngbkit.predict.network_graphs import pack, unpack_graphs
 from ngbkit.workloads import timm
 from ngbkit.workloads.paper import find_family
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LABELS = ROOT / "notebooks" / "data" / "labels.nc"
 MANIFEST, MEASURED = "networks.json", "turn"
 

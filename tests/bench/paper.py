@@ -39,7 +39,7 @@ from ngbkit.dataset.long_form import expand_labels, list_labels
 from ngbkit.dataset.storage import Data, save
 from ngbkit.sweep.records import INCONCLUSIVE
 
-DATA = Path(__file__).parents[1] / "notebooks" / "data"
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
 OUT, TUNED_OUT = DATA / "paper.nc", DATA / "paper-tvm.nc"
 RELEASES_OUT = DATA / "paper-releases.nc"
 LARGER_OUT, REST_OUT = DATA / "paper-larger.nc", DATA / "paper-larger-measured.nc"

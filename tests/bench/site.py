@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from ngbkit.publish import publish
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 #: The limits of a build from nothing, of a build without changes (seconds), and of the site (MB).
 MOST_S, MOST_AGAIN_S, MOST_MB = 900.0, 10.0, 30.0
 

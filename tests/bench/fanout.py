@@ -1,4 +1,4 @@
-"""Measures the cost of fan-out, and the load that a client sustains: ``python bench/fanout.py``.
+"""Measures the cost of fan-out, and the load that a client sustains: ``python tests/bench/fanout.py``.
 
 Run it on a quiet machine. It prints one line per figure, beside the target of the design, and asserts nothing.
 """

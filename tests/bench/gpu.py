@@ -1,6 +1,6 @@
 """Tries everything that ngbkit does with an NVIDIA GPU on a real one, in parts that several short calls can finish.
 
-    python bench/gpu.py --minutes 9 [--state FOLDER] [--only PART,…] [--again PART,…]
+    python tests/bench/gpu.py --minutes 9 [--state FOLDER] [--only PART,…] [--again PART,…]
 
 It needs this checkout and the packages that are there. Each part leaves one JSON file in the state folder, and a part
 that is finished does not run again: copy the folder to another machine to go on there.
@@ -37,7 +37,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[1]
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 CHECKED = {
     "clocks": ("identity", "torchscript", "inductor", "onnxruntime", "tensorrt-rtx", "tensorrt"),
     "graphs": ("identity", "onnxruntime", "tensorrt-rtx", "tensorrt"),

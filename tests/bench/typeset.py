@@ -12,7 +12,7 @@ from pathlib import Path
 import ngbkit
 from ngbkit import figures
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OUT = ROOT / "results" / "paper"
 _TEXT = "A text of the paper, as wide as its column, around its figures. " * 6 + "\n\n"
 _PAPER = r"""\documentclass[10pt,twocolumn,a4paper]{article}

@@ -1,7 +1,7 @@
 """Compares ngbkit with the vendors' own tools, and with a benchmark as it is often written, on the same network.
 
-    python bench/vendors.py bias --rounds 6 > notebooks/data/02-bias.json
-    python bench/vendors.py precautions --rounds 2 -r 20 > notebooks/data/02-disturbances.json
+    python tests/bench/vendors.py bias --rounds 6 > notebooks/data/02-bias.json
+    python tests/bench/vendors.py precautions --rounds 2 -r 20 > notebooks/data/02-disturbances.json
 
 Claim of `bias`: our median latency over that of each vendor's own tool is from 0.97 to 1.03. In each round, in shuffled
 order, a small sweep of ngbkit and each tool take turns, so that drift cancels; a tool runs in a process of its own with

@@ -7,7 +7,7 @@ often in the whole sweep, which is unknown beforehand.
 The number of trials chosen at once and the factor of the intervals were tuned on blocks.nc, whose figures are better
 for it. Nothing was tuned on the sweep of the paper's networks and blocks:
 
-    python bench/budget.py notebooks/data/paper.nc --together
+    python tests/bench/budget.py notebooks/data/paper.nc --together
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ngbkit.predict.forecast import Guide
 from ngbkit.predict.forecast.imputation import Key, build_key
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 
-DATA = Path(__file__).parents[1] / "notebooks" / "data"
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
 STORED = (DATA / "blocks.nc",)
 #: A regret below this is within the noise of a run.
 TOLERANCE = 0.02

@@ -44,7 +44,7 @@ from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
 from ngbkit.workloads.base import Source, Workload
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "labels.nc"
 FAST, SLOW = ["onnxruntime", "openvino"], ["inductor", "tvm"]
 SETTINGS: dict[str, Any] = {"repeats": 24, "min_rounds": 12, "max_seconds": 8.0, "timeout_s": 300.0, "together": True}

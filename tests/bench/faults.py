@@ -1,6 +1,6 @@
 """Injects faults into sweeps of quick trials at random moments, and tabulates the damage.
 
-    python bench/faults.py [--faults 200] [--seed 0] [--only KIND,…] [--state FILE.json]
+    python tests/bench/faults.py [--faults 200] [--seed 0] [--only KIND,…] [--state FILE.json]
 
 A campaign is one run in a state folder of its own. Its client is a separate process; whenever it ends before the run,
 another client resumes the run. In the end no record may be lost, no finished record changed (its trial ran twice), no

@@ -1,7 +1,7 @@
 """Plants a loss of two points of accuracy in int8 files of digits, and counts how often a sweep says so.
 
-    python bench/planted_loss.py measure results/planted_loss.jsonl     # 20 networks, about 15 s each
-    python bench/planted_loss.py report results/planted_loss.jsonl
+    python tests/bench/planted_loss.py measure results/planted_loss.jsonl     # 20 networks, about 15 s each
+    python tests/bench/planted_loss.py report results/planted_loss.jsonl
 
 Each seed trains a small CNN on scikit-learn's digits. ONNX Runtime's static int8 is the honest column; in the other one
 a few weights of that file are changed until it loses two points over 20,000 shifted and noisy held-out digits. A sweep
