@@ -5,12 +5,9 @@ Run it on a quiet machine. It prints one line per figure, beside the target of t
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sqlite3
 import statistics
-import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,51 +19,19 @@ from typing import Any
 import ipyparallel
 import numpy as np
 import psutil
-
-
-def main() -> None:
-    """Measure the figures named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"one of {', '.join(FIGURES)} (default: all)")
-    chosen = parser.parse_args().figures or list(FIGURES)
-    if unknown := set(chosen) - set(FIGURES):
-        parser.error(f"no such figure: {', '.join(sorted(unknown))}; expected {', '.join(FIGURES)}")
-    with tempfile.TemporaryDirectory() as folder:
-        # The user's devices file and state folder are not read.
-        os.environ["NGBKIT_STATE_DIR"] = folder
-        os.chdir(folder)
-        for name in chosen:
-            FIGURES[name]()
-
-
-def report(title: str, value: float, unit: str, target: float | str) -> None:
-    """Print one line of the report."""
-    aim = target if isinstance(target, str) else f"{target:g}"
-    print(f"{title:76s} {value:10.3f} {unit:12s} target {aim}", flush=True)
-
-
-def measure_events() -> None:
-    """From the publication of an event by an engine to the end of the notification of all subscribers."""
-    sweep = _build_scripted_sweep(84)
-    with listen() as listener, start_scripted_engines(["cpu"], rate=40):
-        sweep.start().result()
-    for kind in ("round", "record"):
-        lags = 1000 * listener.lags(kind)
-        report(f"a {kind} event, until its subscribers have it, median of {len(lags):,}", np.median(lags), "ms", 50)
-        report(f"a {kind} event, until its subscribers have it, 99th percentile", np.percentile(lags, 99), "ms", 50)
+from scripted import SAMPLES, draw_samples, find_send_time
+from speed import Parts, report, run_parts, write_mlp
 
 
 def measure_trial() -> None:
     """The overhead of a trial in a run on an engine, over a plan in this process."""
-    from speed import _write_mlp
-
     from ngbkit import options
     from ngbkit.api import Sweep
     from ngbkit.cluster import engines
     from ngbkit.device import plan
     from ngbkit.device.spec import Spec
 
-    warm, sweep = (Sweep(_write_mlp(), ["identity", "onnxruntime"], sizes, repeats=3) for sizes in ([1], range(1, 21)))
+    warm, sweep = (Sweep(write_mlp(), ["identity", "onnxruntime"], sizes, repeats=3) for sizes in ([1], range(1, 21)))
     state_dir, events = options.get_state_dir(), list[Mapping[str, Any]]()
 
     def carry_out(grid: Any, run_id: str) -> float:
@@ -88,7 +53,7 @@ def measure_trial() -> None:
     extra = statistics.median(
         1000 * (engine - direct) / len(sweep) for direct, engine in zip(inside, outside, strict=True)
     )
-    report(f"{len(sweep)} quick trials in this process, median of {len(inside)}", statistics.median(inside), "s", "-")
+    report(f"{len(sweep)} quick trials in this process, median of {len(inside)}", statistics.median(inside), "s")
     report("fan-out, a trial", extra, "ms", 50)
 
 
@@ -110,10 +75,10 @@ def measure_fleet(number: int = 100) -> None:
     tables = "".join(f'[{label}]\nlaunch = "local"\ntrust = "lab"\n' for label in labels)
     free, began = psutil.virtual_memory().available, time.perf_counter()
     with write_devices(tables), start_scripted_engines(labels, rate=1.0) as script:
-        report(f"{number} engines in one trust group, started after", time.perf_counter() - began, "s", "-")
+        report(f"{number} engines in one trust group, started after", time.perf_counter() - began, "s")
         used = free - psutil.virtual_memory().available
-        report("memory of an engine, with its share of the controller", used / number / 2**20, "MB", "-")
-        report("file descriptors of the client", client.num_fds(), "", "-")
+        report("memory of an engine, with its share of the controller", used / number / 2**20, "MB")
+        report("file descriptors of the client", client.num_fds(), "")
         for in_step in (False, True):
             script(rate=1.0, in_step=in_step)
             print(f"all engines report {'at the same times' if in_step else 'at times of their own'}:", flush=True)
@@ -132,11 +97,11 @@ def stream(sweep: Any, target: float) -> np.ndarray:
     lags, cpu_used = 1000 * listener.lags(), sum(client.cpu_times()[:2]) - cpu_before
     report(f"{len(sweep):,} trials of these engines, trials a second", len(sweep) / wall, "a second", target)
     report(f"an event, until its subscribers have it, median of {len(lags):,}", np.median(lags), "ms", 50)
-    report("the same, 99th percentile", np.percentile(lags, 99), "ms", "-")
+    report("the same, 99th percentile", np.percentile(lags, 99), "ms")
     report("records of lost events, recovered from the device's journal", listener.recovered, "", 0)
-    report("CPU of the client meanwhile", 100 * cpu_used / wall, "% of a core", "-")
-    report("CPU of this machine, with its engines", busy, "% of all", "-")
-    report("memory of the client, beyond that before", (client.memory_info().rss - memory) / 2**20, "MB", "-")
+    report("CPU of the client meanwhile", 100 * cpu_used / wall, "% of a core")
+    report("CPU of this machine, with its engines", busy, "% of all")
+    report("memory of the client, beyond that before", (client.memory_info().rss - memory) / 2**20, "MB")
     _report_completeness(run)
     return listener.lags("record")
 
@@ -150,8 +115,6 @@ class Listener:
 
     def record(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Record events whose subscribers have all been notified."""
-        from scripted import find_send_time
-
         now = time.time()
         for event in events:
             sent = find_send_time(event)
@@ -220,8 +183,6 @@ def start_scripted_engines(labels: Sequence[str], rate: float | None) -> Iterato
 
 def _report_completeness(run: Any) -> None:
     """Report missing, wrong and duplicate records of a finished scripted run."""
-    from scripted import draw_samples
-
     from ngbkit.sweep.journal import Journal
 
     expected = {trial.id for trial in run.sweep.trials()}
@@ -246,8 +207,6 @@ def _report_completeness(run: Any) -> None:
 
 def _build_scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) -> Any:
     """A sweep of four compilers at so many batch sizes; without batch size 1 there are no anchors."""
-    from scripted import SAMPLES
-
     from ngbkit.api import Sweep
     from ngbkit.workloads.base import Workload
 
@@ -256,12 +215,7 @@ def _build_scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) ->
     return Sweep([network], compilers, range(2, batch_sizes + 2), devices=labels, repeats=SAMPLES)
 
 
-FIGURES: dict[str, Callable[[], None]] = {
-    "events": measure_events,
-    "trial": measure_trial,
-    "eight": measure_eight,
-    "fleet": measure_fleet,
-}
+PARTS: Parts = {"trial": measure_trial, "eight": measure_eight, "fleet": measure_fleet}
 
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__)

@@ -1,35 +1,24 @@
 """Measures the speed of ngbkit itself: ``make bench``, or ``python tests/bench/speed.py cell harness`` for some parts.
 
-Run it on a quiet machine. It prints a table of all figures, beside the targets of the design and what else ran, and it
-asserts nothing. `results/speed.json` keeps them: without names it measures the parts that this commit lacks.
+Run it on a quiet machine. It prints each figure beside the target of the design, and asserts nothing.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
+import argparse
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from ngbkit.hardware import conditions
-
-ROOT = Path(__file__).parents[2]
-PLUGINS = ROOT / "tests" / "plugins"
-SHELL = Path(sys.executable).with_name("ngbkit")
-RESULTS = ROOT / "results" / "speed.json"
+Parts = Mapping[str, Callable[[], None]]
 
 _CELL = """%%ngbench -c identity,onnxruntime,openvino -b 1,4
 import torch
@@ -41,92 +30,37 @@ input_shape = (3, 64, 64)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One line of the table; `target` is None for a part of another figure."""
-
-    title: str
-    value: float
-    unit: str
-    target: float | None
-
-    def format(self) -> str:
-        target = "" if self.target is None else f"target {self.target:g}"
-        return f"{self.title:66s} {self.value:8.3f} {self.unit:12s} {target:12s}"
-
-
-_figures: list[Figure] = []
-
-
-def main() -> None:
-    """Measure the parts named on the command line, or those without figures of this commit, and print all."""
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        parts = stored["parts"] if stored.get("commit") == commit else {}
-        for name in sys.argv[1:] or [name for name in PARTS if name not in parts]:
-            parts[name] = measure_part(name)
-            RESULTS.write_text(json.dumps({"commit": commit, "parts": parts}, indent=1))
-    print()
-    for part in parts.values():
-        for index, fields in enumerate(part["figures"]):
-            print(Figure(**fields).format(), "" if index else part["disturbance"])
-
-
-def measure_part(name: str) -> dict[str, Any]:
-    """Measure a part in a state folder of its own; return its figures and what else ran just before and after it."""
-    _figures.clear()
-    before = describe_disturbance()
+def run_parts(parts: Parts, description: str) -> None:
+    """Measure the parts named on the command line, or all, in a state folder of their own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(parts)} (default: all)")
+    chosen = parser.parse_args().parts or list(parts)
+    if unknown := set(chosen) - set(parts):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; expected {', '.join(parts)}")
     with tempfile.TemporaryDirectory() as folder:
+        # The user's devices file and state folder are not read.
         os.environ["NGBKIT_STATE_DIR"] = folder
-        sys.path.insert(0, str(PLUGINS))
-        PARTS[name]()
-    return {
-        "figures": [asdict(figure) for figure in _figures],
-        "disturbance": f"beside {before} before, {describe_disturbance()} after",
-    }
+        os.chdir(folder)
+        for name in chosen:
+            parts[name]()
 
 
-def describe_disturbance() -> str:
-    """Describe what runs on this machine, in percent of all cores."""
-    observed = conditions.observe(1.0)
-    names = " ".join(observed["busiest"])
-    return f"{observed['other_busy_percent'] or 0:.0f} % ({names})" if names else "nothing"
-
-
-def report(title: str, value: float, unit: str, target: float | None) -> None:
-    """Add a figure, and print it."""
-    _figures.append(Figure(title, value, unit, target))
-    print(_figures[-1].format(), flush=True)
-
-
-def time_interleaved(rounds: int, **codes: str) -> dict[str, list[float]]:
-    """Time each piece of code as a Python process, interleaved."""
-    times: dict[str, list[float]] = {name: [] for name in codes}
-    for _ in range(rounds):
-        for name, code in codes.items():
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True)
-            times[name].append(time.perf_counter() - began)
-    return times
+def report(title: str, value: float, unit: str, target: float | str = "-") -> None:
+    """Print one figure."""
+    aim = target if isinstance(target, str) else f"{target:g}"
+    print(f"{title:76s} {value:10.3f} {unit:12s} target {aim}", flush=True)
 
 
 def measure_import() -> None:
     """`import ngbkit`, beyond a Python that imports nothing."""
-    times = time_interleaved(15, nothing="pass", ngbkit="import ngbkit")
-    extra = statistics.median(a - b for a, b in zip(times["ngbkit"], times["nothing"], strict=True))
-    report("import ngbkit, beyond starting Python", extra, "s", 0.2)
-
-
-def measure_load() -> None:
-    """`%load_ext ngbkit` in a new shell, beyond a shell that loads nothing."""
-    shell = "from IPython.core.interactiveshell import InteractiveShell as S; s = S.instance(); "
-    load = shell + "s.run_line_magic('load_ext', 'ngbkit'); assert 'ngbench' in s.magics_manager.magics['cell']"
-    times = time_interleaved(9, shell=shell, loaded=load)
-    extra = statistics.median(a - b for a, b in zip(times["loaded"], times["shell"], strict=True))
-    report("%load_ext ngbkit, beyond starting IPython", extra, "s", 0.5)
+    extra = []
+    for _ in range(15):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        middle = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import ngbkit"], check=True)
+        extra.append(time.perf_counter() - middle - (middle - began))
+    report("import ngbkit, beyond starting Python", statistics.median(extra), "s", 0.2)
 
 
 def measure_start() -> None:
@@ -167,27 +101,6 @@ def measure_harness() -> None:
     engines.close()
 
 
-def measure_child_start() -> None:
-    """From the request for a child of a warm fork server with torch to the child's first answer, the fastest of ten."""
-    from ngbkit.device.isolation.servers import Servers
-    from ngbkit.device.isolation.settings import build_child_settings
-    from ngbkit.device.world import World
-
-    world = World.capture()
-    environment = {**os.environ, **build_child_settings(os.cpu_count() or 1)}
-    servers = Servers(environment=environment, folder=Path(os.environ["NGBKIT_STATE_DIR"], "servers"), world=world)
-    servers.get(["torch"]).wait_until_ready()
-    times = []
-    for _ in range(10):
-        began = time.perf_counter()
-        child = servers.fork(["torch"])
-        child.ask({"op": "usage"}, 60)
-        times.append(time.perf_counter() - began)
-        child.end()
-    servers.close()
-    report("a child of a warm fork server with torch, to its first answer", min(times), "s", 0.1)
-
-
 _JOIN = """import threading
 for thread in threading.enumerate():
     if thread.name == "ngbkit-preload":
@@ -221,7 +134,7 @@ def measure_cells() -> None:
         report(f"{title}, to its first table", table_s, "s", targets[0])
         report(f"{title}, to its end", end_s, "s", targets[1])
     for seconds, step in re.findall(r"(\d+) s (\w+)", min(changed)[2]):
-        report(f"  of the changed network: {step}", float(seconds), "s", None)
+        report(f"  of the changed network: {step}", float(seconds), "s")
 
 
 def _run_cell(client: Any, cell: str) -> tuple[float, float, str]:
@@ -243,28 +156,6 @@ def _run_cell(client: Any, cell: str) -> tuple[float, float, str]:
     return tables[0], time.perf_counter() - began, steps
 
 
-def measure_idle_load() -> None:
-    """The CPU time of all processes but the measuring child while it measures."""
-    from ngbkit.api import Sweep
-    from ngbkit.cluster import engines
-
-    # The slow compiler sleeps in calls of 5 s, and the window is within its turn: the turns of others are no overhead.
-    compilers = ["identity", "onnxruntime", 'slow{"seconds":5.0}']
-    run = Sweep(_write_mlp(), compilers, [1], repeats=12, threads=1).start()
-    while not run.progress.text.startswith("measuring"):
-        run.wait_for_change(0.1)
-    time.sleep(2)
-    times_before, began = _read_cpu_times(), time.perf_counter()
-    time.sleep(10)
-    times_after, wall = _read_cpu_times(), time.perf_counter() - began
-    run.stop()
-    run.wait()
-    # The slow compiler sleeps in its calls, so that its child may count as overhead.
-    used = sum(times_after[key] - times_before[key] for key in times_after if key in times_before)
-    report("CPU of client, engine, servers and children while a child measures", 100 * used / wall, "% of a core", 1)
-    engines.close()
-
-
 def measure_assembly() -> None:
     """A dataset of 100,000 trials of 30 samples from a journal and from a file, and its BSR."""
     import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`
@@ -282,33 +173,6 @@ def measure_assembly() -> None:
             storage.load(file)
     with report_duration("its BSR", 1):
         data.ngb.bsr()
-
-
-def measure_display() -> None:
-    """`ngbkit show` of a file of 20,000 trials, with its tables and its verdict."""
-    from ngbkit.dataset import storage, synthetic
-
-    sweep = _build_sweep(500)
-    file = storage.save(synthetic.make_dataset(sweep), Path(os.environ["NGBKIT_STATE_DIR"]) / "shown.nc")
-    with report_duration(f"`ngbkit show` of {len(sweep):,} trials", 2):
-        subprocess.run([SHELL, "show", file], check=True, stdout=subprocess.DEVNULL)
-
-
-def measure_listing() -> None:
-    """`ngbkit runs` with 10,000 runs, whose summaries the index has."""
-    from ngbkit.api import Sweep
-    from ngbkit.cluster import engines
-    from ngbkit.runs.folders import get_runs_dir
-
-    run = Sweep(_write_mlp(), ["identity"], [1], repeats=10).start()
-    run.result()
-    engines.close()
-    for number in range(10_000):
-        shutil.copytree(run.folder, get_runs_dir() / f"20250101-000000-{number:04x}")
-    time.sleep(3)  # the index trusts no file that was just written
-    subprocess.run([SHELL, "runs", "--all"], check=True, stdout=subprocess.DEVNULL)
-    with report_duration("`ngbkit runs` of 10,000 runs", 1):
-        subprocess.run([SHELL, "runs"], check=True, stdout=subprocess.DEVNULL)
 
 
 def _build_sweep(networks: int, repeats: int = 30) -> Any:
@@ -351,50 +215,25 @@ def report_duration(title: str, target: float) -> Iterator[None]:
     report(title, time.perf_counter() - began, "s", target)
 
 
-def _read_cpu_times() -> dict[int, float]:
-    """Return the CPU seconds so far of this process and of all processes with its state folder."""
-    folder = os.environ["NGBKIT_STATE_DIR"]
-    times = {}
-    for process in psutil.process_iter():
-        try:
-            if process.pid == os.getpid() or process.environ().get("NGBKIT_STATE_DIR") == folder:
-                times[process.pid] = sum(process.cpu_times()[:2])
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return times
+def write_mlp() -> str:
+    """Write a network of one small product, and return its path."""
+    import onnx.parser
 
-
-def _write_mlp() -> str:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weight = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "mlp",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-        [numpy_helper.from_array(weight, "w")],
-    )
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    mlp (float[batch, 16] x) => (float[batch, 16] y) { h = Relu(x) y = Softmax(h) }"""
     path = Path(os.environ["NGBKIT_STATE_DIR"]) / "mlp.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    onnx.save(onnx.parser.parse_model(text), path)
     return str(path)
 
 
-PARTS: dict[str, Callable[[], None]] = {
+PARTS: Parts = {
     "import": measure_import,
-    "load": measure_load,
     "start": measure_start,
-    "child": measure_child_start,
     "cell": measure_cells,
     "harness": measure_harness,
-    "idle": measure_idle_load,
     "assemble": measure_assembly,
-    "show": measure_display,
-    "list": measure_listing,
     "estimate": measure_estimates,
 }
 
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__)
