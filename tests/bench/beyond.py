@@ -11,7 +11,6 @@ flagged.
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,26 +34,19 @@ def main() -> None:
     parser.add_argument("--kind", default="linear", help="the kind that is fitted (default: linear)")
     parser.add_argument("--most", type=int, default=12, help="the most parts of each sort (default: 12)")
     parser.add_argument("--least", type=int, default=4, help="the fewest networks of a part (default: 4)")
-    parser.add_argument("--parts", action="store_true", help="print each part")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"{'labels':24} {'runtime':22} {'left out':9} parts refused coverage by part factor flagged     s")
+    print(f"{'labels':24} {'runtime':22} {'left out':9} parts refused coverage by part factor flagged")
     for path in args.labels:
         for examples in split_runtimes(load_labels(path)):
-            started_s = time.monotonic()
-            scores: dict[str, list[tuple[str, np.ndarray]]] = {}
-            for sort, title, test in list_parts(examples, args.most, args.least):
-                scores.setdefault(sort, []).append((title, score_part(examples, test, args.kind)))
+            scores: dict[str, list[np.ndarray]] = {}
+            for sort, test in list_parts(examples, args.most, args.least):
+                scores.setdefault(sort, []).append(score_part(examples, test, args.kind))
             for sort, parts in scores.items():
                 runtime = "{1} on {0}".format(*examples.runtimes[0])
-                if args.parts:
-                    for title, part in parts:
-                        print(f"{'':24} {title[:32]:32} {len(part):5} {describe(part)}")
-                table = np.concatenate([part for _, part in parts])
-                answered = [part[part[:, 0] == 0, 1].mean() for _, part in parts if (part[:, 0] == 0).any()]
-                described = describe(table, float(np.mean(answered or [np.nan])))
-                elapsed_s = time.monotonic() - started_s
-                print(f"{path.stem:24} {runtime:22} {sort:9} {len(parts):5} {described} {elapsed_s:5.0f}", flush=True)
+                answered = [part[part[:, 0] == 0, 1].mean() for part in parts if (part[:, 0] == 0).any()]
+                described = describe(np.concatenate(parts), float(np.mean(answered or [np.nan])))
+                print(f"{path.stem:24} {runtime:22} {sort:9} {len(parts):5} {described}", flush=True)
 
 
 def split_runtimes(examples: Examples) -> Iterator[Examples]:
@@ -74,24 +66,24 @@ def split_runtimes(examples: Examples) -> Iterator[Examples]:
             )
 
 
-def list_parts(examples: Examples, most: int, least: int) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield a sort, a title, and the indices of the networks to leave out."""
+def list_parts(examples: Examples, most: int, least: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield a sort, and the indices of the networks to leave out."""
     networks = np.flatnonzero(~examples.isolated)
     families = np.array(examples.families)
     contents = {int(index): read_composition(examples.graphs[index]) for index in networks}
     names, counts = np.unique(families[networks], return_counts=True)
     for name in names[np.argsort(-counts, kind="stable")][: min(most, (counts >= least).sum())]:
-        yield "family", str(name), networks[families[networks] == name]
+        yield "family", networks[families[networks] == name]
     classes = sorted({name for content in contents.values() for name in content.shares})
     members = {name: np.array([i for i in networks if name in contents[int(i)].shares]) for name in classes}
     chosen = [name for name in classes if least <= len(members[name]) <= len(networks) - REST]
     generator = np.random.default_rng(0)
     for name in generator.permutation(chosen)[:most]:
-        yield "operator", str(name), members[name]
+        yield "operator", members[name]
     sizes = np.array([contents[int(index)].cost for index in networks])
     order = networks[np.argsort(sizes)]
-    for number, part in enumerate(np.array_split(order, 5)):
-        yield "sizes", f"fifth {number + 1} of 5", part
+    for part in np.array_split(order, 5):
+        yield "sizes", part
 
 
 def score_part(examples: Examples, test: np.ndarray, kind: str) -> np.ndarray:
@@ -114,7 +106,7 @@ def score_part(examples: Examples, test: np.ndarray, kind: str) -> np.ndarray:
     return np.stack(columns, axis=1).astype(float)
 
 
-def describe(part: np.ndarray, by_part: float = float("nan")) -> str:
+def describe(part: np.ndarray, by_part: float) -> str:
     answered = part[part[:, 0] == 0]
     if not len(part):
         return "none is large enough"

@@ -1,31 +1,21 @@
-"""Networks that answer timed calls without computing them, on every compiler here; and what fresh inputs cost in time.
+"""Networks that answer timed calls without computing them, on every compiler here.
 
-    python tests/bench/checked_calls.py tricks [--compilers identity,…] [--only NAME,…]
-    python tests/bench/checked_calls.py cost [--rounds 60]
+    python tests/bench/checked_calls.py [--compilers identity,…] [--only NAME,…]
 
-Claim of `tricks`: no timed call is taken for a measurement that did not compute. It prints a row for each network and a
-column for each compiler: `caught` with the status, `honest` where the time is that of the network without its trick
-(within a factor of 3), `refused` by the compiler, or `MISSED`; and exits with 1 if any is missed. What seems to be
-missed is measured again beside the network without the trick, since other work may have slowed that alone. A compiler
-that traces a graph removes the trick, and is honest. Where a compiler holds the trick but not all of the work is left
-out, the time in brackets is over that of the network without it.
-
-Claim of `cost`: that inputs differ in every call costs no time that a measurement shows. It prints, by network, batch
-size and compiler, the median ratio of the time of a call with fresh inputs to that with the same ones, and its 95 %
-interval, over rounds of turns of both in one process. It runs alone on a machine.
+Claim: no timed call is taken for a measurement that did not compute. It prints a row for each network and a column for
+each compiler: `caught` with the status, `honest` where the time is that of the network without its trick (within a
+factor of 3), `refused` by the compiler, or `MISSED`; and exits with 1 if any is missed. What seems to be missed is
+measured again beside the network without the trick, since other work may have slowed that alone. A compiler that traces
+a graph removes the trick, and is honest. Where a compiler holds the trick but not all of the work is left out, the time
+in brackets is over that of the network without it.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 HONEST = 3.0
 COMPILERS = "identity,torchscript,inductor,aotinductor,executorch,onnxruntime,openvino,tvm,iree"
@@ -141,9 +131,7 @@ pool.submit(lambda z=x.clone(): y.copy_(self.body(z)))
 return y""",
 }
 
-NETWORKS = ("linear", "mlp", "mobilenetv3_small_100", "resnet18", "deit_tiny_patch16_224", "convnext_atto")
 COST_COMPILERS, BATCH_SIZES = ("identity", "onnxruntime", "openvino"), (1, 8)
-TURN_S = 0.05
 
 
 def run_tricks(compilers: list[str], only: list[str]) -> int:
@@ -151,7 +139,7 @@ def run_tricks(compilers: list[str], only: list[str]) -> int:
     missed, errors, honest_s = 0, list[str](), dict[str, float]()
     width = max(map(len, TRICKS))
     print(" " * width, *(f"{column:>22}" for column in compilers))
-    for name in ["none", *(name for name in TRICKS if name != "none" and (not only or name in only))]:
+    for name in ["none", *(name for name in TRICKS if name != "none" and name in only)]:
         trials = measure([name], compilers)
         verdicts = []
         for column in compilers:
@@ -202,87 +190,13 @@ def judge(status: str, ratio: float) -> str:
     return f"honest ({ratio:.2f})" if ratio > 1 / HONEST else f"MISSED ({ratio:.2f})"
 
 
-def run_costs(rounds: int) -> None:
-    """Print the ratios of all networks, each from a process of its own."""
-    for network in NETWORKS:
-        for batch_size in BATCH_SIZES:
-            for compiler in COST_COMPILERS:
-                command = [sys.executable, __file__, "one", network, compiler, str(batch_size), str(rounds)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                print(done.stdout.strip() or f"{network} {compiler}: {done.stderr[-300:]}", flush=True)
-
-
-def time_one(network: str, compiler: str, batch_size: int, rounds: int) -> None:
-    """Time turns of calls with the same inputs and with fresh ones in this process, and print their ratio."""
-    from programs import compile_network
-
-    from ngbkit.device.timing import intervals
-    from ngbkit.device.timing.fresh_inputs import FreshInputs
-    from ngbkit.device.timing.rounds import count_settling_calls
-    from ngbkit.device.timing.sampling import choose_block_size, sample
-    from ngbkit.device.timing.warming import warm_up
-    from ngbkit.workloads import feeds
-    from ngbkit.workloads.base import Network, TensorSpec
-
-    with tempfile.TemporaryDirectory() as folder:
-        module, shape = build_module(network)
-        inputs = [TensorSpec(name="x", shape=("batch", *shape))]
-        arrays = feeds.draw(inputs, {}, batch_size, 0)
-        plain = Network(inputs=inputs, module=module)
-        program = compile_network(plain, compiler, Path(folder), batch_size=batch_size, arrays=arrays, threads=2)
-        fresh = FreshInputs(program, inputs, {}, arrays, batch_size)
-        with program.within():
-            call_s = warm_up(program.run).call_s
-            block, settle = choose_block_size(call_s), count_settling_calls(call_s)
-            samples = max(1, round(TURN_S / (call_s * block)))
-            logs = []
-            for _ in range(rounds):
-                medians = {}
-                for vary in random.sample([None, fresh.vary], 2):
-                    turn = sample(program.run, samples, block=block, settle=settle, vary=vary)
-                    medians[vary is None] = np.median(turn)
-                logs.append(np.log(medians[False] / medians[True]))
-    low, high = (float(np.exp(bound)) for bound in intervals.compute_median_interval(logs, 0.95))
-    ratio = float(np.exp(np.median(logs)))
-    row = f"{network:24} batch {batch_size} {compiler:12} {1e6 * call_s:9.1f} µs a call"
-    print(f"{row}  {ratio:.4f} ({low:.4f} to {high:.4f})")
-
-
-def build_module(network: str) -> tuple[Any, tuple[int, ...]]:
-    """Build a network and the shape of a sample of its input."""
-    import torch
-    from torch import nn
-
-    torch.manual_seed(0)
-    if network == "linear":
-        return nn.Linear(16, 4).eval(), (16,)
-    if network == "mlp":
-        return nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).eval(), (256,)
-    import timm
-
-    return timm.create_model(network, pretrained=False).eval(), (3, 224, 224)
-
-
-def main() -> int:
-    """Run one of the claims."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    tricks = commands.add_parser("tricks")
-    tricks.add_argument("--compilers", default=COMPILERS)
-    tricks.add_argument("--only", default="")
-    commands.add_parser("cost").add_argument("--rounds", type=int, default=60)
-    single = commands.add_parser("one")
-    for name, kind in (("network", str), ("compiler", str), ("batch_size", int), ("rounds", int)):
-        single.add_argument(name, type=kind)
+    parser.add_argument("--compilers", default=COMPILERS)
+    parser.add_argument("--only", default=",".join(TRICKS))
     args = parser.parse_args()
-    if args.command == "cost":
-        run_costs(args.rounds)
-    elif args.command == "one":
-        time_one(args.network, args.compiler, args.batch_size, args.rounds)
-    else:
-        return int(run_tricks(args.compilers.split(","), list(filter(None, args.only.split(",")))) > 0)
-    return 0
+    sys.exit(run_tricks(args.compilers.split(","), args.only.split(",")) > 0)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

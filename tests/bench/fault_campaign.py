@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,25 +29,8 @@ MORE_DONE = (0, 3, 3, 3)
 HANGS_S = 240.0
 
 
-@dataclass
-class Row:
-    """The results of one kind of fault."""
-
-    faults: int = 0
-    runs: int = 0
-    resumes: int = 0
-    lost: int = 0
-    changed: int = 0
-    processes: int = 0
-    files: int = 0
-    wrong: int = 0
-    seconds: float = 0.0
-    empty: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def bad(self) -> int:
-        return self.lost + self.changed + self.processes + self.files + self.wrong
+COUNTS = ("faults", "runs", "resumes", "lost", "changed", "processes", "files", "wrong", "seconds")
+"""The columns of the table, a row for each kind."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +55,7 @@ class Campaign:
 
     kind: Kind
     site: Site
-    row: Row
+    row: Counter[str]
     target: int
     rng: random.Random
     host: Host | None
@@ -93,7 +77,7 @@ class Campaign:
             if client.outcome.get("state") == "finished" or not self.run:
                 break
             log(f"    resumes ({client.outcome.get('error', 'the client was killed')[:150]})")
-            self.row.resumes += 1
+            self.row["resumes"] += 1
             client = self.site.start_client("resume", self.run)
         else:
             self.report_wrong(f"the run {self.run} did not finish with the allowed number of clients")
@@ -128,7 +112,7 @@ class Campaign:
                     self.injected += 1
                     self._next_done = client.done + self.rng.choice(MORE_DONE)
                     client.reported_at = time.monotonic()
-                    log(f"    {self.kind.name} {self.row.faults + self.injected}: {client.done} done, {moment}")
+                    log(f"    {self.kind.name} {self.row['faults'] + self.injected}: {client.done} done, {moment}")
 
     def check_journals(self) -> None:
         """Compare the records of the journals with the earlier ones."""
@@ -143,19 +127,18 @@ class Campaign:
             self._records[owner] = {**earlier, **current}
 
     def report_wrong(self, text: str) -> None:
-        self.row.wrong += 1
-        self.add_note(text)
+        self._count("wrong", text)
 
-    def add_note(self, text: str) -> None:
-        self.row.notes.append(f"{self.run}: {text}")
-        log(f"    !! {text}")
+    def _count(self, name: str, *texts: str) -> None:
+        """Count damage, and print a line of each."""
+        self.row[name] += len(texts)
+        for text in texts:
+            log(f"    !! {name} in run {self.run}: {text}")
 
     def _note_changed(self, owner: str, keys: Sequence[str]) -> None:
         fresh = {f"{owner} {key}" for key in keys} - self._changed
         self._changed |= fresh
-        self.row.changed += len(fresh)
-        for text in fresh:
-            self.add_note(f"a record has changed: {text}")
+        self._count("changed", *fresh)
 
     def _check_end(self, client: Client) -> None:
         """Check that a client that was not killed ended in order, with one of ngbkit's errors as its reason."""
@@ -178,9 +161,7 @@ class Campaign:
             # A trial whose engine was killed twice or more during it is recorded as crashed.
             failed = {key: status for key, status in failed.items() if status != "crashed"}
         unexplained = len(failed) - self.kind.fails * self.injected
-        self.row.lost += len(missing) + max(0, unexplained)
-        if missing or unexplained > 0:
-            self.add_note(f"without a record: {missing}; failed: {failed}")
+        self._count("lost", *missing, *[str(failed)] * max(0, unexplained))
 
     def _clean_up(self) -> None:
         # A far engine notices the end of a client within minutes, or at the next start.
@@ -196,12 +177,8 @@ class Campaign:
             if not any(path.parent.name == "engines" and not (path / "about.json").exists() for path in files):
                 break
             time.sleep(61)  # a new folder is kept for a minute, since another process may be creating it
-        self.row.processes += len(remaining)
-        self.row.files += len(files)
-        for text in remaining:
-            self.add_note(f"left: {text[:200]}")
-        for path in files:
-            self.add_note(f"left: {path} with {sorted(inner.name for inner in path.rglob('*'))[:20]}")
+        self._count("processes", *(text[:200] for text in remaining))
+        self._count("files", *map(str, files))
 
 
 def log(text: str) -> None:

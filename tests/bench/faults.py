@@ -18,16 +18,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.parser
+import pandas as pd
 import psutil
-from fault_campaign import COMPILERS, Campaign, Kind, Row, log
+from fault_campaign import COMPILERS, COUNTS, Campaign, Kind, log
 from fault_site import PYTHON_PATH, Client, Site, kill, suspend
 
 from ngbkit.device import peaks
@@ -110,42 +111,21 @@ KINDS = {
 }
 
 
-def share_out(total: int, kinds: Sequence[Kind]) -> dict[str, int]:
-    """Share out faults among kinds; the rest goes to the largest remainders."""
-    total_share = sum(kind.share for kind in kinds)
-    exact = {kind.name: total * kind.share / total_share for kind in kinds}
-    counts = {name: int(share) for name, share in exact.items()}
-    for name in sorted(exact, key=lambda name: counts[name] - exact[name])[: total - sum(counts.values())]:
-        counts[name] += 1
-    return counts
-
-
-def format_table(rows: dict[str, Row]) -> str:
-    """Format the rows and their sum."""
-    names = ("faults", "runs", "resumes", "lost", "changed", "processes", "files", "wrong", "seconds")
-    lines = [f"{'kind':<16s}" + "".join(f"{name:>10s}" for name in names)]
-    numbers = {kind: [getattr(row, name) for name in names] for kind, row in rows.items()}
-    numbers["total"] = [sum(column) for column in zip(*numbers.values(), strict=True)]
-    lines += [f"{kind:<16s}" + "".join(f"{number:>10.0f}" for number in row) for kind, row in numbers.items()]
-    return "\n".join(lines)
-
-
-def run_campaign(kind: Kind, row: Row, target: int, seed: int, host: Host | None, shared: Path) -> None:
+def run_campaign(kind: Kind, row: Counter[str], target: int, seed: int, host: Host | None, shared: Path) -> None:
     """Create a site, harm it, and add the results to the row."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign-", dir=shared) as folder:
         site = Site.create(Path(folder), shared / "mlp.onnx", shared / "peaks.json", is_far=kind.far)
-        rng = random.Random(f"{seed} {kind.name} {row.faults}")
+        rng = random.Random(f"{seed} {kind.name} {row['faults']}")
         campaign = Campaign(kind, site, row, target, rng, host)
         try:
             campaign.carry_out()
         finally:
             for process in site.list_processes():
                 kill(process)
-    row.runs += 1
-    row.faults += campaign.injected
-    row.empty = 0 if campaign.injected else row.empty + 1
-    row.seconds += time.monotonic() - began
+    row.update(runs=1, faults=campaign.injected, empty=1, seconds=round(time.monotonic() - began))
+    if campaign.injected:
+        row["empty"] = 0
 
 
 def drive_client(command: str, *arguments: str) -> None:
@@ -195,9 +175,11 @@ def main() -> None:
     unknown = [name for name in args.only.split(",") if name not in KINDS]
     if unknown:
         parser.error(f"invalid --only: got {', '.join(unknown)}; expected some of {', '.join(KINDS)}")
-    counts = share_out(args.faults, [KINDS[name] for name in args.only.split(",")])
+    kinds = [KINDS[name] for name in args.only.split(",")]
+    total_share = sum(kind.share for kind in kinds)
+    counts = {kind.name: max(1, round(args.faults * kind.share / total_share)) for kind in kinds}
     saved = json.loads(args.state.read_text()) if args.state and args.state.exists() else {}
-    rows = {name: Row(**saved.get(name, {})) for name in counts}
+    rows = {name: Counter[str](saved.get(name, {})) for name in counts}
     with tempfile.TemporaryDirectory(prefix="ngbkit-faults-") as folder, ExitStack() as stack:
         shared = Path(folder)
         host = None
@@ -209,17 +191,18 @@ def main() -> None:
         peaks.load_or_measure(shared, 1)  # once, for all campaigns
         for name, number in counts.items():
             row = rows[name]
-            while row.faults < number and row.empty < MOST_EMPTY:
-                log(f"{name}: {row.faults} of {number} faults")
-                run_campaign(KINDS[name], row, min(MOST_AT_ONCE, number - row.faults), args.seed, host, shared)
+            while row["faults"] < number and row["empty"] < MOST_EMPTY:
+                log(f"{name}: {row['faults']} of {number} faults")
+                run_campaign(KINDS[name], row, min(MOST_AT_ONCE, number - row["faults"]), args.seed, host, shared)
                 if args.state:
-                    saved[name] = asdict(row)
-                    args.state.write_text(json.dumps(saved, indent=1))
-    print(format_table(rows))
-    short = [name for name, number in counts.items() if rows[name].faults < number]
+                    args.state.write_text(json.dumps(saved | rows, indent=1))
+    table = pd.DataFrame(rows, COUNTS).T.fillna(0).astype(int)
+    table.loc["total"] = table.sum()
+    print(table.to_string())
+    short = [name for name, number in counts.items() if rows[name]["faults"] < number]
     if short:
         print(f"fewer faults than wanted: {', '.join(short)}")
-    sys.exit(1 if short or any(row.bad for row in rows.values()) else 0)
+    sys.exit(bool(short or table[["lost", "changed", "processes", "files", "wrong"]].to_numpy().any()))
 
 
 if __name__ == "__main__":

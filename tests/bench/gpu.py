@@ -1,6 +1,6 @@
 """Tries everything that ngbkit does with an NVIDIA GPU on a real one, in parts that several short calls can finish.
 
-    python tests/bench/gpu.py --minutes 9 [--state FOLDER] [--only PART,…] [--again PART,…]
+    python tests/bench/gpu.py --minutes 9 [--state FOLDER] [--only PART,…] [--again 'sweep*']
 
 It needs this checkout and the packages that are there. Each part leaves one JSON file in the state folder, and a part
 that is finished does not run again: copy the folder to another machine to go on there.
@@ -30,14 +30,17 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # ngbkit may not be installed
+from gpu_sweep import RUNS  # noqa: E402
+
 CHECKED = {
     "clocks": ("identity", "torchscript", "inductor", "onnxruntime", "tensorrt-rtx", "tensorrt"),
     "graphs": ("identity", "onnxruntime", "tensorrt-rtx", "tensorrt"),
@@ -48,11 +51,6 @@ CHECKED = {
     "energy": ("identity",),
     "memory": ("identity", "onnxruntime"),
 }
-#: The runs of `gpu_sweep.py`: "sweep" is its run "gpu", and "sweep-conv" its "gpu-conv".
-SWEEPS = (
-    *("", "precisions", "precisions-inductor", "conv", "mha", "mha-16"),
-    *("inductor", "graphs", "conv-inductor", "mha-inductor", "tvm"),
-)
 SUITE = """from ngbkit.testing import CompilerConformance
 
 class TestOnCuda(CompilerConformance):
@@ -77,14 +75,6 @@ class Session:
 
     def locate(self, part: str) -> Path:
         return self.state / "parts" / f"{part}.json"
-
-    def store(self, part: str, result: Result) -> Result:
-        path = self.locate(part)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1))
-        status = "ok" if result["ok"] else "FAILED"
-        print(f"{status:8} {part:26} {result['seconds']:6.1f} s  {result['line']}", flush=True)
-        return result
 
     def run(self, command: list[str], stopping_s: float = 0.0) -> subprocess.CompletedProcess[str]:
         """Run a command; one that may stop in order is interrupted in time, and any other raises TimeoutExpired."""
@@ -127,48 +117,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.0, help="when to end, whatever is left (default: 9)")
     parser.add_argument("--state", type=Path, default=ROOT / "results" / "gpu", help="where results are stored")
-    parser.add_argument(
-        "--only", default="", metavar="PARTS", help="run these parts only; another text is the beginning of several"
-    )
-    parser.add_argument(
-        "--again", default="", metavar="PARTS", help="run these parts again; selected as those of --only"
-    )
+    parser.add_argument("--only", default="*", metavar="PARTS", help="run these parts only, such as 'sweep*,clocks-*'")
+    parser.add_argument("--again", default="", metavar="PARTS", help="run these parts again")
     args = parser.parse_args()
     session = Session(args.state, time.monotonic() + 60 * args.minutes)
-    finished = [path.stem for path in (args.state / "parts").glob("*.json")]
-    for part in select_parts(finished, args.again) if args.again else []:
-        session.locate(part).unlink()
+    for path in (args.state / "parts").glob("*.json"):
+        if is_selected(path.stem, args.again):
+            path.unlink()
     results, left = run_parts(session, args.only)
     failed = [part for part, result in results.items() if not result["ok"]]
     print(f"failed: {', '.join(failed) or 'none'}; left: {', '.join(left) or 'none'}")
     sys.exit(1 if failed else 2 if left else 0)
 
 
-def select_parts(parts: list[str], names: str) -> list[str]:
-    """Return the parts of these names, with commas between; a name that is no part's is the beginning of several."""
-    exact = {name for name in names.split(",") if name in parts}
-    begins = tuple(name for name in names.split(",") if name and name not in exact)
-    return [part for part in parts if part in exact or part.startswith(begins)]
+def is_selected(part: str, patterns: str) -> bool:
+    return any(fnmatch(part, pattern) for pattern in patterns.split(","))
 
 
 def run_parts(session: Session, only: str) -> tuple[dict[str, Result], list[str]]:
     """Run the parts that are not finished until the time is up; return all results, and the parts that are left."""
     # It costs seconds, and says what the packages of this call have made available.
-    results = {"machine": session.store("machine", run_check(session, "machine"))}
+    session.locate("machine").unlink(missing_ok=True)
+    results = {"machine": load_or_run(session, "machine") or {"ok": False}}
     machine = results["machine"].get("data", {})
     for name, reason in machine.get("unavailable", {}).items():
         print(f"lacking  {name:26} {'':8}  {reason}", flush=True)
     if not machine.get("gpu"):
         return results, ["everything: this machine has no GPU that works"]
-    parts = list(list_parts(machine.get("available", [])))
     left = []
-    for part in select_parts(parts, only) if only else parts:
-        if session.locate(part).exists():
-            results[part] = json.loads(session.locate(part).read_text())
-        elif (result := run_part(session, part)) is not None:
-            results[part] = session.store(part, result)
-        else:
-            left.append(part)
+    for part in list_parts(machine["available"]):
+        if is_selected(part, only):
+            result = load_or_run(session, part)
+            results |= {part: result} if result else {}
+            left += [] if result else [part]
     return results, left
 
 
@@ -178,73 +159,65 @@ def list_parts(available: list[str]) -> Iterator[str]:
     if "onnxruntime" in available:
         yield "fallback"
     yield from (f"conformance-{compiler}" for compiler in available)
-    yield from (f"sweep-{name}" if name else "sweep" for name in SWEEPS if name != "tvm" or "tvm" in available)
+    # "sweep-conv" is the run "gpu-conv" of `gpu_sweep.py`.
+    yield from (run.replace("gpu", "sweep") for run in RUNS if run != "gpu-tvm" or "tvm" in available)
 
 
-def run_part(session: Session, part: str) -> Result | None:
-    """Run one part and return its result; None if it is left for the next call."""
+def load_or_run(session: Session, part: str) -> Result | None:
+    """Return the stored result of a part, or run it and store its result; None if it is left for the next call."""
+    path, began = session.locate(part), time.monotonic()
+    if path.exists():
+        return dict(json.loads(path.read_text()))
     if session.left_s < LEAST_S:
         return None
-    check, _, compiler = part.partition("-")
+    run = {"conformance": run_suite, "sweep": run_sweep}.get(part.partition("-")[0], run_check)
     try:
-        if check == "conformance":
-            return run_suite(session, compiler)
-        if check == "sweep":
-            return run_sweep(session, part)
-        return run_check(session, check, *filter(None, [compiler]))
+        result = run(session, part)
     except subprocess.TimeoutExpired:
         return None
+    result["seconds"] = time.monotonic() - began
+    status = "left" if result.pop("left", False) else "ok" if result["ok"] else "FAILED"
+    print(f"{status:8} {part:26} {result['seconds']:6.1f} s  {result['line']}", flush=True)
+    if status == "left":
+        return None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1))
+    return result
 
 
-def run_check(session: Session, *words: str) -> Result:
+def run_check(session: Session, part: str) -> Result:
     """Run a check of `gpu_checks.py` in a process of its own."""
-    began = time.monotonic()
-    process = session.run([str(HERE / "gpu_checks.py"), *words])
-    seconds = time.monotonic() - began
+    check, _, compiler = part.partition("-")
+    process = session.run([str(HERE / "gpu_checks.py"), *filter(None, [check, compiler])])
     if process.returncode:
         problem = process.stderr.strip() or "it printed no reason"
-        return {"ok": False, "line": problem.splitlines()[-1][:400], "seconds": seconds, "detail": problem[-6000:]}
+        return {"ok": False, "line": problem.splitlines()[-1][:400], "detail": problem[-6000:]}
     data = json.loads(process.stdout.splitlines()[-1])
-    return {"ok": data.pop("ok"), "line": data.pop("line"), "seconds": seconds, "data": data}
+    return {"ok": data.pop("ok"), "line": data.pop("line"), "data": data}
 
 
-def run_suite(session: Session, compiler: str) -> Result:
+def run_suite(session: Session, part: str) -> Result:
     """Run the conformance suite of a compiler."""
-    began = time.monotonic()
     with TemporaryDirectory(prefix="ngbkit-suite-") as name:
-        module, report = Path(name) / "test_on_cuda.py", Path(name) / "report.xml"
-        module.write_text(SUITE.format(compiler=compiler))
-        options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", name, "--junitxml", str(report)]
+        module = Path(name) / "test_on_cuda.py"
+        module.write_text(SUITE.format(compiler=part.partition("-")[2]))
+        options = ["-q", "-rfE", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", name]
         process = session.run(["-m", "pytest", *options, str(module)])
-        seconds = time.monotonic() - began
-        if not report.exists():
-            detail = process.stdout[-4000:] + process.stderr[-2000:]
-            return {"ok": False, "line": "pytest wrote no report", "seconds": seconds, "detail": detail}
-        cases = list(ElementTree.parse(report).iter("testcase"))
-    problems = {
-        case.get("name", ""): {"message": (problem.get("message") or "")[:3000], "text": (problem.text or "")[-3000:]}
-        for case in cases
-        for problem in (*case.iter("failure"), *case.iter("error"))
-    }
-    line = f"{len(cases) - len(problems)} of {len(cases)} tests passed"
-    line += "".join(f"; {test}: {problem['message'][:600]}" for test, problem in problems.items())
-    data = {"tests": len(cases), "problems": problems}
-    return {"ok": bool(cases) and not problems, "line": line, "seconds": seconds, "data": data}
+    *lines, last = process.stdout.splitlines() or ["pytest printed nothing"]
+    line = "; ".join([last, *(line[:600] for line in lines if line.startswith(("FAILED", "ERROR")))])
+    if process.returncode:
+        return {"ok": False, "line": line, "detail": process.stdout[-6000:]}
+    return {"ok": True, "line": line}
 
 
-def run_sweep(session: Session, part: str) -> Result | None:
-    """Run a sweep, or the rest of it, until the time is up; None if it is unfinished."""
-    began = time.monotonic()
+def run_sweep(session: Session, part: str) -> Result:
+    """Run a sweep, or the rest of it, until the time is up."""
     words = [str(HERE / "gpu_sweep.py"), "measure", str(session.state / "sweep"), part.replace("sweep", "gpu")]
     process = session.run(words, STOPPING_S)
     lines = process.stdout.strip().splitlines()
     data = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
     line = data.get("line", f"ended with {process.returncode}: {' '.join(lines[-3:])}")
-    seconds = time.monotonic() - began
-    if data.get("state") != "finished":
-        print(f"left     {part:26} {seconds:6.1f} s  {line}", flush=True)
-        return None
-    return {"ok": True, "line": line, "seconds": seconds, "data": data}
+    return {"ok": True, "left": data.get("state") != "finished", "line": line, "data": data}
 
 
 if __name__ == "__main__":

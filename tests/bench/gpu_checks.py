@@ -200,14 +200,11 @@ def check_precision(compiler: str) -> Result:
     """Compare products and convolutions with float64: in f32 none may round its factors, in tf32 they must."""
     network = build_products()
     errors: dict[str, float | str] = {}
-    choices = (
-        load_compiler(compiler).options["precision"].choices
-        if "precision" in load_compiler(compiler).options
-        else ("f32",)
-    )
+    option = load_compiler(compiler).options.get("precision")
+    choices = option.choices if option else ("f32",)
     for precision in (name for name in ("f32", "tf32") if name in choices):
         with TemporaryDirectory() as folder:
-            options = {"precision": precision} if len(choices) > 1 else {}
+            options = {"precision": precision} if option else {}
             try:
                 program = compile_for_gpu(network, compiler, 4, Path(folder), **options)
             except NgbkitError as error:

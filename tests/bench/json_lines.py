@@ -13,9 +13,10 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def append(file: Path, result: dict[str, Any]) -> None:
+def append(file: Path, result: dict[str, Any], *, prints: bool = True) -> None:
     """Add a result to its file, and print it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(result) + "\n")
-    print(json.dumps(result), flush=True)
+    if prints:
+        print(json.dumps(result), flush=True)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -28,21 +27,24 @@ from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
-import generate
 import numpy as np
 import onnx_ir as ir
 from opposite_rules import ALL_RULES
+from parts import measure
+from plugin_path import put_on_path
 from single_operators import choose_places, extract_operators, extract_places
 
-from ngbkit import Sweep, predictor, registry, runs
+from ngbkit import Sweep, predictor, registry
 from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.predict import network_graphs, onnx_graphs
 from ngbkit.predict.labels.rows import VARIANTS
 from ngbkit.predict.optimizer.editing import open_model
-from ngbkit.runs.progress_display import describe, watch
 from ngbkit.workloads import counts, onnx, timm
 from ngbkit.workloads.base import Source, Workload
+
+put_on_path(Path(__file__).parent / "layers")
+import generated  # noqa: E402  of the folder that was put on the path
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "notebooks" / "data" / "labels.nc"
@@ -74,25 +76,21 @@ def main() -> None:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"invalid --parts: got {', '.join(sorted(unknown))}; expected some of {', '.join(PARTS)}")
     args.folder.mkdir(parents=True, exist_ok=True)
-    first = build_steps(args.folder, args.networks, args.seed, parts)
-    state_file = args.folder / "runs.json"
-    state: dict[str, Any] = json.loads(state_file.read_text()) if state_file.exists() else {"runs": {}, "rules": {}}
-    deadline = time.monotonic() + 60 * args.minutes
-    anchors = [timm.model(name) for name in ANCHORS]
-    for name, sweep, rules in _repeat(first, anchors, args.turns, args.seed):
-        if time.monotonic() > deadline:
-            break
-        run = runs.resume(state["runs"][name]) if name in state["runs"] else runs.start(sweep)
-        state["runs"][name] = run.id
-        state["rules"] |= rules
-        state_file.write_text(json.dumps(state))
-        watch(run, lambda run: None)  # a line per step suffices
-        print(f"{name}: {run.state}, {describe(run)}", flush=True)
-        if run.error is not None:
-            raise run.error
-    measured = [runs.load_dataset(runs.find(run_id)) for run_id in state["runs"].values()]
+    rules_file = args.folder / "rules.json"
+    rules: dict[str, str] = json.loads(rules_file.read_text()) if rules_file.exists() else {}
+
+    def list_parts() -> Iterator[tuple[str, Sweep]]:
+        anchors = [timm.model(name) for name in ANCHORS]
+        for name, sweep, added in _repeat(
+            build_steps(args.folder, args.networks, args.seed, parts), anchors, args.turns, args.seed
+        ):
+            rules.update(added)
+            rules_file.write_text(json.dumps(rules))
+            yield name, sweep
+
+    measured = measure(list_parts(), args.folder, minutes=args.minutes)
     for data in measured:
-        data.attrs[VARIANTS] = json.dumps(state["rules"])
+        data.attrs[VARIANTS] = json.dumps(rules)
     if not measured:
         print("no part was measured")
         return
@@ -160,7 +158,7 @@ def build_steps(folder: Path, count: int, seed: int, parts: Sequence[str]) -> It
 
 def generate_networks(count: int, seed: int) -> Iterator[Workload]:
     """Yield networks of all sorts in turn, with neither too little nor too much work."""
-    generators = (generate.generate_cells, generate.generate_stacks, generate.generate_zoo)
+    generators = (generated.generate_cells, generated.generate_stacks, generated.generate_zoo)
     for workload in chain.from_iterable(
         zip(*(generate_sort(-(-count // 3), seed) for generate_sort in generators), strict=False)
     ):

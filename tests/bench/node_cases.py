@@ -20,12 +20,13 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from json_lines import append, read
 from onnx.backend.test.case.node import collect_testcases
 
 from ngbkit.api import Sweep
@@ -42,7 +43,6 @@ _CRASH = re.compile(r"SIG[A-Z]+|crashed|died|killed", re.IGNORECASE)
 
 
 def main() -> None:
-    """Draw, write, run directly, measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where cases, results and the state of ngbkit are")
     parser.add_argument("--seed", type=int, default=1, help="draws the cases")
@@ -53,19 +53,23 @@ def main() -> None:
     if args.direct:
         run_directly(cases, args.direct)
         return
-    folder, names = args.folder.absolute(), list(cases)
+    folder = args.folder.absolute()
     os.environ.setdefault("NGBKIT_STATE_DIR", str(folder / "state"))
     for name, case in cases.items():
         write_case(folder / name, case.model, case.data_sets)
     words = [str(folder), "--seed", str(args.seed), "--cases", str(args.cases)]
-    direct = complete(folder / "direct.json", names, lambda missing: call_children(words, missing), len(names))
-    runnable = [name for name in names if direct[name] == ""]
-    try:
-        results = complete(folder / "given.json", runnable, lambda part: measure(folder, part), SWEEP_CASES)
-    finally:
-        engines.close()
-    print(f"seed {args.seed}, {len(names)} cases")
-    print_table({name: results[name] for name in runnable})
+    file = folder / "results.jsonl"
+    finished = {result["name"] for result in read(file)}
+    missing = [name for name in cases if name not in finished]
+    for start in range(0, len(missing), SWEEP_CASES):
+        part = missing[start : start + SWEEP_CASES]
+        errors = call_children(words, part)
+        measured = measure(folder, [name for name in part if not errors[name]])
+        for name in part:
+            append(file, {"name": name, "direct": errors[name], **measured.get(name, {})})
+    engines.close()
+    print(f"seed {args.seed}, {len(cases)} cases")
+    print_table([result for result in read(file) if result["name"] in cases and not result["direct"]])
 
 
 def draw_cases(seed: int, count: int) -> dict[str, Any]:
@@ -95,19 +99,6 @@ def convert_value(value: Any, name: str) -> Any:
     if isinstance(value, list):
         return onnx.numpy_helper.from_list(value, name)
     return onnx.numpy_helper.from_array(np.asarray(value), name)
-
-
-def complete(
-    path: Path, names: Sequence[str], compute: Callable[[Sequence[str]], Mapping[str, Any]], size: int
-) -> dict[str, Any]:
-    """Compute the results of names that a file lacks, so many at a time, and add them to the file."""
-    results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    missing = [name for name in names if name not in results]
-    for start in range(0, len(missing), size):
-        results |= compute(missing[start : start + size])
-        path.write_text(json.dumps(results, indent=1))
-        print(f"{path.name}: {sum(name in results for name in names)} of {len(names)}", file=sys.stderr)
-    return results
 
 
 def call_children(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -176,22 +167,17 @@ def measure(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     for name in names:
         try:
             workload, batch_size = describe(folder / name)
-        except NgbkitError as error:
-            results[name] = {"refusal": str(error)}
         except Exception as error:  # noqa: BLE001  a traceback is a fault of ngbkit, and a row of the table
-            results[name] = {"refusal": f"traceback: {type(error).__name__}: {error}"}
+            kind = "" if isinstance(error, NgbkitError) else f"traceback: {type(error).__name__}: "
+            results[name] = {"refusal": f"{kind}{error}"}
         else:
             groups.setdefault(batch_size, []).append(workload)
     for batch_size, workloads in groups.items():
-        sweep = Sweep(workloads, COMPILERS, [batch_size], repeats=1, threads=1, patience=0)
-        run = sweep.start()
+        run = Sweep(workloads, COMPILERS, [batch_size], repeats=1, threads=1, patience=0).start()
         run.wait()
-        trials = {trial.id: trial for trial in run.sweep.trials()}
         for record in run.records():
-            if trial := trials.get(record.trial_id):
-                results.setdefault(trial.workload, {})[trial.compiler] = [record.status, record.error]
-    for name in names:
-        results.setdefault(name, {"refusal": "lost: no record of any trial"})
+            trial = run.trial(record.trial_id)
+            results.setdefault(trial.workload, {})[trial.compiler] = [record.status, record.error]
     return results
 
 
@@ -213,47 +199,27 @@ def find_sizes(case: Path, workload: Workload) -> dict[str, int]:
     return sizes
 
 
-def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the counts, and the reasons of cases that are not counted as agreeing."""
-    accepted = {name: result for name, result in results.items() if "refusal" not in result}
-    statuses = {
-        name: [result.get(compiler, ["lost", ""])[0] for compiler in COMPILERS] for name, result in accepted.items()
-    }
+def print_table(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the counts, and the cases that are not counted as agreeing, each with its reason."""
+    accepted = [result for result in results if "refusal" not in result]
+    rows = [[result.get(compiler, ["lost", ""]) for compiler in COMPILERS] for result in accepted]
+    statuses = [[status for status, _ in row] for row in rows]
     counts = {
         "run by ONNX Runtime directly": len(results),
         "accepted": len(accepted),
-        "measured": sum(all(status in MEASURED for status in listed) for listed in statuses.values()),
-        "agree": sum(all(status == "ok" for status in listed) for listed in statuses.values()),
-        "not checked": sum("not-checked" in listed for listed in statuses.values()),
-        "not equivalent": sum("not-equivalent" in listed for listed in statuses.values()),
-        "crashed": sum(any(_CRASH.search(row[1]) for row in result.values()) for result in accepted.values()),
+        "measured": sum(all(status in MEASURED for status in row) for row in statuses),
+        "agree": sum(all(status == "ok" for status in row) for row in statuses),
+        "not checked": sum("not-checked" in row for row in statuses),
+        "not equivalent": sum("not-equivalent" in row for row in statuses),
+        "crashed": sum(any(_CRASH.search(reason) for _, reason in row) for row in rows),
     }
     for label, count in counts.items():
         print(f"{label:30} {count:5} {count / max(len(results), 1):7.1%}")
-    print()
-    names_by_reason: dict[str, list[str]] = {}
-    for name, result in results.items():
-        for reason in list_reasons(name, result):
-            names_by_reason.setdefault(reason, []).append(name)
-    for reason, names in sorted(names_by_reason.items(), key=lambda item: -len(item[1])):
-        print(f"{len(names):4}  {reason}\n      {', '.join(names[:6])}")
-
-
-def list_reasons(name: str, result: Mapping[str, Any]) -> list[str]:
-    """List the reasons of a case that does not agree, without its own name and numbers."""
-    if "refusal" in result:
-        return [shorten(f"refused: {result['refusal']}", name)]
-    rows = {tuple(result.get(compiler, ["lost", ""])): compiler for compiler in reversed(COMPILERS)}
-    return [
-        shorten(f"{compiler} {status}: {reason}", name) for (status, reason), compiler in rows.items() if status != "ok"
-    ]
-
-
-def shorten(reason: str, name: str) -> str:
-    """Shorten a reason to one line that cases with the same fault share."""
-    line = " ".join(reason.split())
-    line = re.sub(r"\S*/" + re.escape(name) + r"\S*", "FILE", line).replace(name, "CASE")
-    return re.sub(r"\b\d+(\.\d+)?(e-?\d+)?", "N", line)[:220]
+    for result in results:
+        reasons = {f"{status}: {reason}" for status, reason in (result.get(name, ["lost", ""]) for name in COMPILERS)}
+        reasons = {f"refused: {result['refusal']}"} if "refusal" in result else reasons - {"ok: "}
+        for reason in reasons:
+            print(f"  {result['name']}: {' '.join(reason.split())[:220]}")
 
 
 if __name__ == "__main__":

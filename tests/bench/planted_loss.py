@@ -12,9 +12,8 @@ names it. No time is measured, so that load does not matter. Finished seeds are 
 from __future__ import annotations
 
 import argparse
+import bisect
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +21,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-import xarray as xr
 from json_lines import append, read
 from onnx import numpy_helper
-from plugin_path import write_plugin
+from plugin_path import put_on_path, write_plugin
 
-from ngbkit.metrics.answer_costs import bound_share
+import ngbkit
+from ngbkit import metrics, registry
+from ngbkit.cluster import engines
+from ngbkit.compilers.quantiser import Quantisation
+from ngbkit.metrics.conclusions import conclude
+from ngbkit.metrics.statistics import estimate_share
 
 SEEDS, POPULATION, EVALUATED, LOSS = 20, 20_000, 2_000, 0.02
 HONEST, PLANTED = 'onnxruntime{"precision":"int8"}', 'onnxruntime{"precision":"int8-planted"}'
@@ -50,66 +53,56 @@ QUANTISER = Quantiser(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["measure", "report", "seed"])
+    parser.add_argument("action", choices=["measure", "report"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--most", type=int, default=SEEDS, help="seeds to run now")
-    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.action == "seed":
-        append(args.file, run_seed(args.seed))
-    elif args.action == "measure":
+    if args.action == "measure":
         measure(args.file, args.most)
-        report(args.file)
-    else:
-        report(args.file)
+    report(args.file)
 
 
 def measure(file: Path, most: int) -> None:
-    """Run the seeds that have no line yet, each in a process whose plug-in has its planted file."""
+    """Run the seeds that have no line yet, each with an engine that finds its planted file."""
     finished = {row["seed"] for row in read(file)}
-    for seed in [seed for seed in range(SEEDS) if seed not in finished][:most]:
-        with tempfile.TemporaryDirectory() as folder:
-            write_plugin(Path(folder, "plugin"), "ngbkit.quantisers", "planted", PLUGIN, "QUANTISER")
-            places = {
-                "PYTHONPATH": os.pathsep.join([f"{folder}/plugin", os.environ.get("PYTHONPATH", "")]),
-                "NGBKIT_STATE_DIR": f"{folder}/state",
-                "NGBKIT_BENCH_PLANTED": f"{folder}/planted.onnx",
-            }
-            command = [sys.executable, __file__, "seed", str(file.resolve()), "--seed", str(seed)]
-            subprocess.run(command, env={**os.environ, **places}, cwd=folder, check=True)
+    with tempfile.TemporaryDirectory() as plugin:
+        write_plugin(Path(plugin), "ngbkit.quantisers", "planted", PLUGIN, "QUANTISER")
+        put_on_path(Path(plugin))
+        for seed in [seed for seed in range(SEEDS) if seed not in finished][:most]:
+            with tempfile.TemporaryDirectory() as folder, ngbkit.set_options(state_dir=f"{folder}/state"):
+                os.environ["NGBKIT_BENCH_PLANTED"] = f"{folder}/planted.onnx"
+                append(file, run_seed(seed, Path(folder)))
+                engines.close()
 
 
-def run_seed(seed: int) -> dict[str, Any]:
+def run_seed(seed: int, folder: Path) -> dict[str, Any]:
     """Train, quantise, plant, and judge by a sweep."""
-    import ngbkit
-    from ngbkit import metrics, runs
-    from ngbkit.metrics.conclusions import conclude
-
     generator = np.random.default_rng(seed)
+    files = {name: folder / f"{name}.onnx" for name in ("digits", "honest", "planted")}
     (train_x, train_y), (held_x, held_y) = load_digits(seed)
-    train(train_x, train_y, seed, Path("digits.onnx"))
+    train(train_x, train_y, seed, files["digits"])
     shifted_x, shifted_y = distort(held_x, held_y, POPULATION, generator)
-    quantise(Path("digits.onnx"), distort(train_x, train_y, 256, generator)[0], Path("int8.onnx"))
-    right = {name: answer(Path(f"{name}.onnx"), shifted_x) == shifted_y for name in ("digits", "int8")}
-    changed = plant(
-        Path("int8.onnx"), Path(os.environ["NGBKIT_BENCH_PLANTED"]), shifted_x, shifted_y, right["int8"], generator
-    )
-    right["planted"] = answer(Path(os.environ["NGBKIT_BENCH_PLANTED"]), shifted_x) == shifted_y
+    calibration = distort(train_x, train_y, 256, generator)[0]
+    quantiser = registry.load(registry.QUANTISERS, "onnxruntime-static")
+    sources: dict[str, Any] = {"source": files["digits"], "module": None, "target": files["honest"]}
+    quantiser.quantise(Quantisation(batches=[{"image": calibration}], threads=1, **sources))
+    right = answer(files["honest"], shifted_x) == shifted_y
+    changed = plant(files["honest"], files["planted"], shifted_x, shifted_y, right, generator)
+    shares = {name: float((answer(file, shifted_x) == shifted_y).mean()) for name, file in files.items()}
     rows = generator.choice(POPULATION, EVALUATED, replace=False)
     sweep = ngbkit.Sweep(
-        "digits.onnx",
+        str(files["digits"]),
         ["onnxruntime", HONEST, PLANTED],
         repeats=4,
         calibrate={"image": distort(train_x, train_y, 256, generator)[0]},
         evaluate={"image": shifted_x[rows], "labels": shifted_y[rows]},
     )
-    dataset = runs.start(sweep).result()
-    verdict = "\n".join(conclude(dataset).lines)
-    losses = verdict.partition("Loses accuracy: ")[2].splitlines()[:1]
-    result: dict[str, Any] = {"seed": seed, "accuracy": float(right["digits"].mean()), "changed_weights": changed}
-    for name, label, file in (("honest", HONEST, "int8"), ("planted", PLANTED, "planted")):
+    dataset = sweep.run()
+    losses = "\n".join(conclude(dataset).lines).partition("Loses accuracy: ")[2].splitlines()[:1]
+    result: dict[str, Any] = {"seed": seed, "accuracy": shares["digits"], "changed_weights": changed}
+    for name, label in (("honest", HONEST), ("planted", PLANTED)):
         result[name] = {
-            "true_loss": float(right["digits"].mean() - right[file].mean()),
+            "true_loss": shares["digits"] - shares[name],
             "change": metrics.accuracy_change(dataset).sel(compiler=label).item(),
             "chance": metrics.accuracy_chance(dataset).sel(compiler=label).item(),
             "flagged": any(f"{label} on" in line for line in losses),
@@ -170,21 +163,6 @@ def train(images: np.ndarray, labels: np.ndarray, seed: int, target: Path) -> No
     )
 
 
-def quantise(source: Path, images: np.ndarray, target: Path) -> None:
-    """Quantise a file as the column in int8 is."""
-    from ngbkit import registry
-    from ngbkit.compilers.quantiser import Quantisation, Quantiser
-
-    records = [registry.load(registry.QUANTISERS, name) for name in registry.list_names(registry.QUANTISERS)]
-    (static,) = (
-        record
-        for record in records
-        if isinstance(record, Quantiser) and "onnxruntime" in record.compilers and record.precision == "int8"
-    )
-    batches = [{"image": images}]
-    static.quantise(Quantisation(source=source, module=None, target=target, batches=batches, threads=1))
-
-
 def answer(file: Path, images: np.ndarray) -> np.ndarray:
     import onnxruntime
 
@@ -205,12 +183,9 @@ def plant(
 ) -> int:
     """Change weights of the largest int8 tensor until it loses two points; return how many."""
     model = onnx.load(source)
-    tensors = [
-        tensor
-        for tensor in model.graph.initializer
-        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1
-    ]
-    tensor = max(tensors, key=lambda each: int(np.prod(each.dims)))
+    int8 = onnx.TensorProto.INT8
+    tensors = [tensor for tensor in model.graph.initializer if tensor.data_type == int8 and len(tensor.dims) > 1]
+    tensor = max(tensors, key=lambda tensor: int(np.prod(tensor.dims)))
     honest = numpy_helper.to_array(tensor)
     order = generator.permutation(honest.size)
     signs = np.where(generator.random(honest.size) < 0.5, -127, 127).astype(np.int8)
@@ -222,31 +197,25 @@ def plant(
         onnx.save(model, target)
         return float(right.mean() - (answer(target, images) == labels).mean())
 
-    losses = {0: 0.0}
-    low, high = 0, 1
-    while losses.setdefault(high, measure_loss(high)) < LOSS:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        losses[middle] = measure_loss(middle)
-        low, high = (middle, high) if losses[middle] < LOSS else (low, middle)
-    best = min(losses, key=lambda count: abs(losses[count] - LOSS))
-    measure_loss(best)
-    return best
+    high = 1
+    while measure_loss(high) < LOSS:
+        high *= 2
+    # The loss grows nearly always with the number of weights.
+    count = bisect.bisect_left(range(high), LOSS, high // 2, key=measure_loss)
+    measure_loss(count)
+    return count
 
 
 def report(file: Path) -> None:
-    """Print the rates with Wilson's intervals, and the seeds."""
+    """Print the rates with their intervals, and the seeds."""
     results = read(file)
     print(f"seeds {', '.join(str(row['seed']) for row in results)}; {EVALUATED} labelled samples each")
     for name in ("planted", "honest"):
-        columns = [row[name] for row in results]
-        flagged = sum(column["flagged"] for column in columns)
-        low, high = bound_share(xr.DataArray(flagged / len(columns)), xr.DataArray(len(columns)), 0.95)
-        losses = [100 * column["true_loss"] for column in columns]
+        flagged, losses = (np.array([row[name][key] for row in results]) for key in ("flagged", "true_loss"))
+        _, low, high = estimate_share(int(flagged.sum()), len(results))
         print(
-            f"{name}: flagged {flagged} of {len(columns)} (95 % interval {float(low):.2f} to {float(high):.2f}); true "
-            f"loss {min(losses):.2f} to {max(losses):.2f} points, mean {np.mean(losses):.2f}"
+            f"{name}: flagged {flagged.sum()} of {len(results)} (95 % interval {low:.2f} to {high:.2f}); true loss "
+            f"{100 * losses.min():.2f} to {100 * losses.max():.2f} points, mean {100 * losses.mean():.2f}"
         )
     weights, accuracies = ([row[name] for row in results] for name in ("changed_weights", "accuracy"))
     print(

@@ -17,7 +17,6 @@ import copy
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,16 +41,8 @@ _LEAST_SHARE = 0.02
 _AXES = {"Conv": (0, 1), "MatMul": (1, -1)}  # of the weight that is widened, and of the output that is cut
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An operator that may be widened, by its share of a call."""
-
-    node: str
-    share: float
-
-
-def list_candidates(path: Path, folder: Path) -> list[Candidate]:
-    """Profile a network in ONNX Runtime, and list the operators with weights of their own."""
+def list_candidates(path: Path) -> list[tuple[str, float]]:
+    """Profile a network in ONNX Runtime, and list the operators with weights of their own, with their shares."""
     data = ngbkit.Sweep([str(path)], ["onnxruntime"], [1], repeats=10, profile=True).run()
     profile = parse_profile(str(np.ravel(data["profile"])[0]))
     model = onnx.load(path)
@@ -63,17 +54,12 @@ def list_candidates(path: Path, folder: Path) -> list[Candidate]:
         and node.input[1] in weights
         and not any(each.name == "group" and each.i > 1 for each in node.attribute)
     }
-    seconds = profile.seconds.mean(axis=1)
-    call = float(profile.plain.mean())
-    shares = [
-        Candidate(profile.nodes[index].name, float(time) / call)
-        for kernel, time in zip(profile.kernels, seconds, strict=True)
-        for index in kernel.nodes
-        if profile.nodes[index].name in widened
-        and len([each for each in kernel.nodes if profile.nodes[each].name in widened]) == 1
-    ]
-    (folder / "shares.json").write_text(json.dumps([[each.node, each.share] for each in shares]))
-    return [each for each in shares if each.share >= _LEAST_SHARE]
+    shares = []
+    for kernel, seconds in zip(profile.kernels, profile.seconds.mean(axis=1), strict=True):
+        names = [name for index in kernel.nodes if (name := profile.nodes[index].name) in widened]
+        if len(names) == 1:
+            shares.append((names[0], float(seconds / profile.plain.mean())))
+    return [(name, share) for name, share in shares if share >= _LEAST_SHARE]
 
 
 def widen(path: Path, name: str, factor: float, target: Path) -> None:
@@ -107,14 +93,14 @@ def measure(network: str, folder: Path, cases: int, copies: int) -> None:
     with TemporaryDirectory(prefix="ngbkit-planted-") as scratch:
         base = Path(scratch, "base.onnx")
         export_network(parse_workload(network), 1, Path(scratch)).rename(base)
-        candidates = list_candidates(base, folder)
+        candidates = list_candidates(base)
         generator = np.random.default_rng(NETWORKS.index(network) if network in NETWORKS else 0)
         chosen = generator.choice(len(candidates), min(cases, len(candidates)), replace=False)
-        paths, planted = [base], {}
+        paths, planted = [base], dict[str, str]()
         for number, index in enumerate(chosen.tolist()):
             path = Path(scratch, f"planted{number}.onnx")
-            widen(base, candidates[index].node, 1 + SLOWDOWN / candidates[index].share, path)
-            planted[path.stem] = candidates[index].node
+            planted[path.stem], share = candidates[index]
+            widen(base, planted[path.stem], 1 + SLOWDOWN / share, path)
             paths.append(path)
         for number in range(copies):
             path = Path(scratch, f"copy{number}.onnx")

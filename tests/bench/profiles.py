@@ -23,11 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import json_lines
 import numpy as np
 
 from ngbkit import predict
 from ngbkit.errors import NgbkitError
-from ngbkit.predict import Graph, lowering, read
+from ngbkit.predict import lowering, read
 from ngbkit.predict.labels.example_set import TEXTS
 from ngbkit.predict.labels.merging import Label, merge_labels
 from ngbkit.predict.network_graphs import pack, unpack_graphs
@@ -79,10 +80,8 @@ def measure_turn(folder: Path, turn: int, calls: int, seed: int, labels: Path) -
     variants = {name: path for name, path in list_variants(folder).items() if read(path).digest in labelled}
     files = list_networks(folder) | variants
     progress = folder / f"{MEASURED}-{turn}.jsonl"
-    lines = progress.read_text().splitlines() if progress.exists() else []
-    measured = {json.loads(line)["name"] for line in lines}
+    measured = {record["name"] for record in json_lines.read(progress)}
     names = np.random.default_rng([seed, turn]).permutation(sorted(files)).tolist()
-    start = time.monotonic()
     for number, name in enumerate(names, start=1):
         if name in measured:
             continue
@@ -95,10 +94,9 @@ def measure_turn(folder: Path, turn: int, calls: int, seed: int, labels: Path) -
                 continue
             record[runtime] = {"latency": execution.latency, "seconds": execution.seconds.tolist()}
             record[runtime] |= {"graph": pack({name: execution.graph})} if turn == 0 else {}
-        with progress.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        json_lines.append(progress, record, prints=False)
         if number % 20 == 0:
-            print(f"turn {turn}: {number} of {len(names)} networks, {time.monotonic() - start:.0f} s", flush=True)
+            print(f"turn {turn}: {number} of {len(names)} networks", flush=True)
 
 
 def write_labels(folder: Path, turns: int, file: Path) -> None:
@@ -135,8 +133,7 @@ def load_records(folder: Path, turns: int) -> dict[str, list[Record]]:
     """Load what all turns stored, by the name of the network."""
     records: dict[str, list[Record]] = {}
     for turn in range(turns):
-        for line in (folder / f"{MEASURED}-{turn}.jsonl").read_text().splitlines():
-            record = json.loads(line)
+        for record in json_lines.read(folder / f"{MEASURED}-{turn}.jsonl"):
             records.setdefault(record["name"], []).append(record | {"turn": turn})
     return records
 
@@ -185,30 +182,19 @@ def lower_labels(
         rows = [record[runtime] for record in profiles.get(graph.digest, []) if runtime in record]
         packed = next((row["graph"] for row in rows if "graph" in row), None)
         try:
-            executed = unpack(packed) if packed else lowering.lower(paths[graph.digest], runtime)
+            packed_graphs = unpack_graphs(packed).values() if packed else ()
+            (executed,) = packed_graphs or (lowering.lower(paths[graph.digest], runtime),)
         except NgbkitError as error:
             print(f"{labels.names[place]}: left out, {error}", flush=True)
             continue
         shares = [np.array(row["seconds"], float) / np.nansum(np.array(row["seconds"], float)) for row in rows]
         errors = None if labels.errors is None else labels.errors[place, [column]]
         texts = {name: getattr(labels, name)[place] for name in TEXTS}
-        lowered.append(
-            Label(
-                graph=executed,
-                seconds=labels.seconds[place, [column]],
-                errors=errors,
-                texts=texts,
-                profile=np.mean(shares, axis=0)[:, None] if shares else None,
-            )
-        )
+        profile = np.mean(shares, axis=0)[:, None] if shares else None
+        seconds = labels.seconds[place, [column]]
+        lowered.append(Label(graph=executed, seconds=seconds, errors=errors, texts=texts, profile=profile))
     print(f"{runtime}: {len(lowered)} of {len(labels)} graphs can be built", flush=True)
     return merge_labels(lowered, [labels.runtimes[column]])
-
-
-def unpack(packed: str) -> Graph:
-    """Return the only graph of `pack`."""
-    (graph,) = unpack_graphs(packed).values()
-    return graph
 
 
 if __name__ == "__main__":

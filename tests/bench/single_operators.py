@@ -90,29 +90,7 @@ def is_plain(node: ir.Node) -> bool:
 
 def save_single(node: ir.Node, digest: str, model: ir.Model, directory: Path) -> Workload:
     """Save an operator as a model of its own, named by its digest."""
+    inputs = [value for value in dict.fromkeys(node.inputs) if value is not None and value.const_value is None]
     file = directory / f"operator-{digest}.onnx"
-    ir.save(_build_single(node, model), file)
+    ir.save(ir.Model(ir.convenience.extract(model.graph, inputs, node.outputs), ir_version=model.ir_version), file)
     return onnx.file(file, name=f"operator-{digest}")
-
-
-def _build_single(node: ir.Node, model: ir.Model) -> ir.Model:
-    copies: dict[ir.Value, ir.Value] = {}
-    for value in node.inputs:
-        if value is not None and value not in copies:
-            copy = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
-            copies[value] = copy
-    outputs = [ir.Value(name=value.name, shape=value.shape, type=value.type) for value in node.outputs]
-    single = ir.node(
-        node.op_type,
-        [None if value is None else copies[value] for value in node.inputs],
-        dict(node.attributes.items()),
-        domain=node.domain,
-        outputs=outputs,
-        name=node.name,
-    )
-    inputs = [value for value in copies.values() if value.const_value is None]
-    constants = [value for value in copies.values() if value.const_value is not None]
-    graph = ir.Graph(
-        inputs, outputs, nodes=[single], initializers=constants, opset_imports=model.opset_imports, name="alone"
-    )
-    return ir.Model(graph, ir_version=model.ir_version)

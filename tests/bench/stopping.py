@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from itertools import pairwise
-from statistics import NormalDist
+from itertools import pairwise, product
 
 import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from ngbkit.device.timing import correlation, intervals, normal
 
@@ -45,13 +47,11 @@ def draw_contaminated(generator: np.random.Generator, deviation: float, shape: t
 
 
 def _compute_mixture_median(deviation: float) -> float:
-    component = NormalDist(0, deviation)
-    low, high = -deviation, deviation + math.log(FACTOR)
-    for _ in range(60):
-        middle = (low + high) / 2
-        share = (1 - CONTAMINATED) * component.cdf(middle) + CONTAMINATED * component.cdf(middle - math.log(FACTOR))
-        low, high = (middle, high) if share < 0.5 else (low, middle)
-    return low
+    def compute_excess(value: float) -> float:
+        shares = norm.cdf([value, value - math.log(FACTOR)], 0, deviation)
+        return float(np.dot(shares, [1 - CONTAMINATED, CONTAMINATED]) - 0.5)
+
+    return float(brentq(compute_excess, -deviation, deviation + math.log(FACTOR)))
 
 
 DISTRIBUTIONS: dict[str, Draw] = {"normal": draw_normal, "student": draw_student, "contaminated": draw_contaminated}
@@ -59,15 +59,13 @@ DISTRIBUTIONS: dict[str, Draw] = {"normal": draw_normal, "student": draw_student
 
 def print_fixed() -> None:
     """Print the coverage of the 95 % interval of fixed rounds."""
-    print("fixed rounds: share of intervals of 95 % that cover")
-    print(f"{'rounds':>8s}" + "".join(f"{name:>14s}" for name in DISTRIBUTIONS))
-    for rounds in (6, 8, 10, 11, 13, 20, 40, 100):
-        shares = []
-        for name, draw in DISTRIBUTIONS.items():
-            generator = np.random.default_rng([rounds, len(name)])
-            low, high = intervals.compute_median_interval(draw(generator, 0.05, (REPETITIONS, rounds)), normal.LEVEL)
-            shares.append(np.mean((low <= 0) & (high >= 0)))
-        print(f"{rounds:8d}" + "".join(f"{share:14.4f}" for share in shares), flush=True)
+    table = pd.DataFrame(index=pd.Index((6, 8, 10, 11, 13, 20, 40, 100), name="rounds"))
+    for name, draw in DISTRIBUTIONS.items():
+        for rounds in table.index:
+            logs = draw(np.random.default_rng([rounds, len(name)]), 0.05, (REPETITIONS, rounds))
+            low, high = intervals.compute_median_interval(logs, normal.LEVEL)
+            table.loc[rounds, name] = np.mean((low <= 0) & (high >= 0))
+    print(f"fixed rounds: share of intervals of 95 % that cover\n{table.round(4)}")
 
 
 def print_correlated(repetitions: int = 9_600) -> None:
@@ -108,14 +106,14 @@ def _describe_misses(logs: np.ndarray, pool: np.ndarray) -> str:
 
 def print_stopped(repetitions: int = 10_000) -> None:
     """Print the coverage of the interval where the rule of `--precision` stopped."""
-    print(f"\nstopped by the rule, cap {CAP} rounds, {repetitions} repetitions a case")
-    print(f"{'distribution':>14s}{'deviation':>11s}{'precision':>11s}{'coverage':>10s}{'median rounds':>15s}")
-    for name, draw in DISTRIBUTIONS.items():
-        for deviation in (0.02, 0.05, 0.1):
-            for precision in (0.01, 0.02):
-                generator = np.random.default_rng([len(name), round(deviation * 1000), round(precision * 1000)])
-                covered, rounds = simulate_rule(draw, deviation, precision, repetitions, generator)
-                print(f"{name:>14s}{deviation:11.2f}{precision:11.2f}{covered:10.4f}{rounds:15.0f}", flush=True)
+    rows = []
+    for (name, draw), deviation, precision in product(DISTRIBUTIONS.items(), (0.02, 0.05, 0.1), (0.01, 0.02)):
+        generator = np.random.default_rng([len(name), round(deviation * 1000), round(precision * 1000)])
+        covered, rounds = simulate_rule(draw, deviation, precision, repetitions, generator)
+        rows.append((name, deviation, precision, covered, rounds))
+    columns = ["distribution", "deviation", "precision", "coverage", "median rounds"]
+    print(f"stopped by the rule, cap {CAP} rounds, {repetitions} repetitions a case")
+    print(pd.DataFrame(rows, columns=columns).round(4).to_string(index=False))
 
 
 def simulate_rule(
@@ -141,18 +139,14 @@ def print_race(repetitions: int = 2_000) -> None:
 
     The compilers are each slower than the one before by as much.
     """
-    print(f"\nrace, {repetitions} repetitions a case, cap {RACE_CAP} rounds")
-    print(
-        f"{'distribution':>14s}{'compilers':>11s}{'step':>8s}{'deviation':>11s}{'lost':>8s}{'coverage':>10s}{'share':>8s}"
-    )
-    for name, draw in DISTRIBUTIONS.items():
-        for compilers, step in ((2, 0.005), (2, 0.05), (4, 0.005), (4, 0.02), (6, 0.02), (6, 0.1)):
-            generator = np.random.default_rng([len(name), compilers, round(step * 1000)])
-            lost, covered, share = simulate_race(draw, compilers, step, repetitions, generator)
-            print(
-                f"{name:>14s}{compilers:11d}{step:8.3f}{RACE_DEVIATION:11.2f}{lost:8.4f}{covered:10.4f}{share:8.2f}",
-                flush=True,
-            )
+    rows = []
+    cases = ((2, 0.005), (2, 0.05), (4, 0.005), (4, 0.02), (6, 0.02), (6, 0.1))
+    for (name, draw), (compilers, step) in product(DISTRIBUTIONS.items(), cases):
+        generator = np.random.default_rng([len(name), compilers, round(step * 1000)])
+        rows.append((name, compilers, step, *simulate_race(draw, compilers, step, repetitions, generator)))
+    columns = ["distribution", "compilers", "step", "lost", "coverage", "share"]
+    print(f"race, deviation {RACE_DEVIATION}, {repetitions} repetitions a case, cap {RACE_CAP} rounds")
+    print(pd.DataFrame(rows, columns=columns).round(4).to_string(index=False))
 
 
 def simulate_race(

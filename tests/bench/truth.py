@@ -16,6 +16,7 @@ plants. Nothing is asserted.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import json_lines
 import pandas as pd
 from loaded import load_workers
 from plants import PLANTS
@@ -44,7 +46,6 @@ from ngbkit.metrics.statistics import estimate_share
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.records import Contract, Measurement
 from ngbkit.workloads import blocks, timm
-from ngbkit.workloads.base import Workload
 
 COMPILERS = ("identity", "onnxruntime", "openvino", "torchscript")
 REPEATS = 50
@@ -56,41 +57,33 @@ TRUTH_ROUNDS = 2.0
 STRIDE = 1_000_000
 
 
-def list_networks() -> dict[str, Workload]:
-    return {
-        "resnet18": timm.model("resnet18"),
-        "deit_tiny": timm.model("deit_tiny_patch16_224"),
-        "block": blocks.conv(64, 4, size=(56, 56)),
-    }
+NETWORKS = {
+    "resnet18": timm.model("resnet18"),
+    "deit_tiny": timm.model("deit_tiny_patch16_224"),
+    "block": blocks.conv(64, 4, size=(56, 56)),
+}
 
 
 def measure(folder: Path, minutes: float, names: Sequence[str], repetitions: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Measure each network beside each plant in turn, what is missing."""
     deadline = time.monotonic() + 60 * minutes
-    for repetition in range(repetitions):
-        for network, workload in list_networks().items():
-            file = folder / f"{network}-{repetition}.jsonl"
-            done = [json.loads(line)["plant"] for line in file.read_text().splitlines()] if file.exists() else []
-            missing = [name for name in names if name not in done]
-            random.Random(repetition).shuffle(missing)
-            if missing and time.monotonic() < deadline:
-                with file.open("a") as out:
-                    for row in measure_group(workload, missing, folder / "state", deadline, repetition):
-                        out.write(f"{json.dumps({'network': network, 'repetition': repetition, **row})}\n")
-                        out.flush()
-                        print(network, repetition, row["plant"], f"{row['planted_s']:.0f} s", flush=True)
-
-
-def measure_group(
-    workload: Workload, names: Sequence[str], state: Path, deadline: float, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Measure one group beside each plant in turn."""
-    sweep = Sweep(workload, COMPILERS, repeats=REPEATS, seed=seed)
-    with load_workers(sweep, state) as workers:
-        for number, name in enumerate(names):
-            if time.monotonic() > deadline:
-                return
-            yield {"plant": name, **measure_beside(sweep, workers, name, 2 * number * STRIDE)}
+    for repetition, network in itertools.product(range(repetitions), NETWORKS):
+        file = folder / f"{network}-{repetition}.jsonl"
+        finished = [row["plant"] for row in json_lines.read(file)]
+        missing = [name for name in names if name not in finished]
+        random.Random(repetition).shuffle(missing)
+        if not missing or time.monotonic() > deadline:
+            continue
+        sweep = Sweep(NETWORKS[network], COMPILERS, repeats=REPEATS, seed=repetition)
+        with load_workers(sweep, folder / "state") as workers:
+            for number, name in enumerate(missing):
+                if time.monotonic() > deadline:
+                    return
+                row = measure_beside(sweep, workers, name, 2 * number * STRIDE)
+                json_lines.append(
+                    file, {"network": network, "repetition": repetition, "plant": name, **row}, prints=False
+                )
+                print(network, repetition, name, f"{row['planted_s']:.0f} s", flush=True)
 
 
 def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_round: int) -> dict[str, Any]:
@@ -143,29 +136,28 @@ def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_rou
 
 def summarize(folder: Path) -> list[dict[str, Any]]:
     """Summarize what was measured, one row for each plant."""
-    rows = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    cells: dict[str, list[Cell]] = {}
-    times: dict[str, list[float]] = {}
-    for row in rows:
-        cells.setdefault(row["plant"], []).extend(judge(row))
-        times.setdefault(row["plant"], []).append(row["planted_s"] / row["planned_s"])
-    usual = statistics.median(times.get("nothing 0%", [math.nan]))
-    return [
-        {
-            "interference": plant.kind,
-            "strength": plant.strength,
-            "speed-ups": len(cells[name]),
-            "wrong, rounds alone": sum(cell.before.wrong for cell in cells[name]),
-            "error, rounds alone": compute_error([cell.before for cell in cells[name]]),
-            "wrong, without the host": sum(cell.alone.wrong and cell.alone.conclusive for cell in cells[name]),
-            "wrong": sum(cell.after.wrong and cell.after.conclusive for cell in cells[name]),
-            "inconclusive": sum(not cell.after.conclusive for cell in cells[name]),
-            "error": compute_error([cell.after for cell in cells[name] if cell.after.conclusive]),
-            "time": statistics.median(times[name]) / usual,
-        }
-        for name, plant in PLANTS.items()
-        if name in cells
-    ]
+    rows = [row for file in sorted(folder.glob("*.jsonl")) for row in json_lines.read(file)]
+    times = {name: [row["planted_s"] / row["planned_s"] for row in rows if row["plant"] == name] for name in PLANTS}
+    usual = statistics.median(times["nothing 0%"] or [math.nan])
+    summaries = []
+    for name, plant in PLANTS.items():
+        cells = [cell for row in rows if row["plant"] == name for cell in judge(row)]
+        conclusive = [cell["after"] for cell in cells if cell["after"].conclusive]
+        summaries.append(
+            {
+                "interference": plant.kind,
+                "strength": plant.strength,
+                "speed-ups": len(cells),
+                "wrong, rounds alone": sum(cell["before"].wrong for cell in cells),
+                "error, rounds alone": compute_error([cell["before"] for cell in cells]),
+                "wrong, without the host": sum(cell["alone"].wrong and cell["alone"].conclusive for cell in cells),
+                "wrong": sum(judged.wrong for judged in conclusive),
+                "inconclusive": len(cells) - len(conclusive),
+                "error": compute_error(conclusive),
+                "time": statistics.median(times[name] or [math.nan]) / usual,
+            }
+        )
+    return [summary for summary in summaries if summary["speed-ups"]]
 
 
 def report(folder: Path, as_json: bool) -> None:
@@ -190,31 +182,24 @@ class Judged:
     conclusive: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    before: Judged
-    alone: Judged
-    after: Judged
-
-
-def judge(row: Mapping[str, Any]) -> Iterator[Cell]:
-    """Judge the speed-ups of one group beside one plant."""
+def judge(row: Mapping[str, Any]) -> Iterator[dict[str, Judged]]:
+    """Judge the speed-ups of one group beside one plant: by rounds alone, without the host's allowance, as reported."""
     first, plan = row["first_round"], row["plan"]
-    selected = {
-        kind: {name: select(samples, kind, first, plan) for name, samples in row["workers"].items()}
+    before, after, truth = (
+        {name: select(samples, kind, first, plan) for name, samples in row["workers"].items()}
         for kind in ("before", "after", "truth")
-    }
-    plain, plain_truth = compute_plain_speedups(selected["before"]), compute_plain_speedups(selected["truth"])
+    )
     hosted = {"conditions": {"virtual_machine": is_virtual_machine()}}
-    alone, truth = (compute_speedups(selected[kind], {}) for kind in ("after", "truth"))
-    now = compute_speedups(selected["after"], hosted)
+    alone, now, quiet = compute_speedups(after, {}), compute_speedups(after, hosted), compute_speedups(truth, {})
+    plain, plain_quiet = compute_plain_speedups(before), compute_plain_speedups(truth)
     for compiler in row["workers"]:
         if compiler != "identity":
-            yield Cell(
-                before=judge_one(plain[compiler], plain_truth[compiler]),
-                alone=judge_one(alone.sel(compiler=compiler), truth.sel(compiler=compiler)),
-                after=judge_one(now.sel(compiler=compiler), truth.sel(compiler=compiler)),
-            )
+            quiet_speedup = quiet.sel(compiler=compiler)
+            yield {
+                "before": judge_one(plain[compiler], plain_quiet[compiler]),
+                "alone": judge_one(alone.sel(compiler=compiler), quiet_speedup),
+                "after": judge_one(now.sel(compiler=compiler), quiet_speedup),
+            }
 
 
 def select(samples: Mapping[str, list[float]], kind: str, first: int, plan: Sequence[int]) -> dict[str, Any]:

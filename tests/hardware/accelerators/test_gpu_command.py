@@ -66,14 +66,6 @@ def test_a_finished_part_is_not_run_again(tmp_path: Path, driver_folder: Path) -
     assert ["machine.json"] == [path.name for path in parts.iterdir()]
 
 
-def test_each_sweep_is_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command has a part for each run of its sweep, and the sweep a run for each part."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    command, sweep = (importlib.import_module(name) for name in ("gpu", "gpu_sweep"))
-
-    assert set(sweep.RUNS) == {f"gpu-{name}" if name else "gpu" for name in command.SWEEPS}
-
-
 def test_a_program_is_timed_by_both_clocks(checks: ModuleType, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both clocks time a program, and a flush of the cache does not count."""
     monkeypatch.setattr(checks, "SAMPLE_S", 1e-6)
