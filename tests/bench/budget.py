@@ -117,12 +117,7 @@ def build_record(trial_id: str, samples: np.ndarray, status: str) -> Record:
 
 
 def replay(
-    name: str,
-    sweep: Sweep,
-    facts: dict[str, Any],
-    records: dict[str, Record],
-    share: float,
-    seeds: int,
+    name: str, sweep: Sweep, facts: dict[str, Any], records: dict[str, Record], share: float, seeds: int
 ) -> None:
     """Print the scores of each way to choose the trials."""
     medians = {
@@ -131,62 +126,53 @@ def replay(
         if isinstance(record, Measurement)
     }
     trials = {trial.id: trial for trial in sweep.trials() if trial.id in records}
-    groups: dict[Group, list[str]] = {}
-    for trial_id, trial in trials.items():
-        groups.setdefault((trial.workload, trial.factors, trial.device, trial.batch_size), []).append(trial_id)
-    groups = {
-        group: members for group, members in groups.items() if sum(trial_id in medians for trial_id in members) > 1
-    }
+    members: dict[Group, list[str]] = {}
+    for trial_id in filter(medians.__contains__, trials):
+        trial = trials[trial_id]
+        members.setdefault((trial.workload, trial.factors, trial.device, trial.batch_size), []).append(trial_id)
+    groups = [group for group in members.values() if len(group) > 1]
     count = round(share * len(trials))
-    row = f"{name:<14} {len(trials):>6} {count:>8}"
 
     def facts_of(trial: Any) -> Any:
         return facts.get(facts_key(trial.workload, dict(trial.factors)), {})
 
-    def compute_regret(members: list[str], estimates: dict[str, float]) -> float:
+    def compute_regret(group: list[str], estimates: dict[str, float]) -> float:
         """Return how much slower than the best the chosen compiler of a group is; infinity if none is chosen."""
-        choice = min((trial_id for trial_id in members if trial_id in estimates), key=estimates.__getitem__, default="")
-        return medians.get(choice, np.inf) / min(medians[trial_id] for trial_id in members if trial_id in medians) - 1
+        choice = min(filter(estimates.__contains__, group), key=estimates.__getitem__, default="")
+        return medians.get(choice, np.inf) / min(medians[trial_id] for trial_id in group) - 1
 
     def print_scores(method: str, estimates: dict[str, float], coverage: float = np.nan, error: float = np.nan) -> None:
-        regrets = np.array([compute_regret(members, estimates) for members in groups.values()])
+        regrets = np.array([compute_regret(group, estimates) for group in groups])
         regret = float(np.mean(np.minimum(regrets, 10.0)))
         shares = f"{np.mean(regrets == 0):>6.1%} {np.mean(regrets <= TOLERANCE):>10.1%} {regret:>7.1%}"
-        print(f"{row} {method:<22} {shares} {coverage:>7.1%} {error:>6.1%}", flush=True)
+        print(
+            f"{name:<14} {len(trials):>6} {count:>8} {method:<22} {shares} {coverage:>7.1%} {error:>6.1%}", flush=True
+        )
 
-    def estimate_latencies(guide: Guide, recorded: dict[str, Record]) -> tuple[dict[str, float], float, float]:
+    def estimate_latencies(recorded: dict[str, Record]) -> tuple[dict[str, float], float, float]:
         predicted = guide.predictions(list(recorded.values()))
+        rest = {trial_id: build_key(trial) for trial_id, trial in trials.items() if trial_id not in recorded}
+        guesses = {trial_id: predicted[key] for trial_id, key in rest.items() if key in predicted}
         estimates = {trial_id: medians[trial_id] for trial_id in recorded if trial_id in medians}
-        covered, errors = [], []
-        for trial_id, trial in trials.items():
-            if trial_id not in recorded and build_key(trial) in predicted:
-                latency, low, high = predicted[build_key(trial)]
-                estimates[trial_id] = latency
-                if trial_id in medians:
-                    covered.append(low <= medians[trial_id] <= high)
-                    errors.append(abs(latency / medians[trial_id] - 1))
-        return estimates, float(np.mean(covered)) if covered else np.nan, float(np.median(errors)) if errors else np.nan
+        estimates |= {trial_id: latency for trial_id, (latency, _, _) in guesses.items()}
+        judged = [(medians[trial_id], *guess) for trial_id, guess in guesses.items() if trial_id in medians]
+        truth, latency, low, high = np.array(judged).reshape(-1, 4).T
+        coverage = float(np.mean((low <= truth) & (truth <= high))) if judged else np.nan
+        return estimates, coverage, float(np.median(abs(latency / truth - 1))) if judged else np.nan
 
     guide = Guide(sweep, trials=count, facts_of=facts_of)
     recorded: dict[str, Record] = {}
     while chosen := [trial_id for trial_id in guide.next(list(recorded.values())) if trial_id in records]:
         recorded |= {trial_id: records[trial_id] for trial_id in chosen}
-    print_scores("most informative", *estimate_latencies(guide, recorded))
+    print_scores("most informative", *estimate_latencies(recorded))
     for seed in range(seeds):
-        sampled = np.random.default_rng(seed).permutation(sorted(trials))[:count]
-        print_scores(
-            f"random, seed {seed}",
-            *estimate_latencies(guide, {str(trial_id): records[str(trial_id)] for trial_id in sampled}),
-        )
-    winners = [
-        min((trial_id for trial_id in members if trial_id in medians), key=medians.__getitem__)
-        for members in groups.values()
-    ]
+        sampled = np.random.default_rng(seed).permutation(sorted(trials))[:count].tolist()
+        recorded = {trial_id: records[trial_id] for trial_id in sampled}
+        print_scores(f"random, seed {seed}", *estimate_latencies(recorded))
+    winners = [min(group, key=medians.__getitem__) for group in groups]
     favourite = Counter(trials[trial_id].compiler for trial_id in winners).most_common(1)[0][0]
-    print_scores(
-        f"always {favourite}",
-        {trial_id: 0.0 if trial.compiler == favourite else 1.0 for trial_id, trial in trials.items()},
-    )
+    choice = {trial_id: float(trial.compiler != favourite) for trial_id, trial in trials.items()}
+    print_scores(f"always {favourite}", choice)
 
 
 if __name__ == "__main__":

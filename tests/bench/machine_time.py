@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import json_lines
 import numpy as np
 import pandas as pd
 from loaded import load_workers
@@ -49,29 +50,25 @@ HALF_WIDTH = 0.02
 RESAMPLES = 1000
 
 
-def list_networks() -> dict[str, Workload]:
-    return {
-        "resnet18": timm.model("resnet18"),
-        "deit_tiny": timm.model("deit_tiny_patch16_224"),
-        "mobilenetv3": timm.model("mobilenetv3_small_100"),
-        "block": blocks.conv(64, 4, size=(56, 56)),
-    }
+NETWORKS = {
+    "resnet18": timm.model("resnet18"),
+    "deit_tiny": timm.model("deit_tiny_patch16_224"),
+    "mobilenetv3": timm.model("mobilenetv3_small_100"),
+    "block": blocks.conv(64, 4, size=(56, 56)),
+}
 
 
 def record(folder: Path, minutes: float, seed: int) -> None:
-    """Record every network for as long, in segments, so that a stopped recording goes on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    networks = list_networks()
-    for network, workload in networks.items():
+    """Record every network for as long; a network that was not finished begins again."""
+    for network, workload in NETWORKS.items():
         file = folder / f"{network}-{seed}.jsonl"
-        if file.exists():
-            continue
-        partial = file.with_suffix(".part")
-        with partial.open("w") as out:
-            for row in record_group(workload, folder / "state", 60 * minutes / len(networks), seed):
-                out.write(f"{json.dumps(row)}\n")
-        partial.rename(file)
-        print(network, file, flush=True)
+        if not file.exists():
+            partial = file.with_suffix(".part")
+            partial.unlink(missing_ok=True)
+            for row in record_group(workload, folder / "state", 60 * minutes / len(NETWORKS), seed):
+                json_lines.append(partial, row, prints=False)
+            partial.rename(file)
+            print(network, file, flush=True)
 
 
 def record_group(workload: Workload, state: Path, seconds: float, seed: int) -> Iterator[dict[str, Any]]:
@@ -147,34 +144,27 @@ class Recording:
         return float(sum(calls) + self.overhead_s * len(settling) * len(self.turns[span]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """One replayed measurement: its logarithms round by round, (rounds, compilers - 1), and its machine time."""
+Replay = tuple[np.ndarray, float]
+"""One replayed measurement: its logarithms round by round, (rounds, compilers - 1), and its machine time."""
 
-    logs: np.ndarray
-    seconds: float
-
-
-Design = Callable[[Recording, int], Outcome | None]
+Design = Callable[[Recording, int], Replay | None]
 """Replays a measurement from that round of a recording on; None where the recording ends before it."""
 
 
-def repeat_turns(samples: int, settles: bool = True, settling: int | None = None) -> Design:
+def repeat_turns(samples: int, settles: bool = True) -> Design:
     """Take as many rounds of turns of that many samples as have `REPEATS`."""
 
-    def replay(recording: Recording, first: int) -> Outcome | None:
-        starts = np.full(len(COMPILERS), settling) if settling is not None else recording.settling * settles
+    def replay(recording: Recording, first: int) -> Replay | None:
+        starts = recording.settling * settles
         span = slice(first, first + -(-REPEATS // samples))
         if span.stop > len(recording.turns):
             return None
-        return Outcome(
-            logs=recording.compute_logs(starts, samples, span), seconds=recording.compute_seconds(starts, samples, span)
-        )
+        return recording.compute_logs(starts, samples, span), recording.compute_seconds(starts, samples, span)
 
     return replay
 
 
-def adapt_turns(recording: Recording, first: int) -> Outcome | None:
+def adapt_turns(recording: Recording, first: int) -> Replay | None:
     """Take turns as ngbkit does: of as many samples as the noise so far asks for."""
     starts, fastest_s = recording.settling, float(recording.steady_s.min())
     untimed_s = (starts * recording.block * recording.steady_s).sum() + recording.overhead_s * len(starts)
@@ -199,10 +189,8 @@ def adapt_turns(recording: Recording, first: int) -> Outcome | None:
             return None
         parts.append((planned[0], span))
         first = span.stop
-    return Outcome(
-        logs=np.concatenate([recording.compute_logs(starts, samples, span) for samples, span in parts]),
-        seconds=sum(recording.compute_seconds(starts, samples, span) for samples, span in parts),
-    )
+    logs = np.concatenate([recording.compute_logs(starts, samples, span) for samples, span in parts])
+    return logs, sum(recording.compute_seconds(starts, samples, span) for samples, span in parts)
 
 
 SEQUENTIAL, SINGLE, LATER = "100 repeats of each in a row", "single calls in turns", "best of all, chosen afterwards"
@@ -218,7 +206,7 @@ DESIGNS: dict[str, Design] = {
 def load(folder: Path) -> Iterator[Recording]:
     """Load every finished recording of a folder."""
     for file in sorted(folder.glob("*.jsonl")):
-        head, *rows = map(json.loads, file.read_text().splitlines())
+        head, *rows = json_lines.read(file)
         places = {name: index for index, name in enumerate(head["conclusive"])}
         turns = [turn for row in rows for turn in row.get("turns", ())]
         passes = [row["sequential"] for row in rows if "sequential" in row]
@@ -239,17 +227,17 @@ def load(folder: Path) -> Iterator[Recording]:
 
 def judge(recording: Recording, design: Design) -> Judged | None:
     """Judge a design by all its replays, half a measurement apart; None if the recording is too short."""
-    outcomes: list[Outcome] = []
+    replays: list[Replay] = []
     first = 0
-    while (outcome := design(recording, first)) is not None:
-        outcomes.append(outcome)
-        first += max(1, len(outcome.logs) // 2)
-    if not outcomes:
+    while (replay := design(recording, first)) is not None:
+        replays.append(replay)
+        first += max(1, len(replay[0]) // 2)
+    if not replays:
         return None
     return Judged(
-        errors=np.stack([np.median(outcome.logs, axis=0) for outcome in outcomes]) - recording.truth,
-        covered=np.stack([covers(outcome.logs, recording.truth) for outcome in outcomes]),
-        seconds=float(np.mean([outcome.seconds for outcome in outcomes])),
+        errors=np.stack([np.median(logs, axis=0) for logs, _ in replays]) - recording.truth,
+        covered=np.stack([covers(logs, recording.truth) for logs, _ in replays]),
+        seconds=float(np.mean([seconds for _, seconds in replays])),
     )
 
 
@@ -257,11 +245,8 @@ def judge_sequential(recording: Recording) -> Judged:
     """Judge repeats in a row: they have no rounds, and so no interval."""
     medians = np.median(recording.sequential, axis=-1)
     seconds = (recording.sequential.sum(axis=-1) * recording.block).sum(axis=-1) + recording.overhead_s * len(COMPILERS)
-    return Judged(
-        errors=np.log(medians[:, :1] / medians[:, 1:]) - recording.truth,
-        covered=np.full((len(medians), 0), np.nan),
-        seconds=float(seconds.mean()),
-    )
+    errors = np.log(medians[:, :1] / medians[:, 1:]) - recording.truth
+    return Judged(errors=errors, covered=np.full((len(medians), 0), np.nan), seconds=float(seconds.mean()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +283,7 @@ def judge_all(recording: Recording) -> dict[str, Judged]:
     return {**present, LATER: min(present.values(), key=lambda row: row.seconds_to)}
 
 
-def summarize(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def summarize(folder: Path) -> dict[str, Any]:
     """Summarize every design on every network, and over all networks its machine time over that of ngbkit's own."""
     networks = {recording.network: judge_all(recording) for recording in load(folder)}
     rows = [
@@ -317,30 +302,24 @@ def summarize(folder: Path) -> dict[str, list[dict[str, Any]]]:
     ]
     names = [name for name in (SEQUENTIAL, *DESIGNS, LATER) if all(name in judged for judged in networks.values())]
     generator = np.random.default_rng(0)
-    every = [compare(networks, names, None)] + [compare(networks, names, generator) for _ in range(RESAMPLES)]
-    ends = np.quantile(every[1:], [0.025, 0.975], axis=0)
-    ratios = [
-        {
-            "design": name,
-            "time": every[0][index],
-            "time_low": ends[0, index],
-            "time_high": ends[1, index],
-            "coverage": float(np.mean([row["coverage"] for row in rows if row["design"] == name])),
-        }
-        for index, name in enumerate(names)
-    ]
+    times = compare(networks, names, None)
+    low, high = np.quantile([compare(networks, names, generator) for _ in range(RESAMPLES)], [0.025, 0.975], axis=0)
+    coverages = [float(np.mean([row["coverage"] for row in rows if row["design"] == name])) for name in names]
+    ratios = pd.DataFrame(
+        {"design": names, "time": times, "time_low": low, "time_high": high, "coverage": coverages}
+    ).to_dict("records")
     return {"networks": rows, "designs": ratios}
 
 
 def compare(
     networks: dict[str, dict[str, Judged]], names: Sequence[str], generator: np.random.Generator | None
-) -> list[float]:
+) -> np.ndarray:
     """Compare the machine time of each design with ngbkit's own: the geometric mean over networks, of a resample."""
     logs = []
     for judged in networks.values():
         rows = {name: judged[name] if generator is None else judged[name].resample(generator) for name in names}
         logs.append([math.log(rows[name].seconds_to / rows[NOW].seconds_to) for name in names])
-    return [math.exp(value) for value in np.mean(logs, axis=0)]
+    return np.asarray(np.exp(np.mean(logs, axis=0)))
 
 
 def report(folder: Path, as_json: bool) -> None:
@@ -374,14 +353,14 @@ def profile(folder: Path) -> None:
             )
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["record", "report", "profile"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(words)
+    args = parser.parse_args()
     if args.command == "record":
         record(args.folder, args.minutes, args.seed)
     elif args.command == "profile":

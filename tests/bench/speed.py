@@ -9,8 +9,6 @@ import argparse
 import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,18 +47,6 @@ def report(title: str, value: float, unit: str, target: float | str = "-") -> No
     """Print one figure."""
     aim = target if isinstance(target, str) else f"{target:g}"
     print(f"{title:76s} {value:10.3f} {unit:12s} target {aim}", flush=True)
-
-
-def measure_import() -> None:
-    """`import ngbkit`, beyond a Python that imports nothing."""
-    extra = []
-    for _ in range(15):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "pass"], check=True)
-        middle = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import ngbkit"], check=True)
-        extra.append(time.perf_counter() - middle - (middle - began))
-    report("import ngbkit, beyond starting Python", statistics.median(extra), "s", 0.2)
 
 
 def measure_start() -> None:
@@ -156,25 +142,6 @@ def _run_cell(client: Any, cell: str) -> tuple[float, float, str]:
     return tables[0], time.perf_counter() - began, steps
 
 
-def measure_assembly() -> None:
-    """A dataset of 100,000 trials of 30 samples from a journal and from a file, and its BSR."""
-    import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`
-    from ngbkit.dataset import storage, synthetic
-    from ngbkit.dataset.assembly import assemble_journal
-    from ngbkit.sweep.journal import Journal
-
-    sweep = _build_sweep(2500)
-    with tempfile.TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
-        journal.finish(synthetic.make_records(sweep))
-        with report_duration(f"a dataset of {len(sweep):,} trials from a journal", 5):
-            data = assemble_journal(sweep, journal)
-        file = storage.save(data, Path(folder) / "data.nc")
-        with report_duration("the same from a file", 5):
-            storage.load(file)
-    with report_duration("its BSR", 1):
-        data.ngb.bsr()
-
-
 def _build_sweep(networks: int, repeats: int = 30) -> Any:
     """Build a sweep of five compilers and eight batch sizes."""
     from ngbkit.api import Sweep
@@ -227,11 +194,9 @@ def write_mlp() -> str:
 
 
 PARTS: Parts = {
-    "import": measure_import,
     "start": measure_start,
     "cell": measure_cells,
     "harness": measure_harness,
-    "assemble": measure_assembly,
     "estimate": measure_estimates,
 }
 

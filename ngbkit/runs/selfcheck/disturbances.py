@@ -41,12 +41,10 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """A precaution left out, by other environment variables, compilers or arguments of ``ngbkit run``."""
+    """A precaution left out, by other environment variables or arguments of ``ngbkit run``."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    # Replacements of compilers, by the name of the compiler.
-    compilers: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     # Measures in place of ``ngbkit run``.
     measure: Callable[[], Numbers] | None = None
@@ -117,21 +115,16 @@ def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -
     from ngbkit.dataset import storage
     from ngbkit.metrics.scaling import SPEEDUP
 
-    labels = {name: disturbance.compilers.get(name, name) for name in COMPILERS}
     variables = {**os.environ, "PYTHONPATH": build_python_path(), **disturbance.environment}
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder:
         target = Path(folder) / "out.nc"
-        columns = ",".join(labels.values())
-        command = build_arguments("ngbkit", "run", network, "-c", columns, "-o", str(target), *arguments)
+        command = build_arguments("ngbkit", "run", network, "-c", ",".join(COMPILERS), "-o", str(target), *arguments)
         command += disturbance.arguments
         subprocesses.run([sys.executable, *command], environment=variables, timeout_s=_TIMEOUT_S)
         dataset: Any = storage.load(target)
         speedup = SPEEDUP(dataset, unlike="allow")
         latency = dataset["latency"].median("repeat")
-        return {
-            name: (latency if name == BASELINE else speedup).sel(compiler=label).item()
-            for name, label in labels.items()
-        }
+        return {name: (latency if name == BASELINE else speedup).sel(compiler=name).item() for name in COMPILERS}
 
 
 def _compare(
