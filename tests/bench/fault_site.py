@@ -121,9 +121,6 @@ class Site:
         devices.chmod(0o600)
         return cls(folder, network, label, state, device_state, {**os.environ, "PYTHONPATH": PYTHON_PATH, **folders})
 
-    def start_client(self, *arguments: str) -> Client:
-        return Client(self, *arguments)
-
     def list_processes(self, *words: str) -> list[psutil.Process]:
         """List the processes of the client and of its device that have all words in their command line."""
         folders = {self.state, self.device_state}
@@ -131,11 +128,8 @@ class Site:
 
     def list_children(self) -> list[psutil.Process]:
         """List the processes of trials."""
-        processes = []
-        for server in self.list_processes("ngbkit.device.isolation.forkserver"):
-            with suppress(psutil.Error):
-                processes += server.children()
-        return processes
+        servers = self.list_processes("ngbkit.device.isolation.forkserver")
+        return [child for server in servers if server.is_running() for child in server.children()]
 
     def find_journals(self, run: str) -> dict[str, Path]:
         return {
@@ -203,10 +197,6 @@ def read_records(path: Path) -> Records:
             return {}
         rows = connection.execute("SELECT trial_id, status, record, latency, rounds FROM results").fetchall()
     return {
-        trial_id: (status, zlib.crc32(b"\0".join([to_canonical_json(record), latency, rounds])))
+        trial_id: (status, zlib.crc32(json.dumps(json.loads(record), sort_keys=True).encode() + latency + rounds))
         for trial_id, status, record, latency, rounds in rows
     }
-
-
-def to_canonical_json(record: str) -> bytes:
-    return json.dumps(json.loads(record), sort_keys=True).encode()

@@ -43,7 +43,7 @@ from gpu_sweep import RUNS  # noqa: E402
 
 CHECKED = {
     "clocks": ("identity", "torchscript", "inductor", "onnxruntime", "tensorrt-rtx", "tensorrt"),
-    "graphs": ("identity", "onnxruntime", "tensorrt-rtx", "tensorrt"),
+    "graphs": ("onnxruntime", "tensorrt-rtx", "tensorrt"),
     "precision": (
         *("identity", "torchscript", "inductor", "aotinductor"),
         *("onnxruntime", "tvm", "tensorrt-rtx", "tensorrt"),

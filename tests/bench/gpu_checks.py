@@ -8,6 +8,7 @@ The last line that it prints is one JSON object: what was seen, with ``ok`` and 
 from __future__ import annotations
 
 import argparse
+import copy
 import ctypes
 import json
 import os
@@ -23,18 +24,18 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-from programs import compile_network, load_compiler
 
 from ngbkit import registry
-from ngbkit.compilers.base import Program
+from ngbkit.compilers.base import Compiler, Program, Task, Tuning
 from ngbkit.device.timing.sampling import choose_block_size, sample
 from ngbkit.errors import NgbkitError
 from ngbkit.hardware import telemetry
-from ngbkit.hardware.accelerators import cuda_graphs, events, probing
+from ngbkit.hardware.accelerators import events, probing
 from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.testing.networks import relative_rmse, run_reference
 from ngbkit.workloads import feeds, timm
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads.export import export_for
 
 ACCELERATOR = "cuda"
 ROUNDS, SAMPLE_S = 30, 0.02
@@ -66,8 +67,35 @@ def build_products() -> Network:
     return Network(inputs=[TensorSpec(name="input", shape=(BATCH, 128, 32, 32))], module=Products().eval())
 
 
-def compile_for_gpu(network: Network, compiler: str, batch_size: int, folder: Path, **options: Any) -> Program:
-    return compile_network(network, compiler, folder, batch_size=batch_size, accelerator=ACCELERATOR, **options)
+def load_compiler(name: str) -> Compiler:
+    loaded: Compiler = registry.load(registry.COMPILERS, name)
+    return loaded
+
+
+def compile_for_gpu(
+    network: Network, compiler: str, batch_size: int, folder: Path, onnx: Path | None = None, **options: Any
+) -> Program:
+    """Compile a network in the first form that a compiler reads, as a device compiles it in its children."""
+    record = load_compiler(compiler)
+    form = next(iter(record.forms))
+    folder.mkdir(exist_ok=True)
+    if form == "onnx" and onnx is None:
+        onnx = export_for(network, folder, [batch_size], seed=0)[batch_size]
+    task = Task(
+        form=form,
+        # A compiler moves the module to its device.
+        module=copy.deepcopy(network.module) if form == "module" else None,
+        onnx=onnx if form == "onnx" else None,
+        inputs=network.inputs,
+        arrays=feeds.draw(network.inputs, network.examples, batch_size, seed=0),
+        batch_size=batch_size,
+        options=record.settle(options),
+        threads=4,
+        cache=folder,
+        accelerator=ACCELERATOR,
+        tuning=Tuning(folder=folder / "tuning"),
+    )
+    return record.compile(task)
 
 
 def check_machine() -> Result:
@@ -153,43 +181,14 @@ def check_graphs(compiler: str) -> Result:
     """Record a network's launches as a CUDA graph, compare its outputs, and time it beside plain launches in turns."""
     with TemporaryDirectory() as folder:
         network = build_resnet()
-        if "cuda_graph" in load_compiler(compiler).options:
-            plain = compile_for_gpu(network, compiler, 1, Path(folder) / "plain")
-            captured = compile_for_gpu(network, compiler, 1, Path(folder) / "graph", cuda_graph=True)
-            run, launch = plain.run, captured.run
-            outputs = [program.fetch(program.run()) for program in (plain, captured)]
-            context = plain.within
-        else:
-            # torch enqueues on CUDA's default stream, which cannot be captured: another stream for both.
-            import torch
-
-            stream = torch.cuda.Stream()
-            with torch.cuda.stream(stream):
-                plain = compile_for_gpu(network, compiler, 1, Path(folder))
-                assert plain.enqueue is not None
-                driver = Driver(plain.stream)
-                latest: list[Any] = []
-
-                def enqueue() -> None:
-                    assert plain.enqueue is not None
-                    latest[:] = [plain.enqueue()]
-
-                with plain.within():
-                    start = cuda_graphs.capture(driver, enqueue)
-                    outputs = [plain.fetch(plain.run())]
-
-                    def launch() -> None:
-                        start()
-                        driver.synchronize()
-
-                    launch()
-                    outputs.append(plain.fetch(latest[0]))
-            run, context = plain.run, plain.within
+        plain = compile_for_gpu(network, compiler, 1, Path(folder) / "plain")
+        captured = compile_for_gpu(network, compiler, 1, Path(folder) / "graph", cuda_graph=True)
+        outputs = [program.fetch(program.run()) for program in (plain, captured)]
         rounds: tuple[list[float], list[float]] = ([], [])
-        with context():
+        with plain.within():
             for _ in range(ROUNDS):
-                for call, samples in zip((launch, run), rounds, strict=True):
-                    samples += sample(call, 1, block=10, settle=2)
+                for program, samples in zip((captured, plain), rounds, strict=True):
+                    samples += sample(program.run, 1, block=10, settle=2)
     error = max(map(relative_rmse, outputs[0], outputs[1]))
     ratio = compute_ratio(*rounds)
     line = f"a graph takes {format_ratio(ratio)} of the time of plain launches; outputs differ by {error:.1e}"

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from programs import load_compiler
 
-from ngbkit import options, runs
+from ngbkit import options, registry, runs
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
@@ -202,7 +201,7 @@ class Comparison:
 
 def measure_bias(rounds: int, threads: int) -> dict[str, Any]:
     """Measure the bias for each network and tool on this machine; a tool that fails has its problem instead."""
-    missing = {compiler: load_compiler(compiler).unavailable() or "" for compiler in TOOLS}
+    missing = {compiler: registry.load(registry.COMPILERS, compiler).unavailable() or "" for compiler in TOOLS}
     compilers = [compiler for compiler, reason in missing.items() if not reason]
     with tempfile.TemporaryDirectory() as folder:
         # A complete network, and a block whose calls are short.
