@@ -14,9 +14,8 @@ that is finished does not run again: copy the folder to another machine to go on
     fallback      work on the CPU in place of the GPU is found
     memory        the status of a network that does not fit
     sweep         the paper's five smallest networks at six batch sizes; `gpu_sweep.py` collects it, and all that follow
-    sweep-conv, sweep-mha, sweep-mha-16    both blocks at depths 1 to 6, with CUDA graphs and without: 20 to 30 s each
-    sweep-conv-inductor, sweep-mha-inductor    the same with torch.compile: a minute a group
-    sweep-inductor, sweep-graphs, sweep-tvm    torch.compile, CUDA graphs, and TVM, tuned and not
+    sweep-conv, sweep-mha    both blocks at depths 1 to 6, with CUDA graphs and without: 20 to 30 s each
+    sweep-inductor, sweep-precisions, sweep-tvm    torch.compile, lower precisions, and TVM, tuned and not
 
 The exit status is 1 if a part failed, and 2 if some are left to do.
 """

@@ -203,7 +203,7 @@ def check_precision(compiler: str) -> Result:
     choices = option.choices if option else ("f32",)
     for precision in (name for name in ("f32", "tf32") if name in choices):
         with TemporaryDirectory() as folder:
-            options = {"precision": precision} if option else {}
+            options: dict[str, Any] = {"precision": precision} if option else {}
             try:
                 program = compile_for_gpu(network, compiler, 4, Path(folder), **options)
             except NgbkitError as error:

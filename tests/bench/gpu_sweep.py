@@ -38,10 +38,6 @@ BLOCKS: dict[str, Any] = {
     "compilers": ("identity", "torchscript", "onnxruntime", 'onnxruntime{"cuda_graph":true}'),
     "batch_sizes": (8, 16),
 }
-BLOCKS_INDUCTOR: dict[str, Any] = {
-    "compilers": ("identity", "inductor", 'inductor{"mode":"reduce-overhead"}'),
-    "batch_sizes": (8,),
-}
 CONV, MHA = [blocks.conv(64, DEPTHS)], [blocks.mha(128, DEPTHS)]
 #: Seconds in which TVM tunes a network: hours of the paper's table III do not fit a call.
 TUNING_S = 100
@@ -54,15 +50,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "batch_sizes": (1, 2, 4, 8, 16, 32),
     },
     "gpu-inductor": {"compilers": ("identity", "inductor"), "batch_sizes": (1, 32)},
-    "gpu-graphs": {
-        "compilers": (
-            "identity",
-            'inductor{"mode":"reduce-overhead"}',
-            "onnxruntime",
-            'onnxruntime{"cuda_graph":true}',
-        ),
-        "batch_sizes": (1, 8),
-    },
     "gpu-precisions": {
         "workloads": [timm.model(name) for name in CAST],
         "compilers": ("identity", "onnxruntime"),
@@ -81,9 +68,6 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "gpu-conv": {"workloads": CONV, **BLOCKS},
     "gpu-mha": {"workloads": MHA, **BLOCKS, "batch_sizes": (8,)},
-    "gpu-mha-16": {"workloads": MHA, **BLOCKS, "batch_sizes": (16,)},
-    "gpu-conv-inductor": {"workloads": CONV, **BLOCKS_INDUCTOR},
-    "gpu-mha-inductor": {"workloads": MHA, **BLOCKS_INDUCTOR},
     "gpu-tvm": {
         "workloads": [timm.model(NETWORKS[0])],
         "compilers": ("identity", "tvm", f'tvm{{"seconds":{TUNING_S}}}'),

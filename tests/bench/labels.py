@@ -34,7 +34,7 @@ from parts import measure
 from plugin_path import put_on_path
 from single_operators import choose_places, extract_operators, extract_places
 
-from ngbkit import Sweep, predictor, registry
+from ngbkit import Sweep, predict, registry
 from ngbkit.errors import NgbkitError
 from ngbkit.files import hash_file
 from ngbkit.predict import network_graphs, onnx_graphs
@@ -94,7 +94,7 @@ def main() -> None:
     if not measured:
         print("no part was measured")
         return
-    collected = predictor.collect(measured)
+    collected = predict.collect(measured)
     print(f"{len(collected)} graphs in {collected.save(args.out)}")
 
 

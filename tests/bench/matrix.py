@@ -94,7 +94,7 @@ def print_table(data: Data) -> None:
         cells = (1e3 * trials["latency"].median("repeat")).round(1).astype(str)
         print(cells.where(trials["status"] == "ok", trials["status"]).to_pandas().to_string())
         errors = trials["error"].to_series()
-        print(*(f"{', '.join(labels)}: {error}" for labels, error in errors.items() if error), sep="\n")
+        print(*(f"{labels}: {error}" for labels, error in errors.items() if error), sep="\n")
 
 
 def main() -> None:

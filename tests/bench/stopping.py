@@ -6,8 +6,8 @@ that its output is reproducible. `ngbkit.device.timing.intervals` and `…correl
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from collections.abc import Callable
 from itertools import pairwise, product
 
@@ -182,5 +182,7 @@ def simulate_race(
 TABLES = {"fixed": print_fixed, "correlated": print_correlated, "stopped": print_stopped, "race": print_race}
 
 if __name__ == "__main__":
-    for table in sys.argv[1:] or TABLES:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", default=list(TABLES), metavar="TABLE", help=f"of {', '.join(TABLES)}")
+    for table in parser.parse_args().tables:
         TABLES[table]()

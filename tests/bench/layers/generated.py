@@ -6,7 +6,7 @@ The name of each network starts with its family. The same count and seed give th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice, product
+from itertools import cycle, islice, product
 from typing import Any
 
 import numpy as np
@@ -56,8 +56,11 @@ def generate_cells(count: int, seed: int = 0) -> list[Workload]:
 
 def generate_stacks(count: int, seed: int = 0) -> list[Workload]:
     """Generate random stacks of blocks of random widths, depths and sizes, evenly over the families of `BLOCKS`."""
-    specs = [{"family": [*BLOCKS][number % len(BLOCKS)], "number": number, "seed": seed} for number in range(count)]
-    return [Workload(name="{family}-{number:04d}".format(**spec), source="layers", spec=spec) for spec in specs]
+    workloads = []
+    for number, family in zip(range(count), cycle(BLOCKS), strict=False):
+        spec = {"family": family, "number": number, "seed": seed}
+        workloads.append(Workload(name=f"{family}-{number:04d}", source="layers", spec=spec))
+    return workloads
 
 
 def generate_zoo(count: int, seed: int = 0) -> list[Workload]:
