@@ -4,12 +4,19 @@ It fits to notebooks/data/labels.nc, which `labels.py` and `profiles.py` measure
 results are saved in the folder, in one of its own for each content of a file of labels. Two processes with
 different splits may run in parallel. With `--curve`, it measures the learning curve instead: the error against the
 number of networks, and a guess of it with ten times as many.
+
+With `--intervals`, it scores 95 % intervals beyond the labels: where a family, an operator or sizes are left out. Each
+such part has `LEAST` networks or more, and leaves `REST` or more. A row per runtime and sort of part: the parts; the
+share of the networks that are refused; the share of the others whose latency is inside the interval, by network and by
+part; the median factor between an interval's end and the prediction; and the share that is flagged.
 """
 
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +28,14 @@ from studies.learning_curve import extrapolate, learning_curve
 
 from ngbkit import predict
 from ngbkit.files import hash_file
+from ngbkit.predict.kinds.base import ignore_progress
 from ngbkit.predict.scoring import scores
+from ngbkit.predict.scoring.applicability import read_composition
 from ngbkit.predict.scoring.splits import Split
 
 LABELS = Path(__file__).parents[2] / "notebooks" / "data" / "labels.nc"
+#: Of each sort of part that `--intervals` leaves out: the most parts, their fewest networks, and the fewest others.
+MOST, LEAST, REST = 12, 4, 10
 KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
 
 
@@ -39,10 +50,18 @@ def main() -> None:
     parser.add_argument("--max-error", type=float, help="the largest error of a label that is scored, such as 0.06")
     parser.add_argument("--curve", action="store_true", help="measure the learning curve of each split instead")
     parser.add_argument("--table", type=Path, help="a CSV to write the learning curves to as well")
+    parser.add_argument("--intervals", action="store_true", help="score intervals beyond the labels instead")
     args = parser.parse_args()
+    if args.intervals:
+        warnings.simplefilter("ignore")
+        print(f"{'kind':10} {'runtime':22} {'left out':9} parts refused coverage by part factor flagged")
     curves = []
     for labels in args.labels:
         examples = predict.load_examples(labels)
+        if args.intervals:
+            for kind in args.kinds.split(","):
+                print_intervals(examples, kind)
+            continue
         folder = args.folder / f"{labels.stem}-{hash_file(labels)[:8]}"
         folder.mkdir(parents=True, exist_ok=True)
         if not args.curve:
@@ -133,6 +152,86 @@ def format_table(table: pd.DataFrame, split: str) -> str:
         formatters={name: form.format for name, form in formats.items()}
     )
     return f"split: {split}\n{text}"
+
+
+def print_intervals(examples: predict.Examples, kind: str) -> None:
+    """Print a row for each runtime and sort of part that is left out."""
+    for runtime in split_runtimes(examples):
+        rows_by_sort: dict[str, list[np.ndarray]] = {}
+        for sort, test in list_parts(runtime):
+            rows_by_sort.setdefault(sort, []).append(score_part(runtime, test, kind))
+        for sort, parts in rows_by_sort.items():
+            label = "{1} on {0}".format(*runtime.runtimes[0])
+            answered = [part[part[:, 0] == 0, 1].mean() for part in parts if (part[:, 0] == 0).any()]
+            described = describe_part(np.concatenate(parts), float(np.mean(answered or [np.nan])))
+            print(f"{kind:10} {label:22} {sort:9} {len(parts):5} {described}", flush=True)
+
+
+def split_runtimes(examples: predict.Examples) -> Iterator[predict.Examples]:
+    """Yield the examples of each runtime that has enough, without variants."""
+    original = np.array([not rule for rule in examples.rules])
+    for column in range(len(examples.runtimes)):
+        rows = np.flatnonzero(original & np.isfinite(examples.seconds[:, column]))
+        part = examples.take(rows)
+        if (~part.isolated).sum() >= 3 * REST:
+            errors = None if part.errors is None else part.errors[:, [column]]
+            yield replace(
+                part,
+                runtimes=(examples.runtimes[column],),
+                seconds=part.seconds[:, [column]],
+                errors=errors,
+                operator_seconds=None,
+            )
+
+
+def list_parts(examples: predict.Examples) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield a sort, and the indices of the networks to leave out."""
+    networks = np.flatnonzero(~examples.isolated)
+    families = np.array(examples.families)
+    contents = {int(index): read_composition(examples.graphs[index]) for index in networks}
+    names, counts = np.unique(families[networks], return_counts=True)
+    for name in names[np.argsort(-counts, kind="stable")][: min(MOST, (counts >= LEAST).sum())]:
+        yield "family", networks[families[networks] == name]
+    classes = sorted({name for content in contents.values() for name in content.shares})
+    members = {name: np.array([i for i in networks if name in contents[int(i)].shares]) for name in classes}
+    chosen = [name for name in classes if LEAST <= len(members[name]) <= len(networks) - REST]
+    generator = np.random.default_rng(0)
+    for name in generator.permutation(chosen)[:MOST]:
+        yield "operator", members[name]
+    sizes = np.array([contents[int(index)].cost for index in networks])
+    order = networks[np.argsort(sizes)]
+    for part in np.array_split(order, 5):
+        yield "sizes", part
+
+
+def score_part(examples: predict.Examples, test: np.ndarray, kind: str) -> np.ndarray:
+    """Return a row per network: refused, covered, flagged, the logarithm of the factor, and that of the error."""
+    rest = np.setdiff1d(np.arange(len(examples)), test)
+    if (~examples.take(rest).isolated).sum() < REST:
+        return np.empty((0, 5))
+    fitted = predict.fit(examples.take(rest), kind, report=ignore_progress)
+    graphs = [examples.graphs[index] for index in test]
+    seconds, low, high = (values[:, 0] for values in fitted.seconds(graphs))
+    measured = examples.seconds[test, 0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        columns: list[Any] = [
+            ~np.isfinite(seconds),
+            (low <= measured) & (measured <= high),
+            fitted.find_beyond(graphs)[:, 0],
+            np.maximum(np.log(high / seconds), np.log(seconds / low)),
+            np.log(seconds / measured),
+        ]
+    return np.stack(columns, axis=1).astype(float)
+
+
+def describe_part(part: np.ndarray, by_part: float) -> str:
+    answered = part[part[:, 0] == 0]
+    if not len(part):
+        return "none is large enough"
+    if not len(answered):
+        return "100 % refused"
+    factor, flagged = np.exp(np.median(answered[:, 3])), answered[:, 2].mean()
+    return f"{part[:, 0].mean():7.1%} {answered[:, 1].mean():8.1%} {by_part:7.1%} {factor:6.2f} {flagged:7.1%}"
 
 
 if __name__ == "__main__":
