@@ -18,7 +18,7 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --no-annotate --no-header --quie
 # A thousand processes import the same modules: let the first write their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: environment demo test test-all test-changed pythons resolutions check lint lab site bench efficiency screens gallery recordings pages pins clean
+.PHONY: environment demo test test-all test-changed pythons resolutions check lint lab site bench screens gallery recordings pages pins clean
 
 environment: $(READY) ## set up .venv for the other targets
 
@@ -57,10 +57,7 @@ site: $(READY) ## build the site of the notebooks and the API reference in site/
 	$(BIN)/ngbkit publish notebooks -o site $(ARGS)
 
 bench: $(READY) ## measure how fast ngbkit itself is; on a quiet machine
-	$(BIN)/python bench/speed.py
-
-efficiency: $(READY) ## measure the share of timed calls in a sweep, and what --precision and --race save; on a quiet machine
-	$(BIN)/python bench/efficiency.py $(ARGS)
+	$(BIN)/python tests/bench/speed.py
 
 screens: $(READY) ## take the pictures of the README and of the site; on a quiet machine, with chromium
 	$(BIN)/python tests/screens.py $(ARGS)

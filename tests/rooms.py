@@ -92,7 +92,7 @@ def is_affected(test_file: str, changed: Iterable[str]) -> bool:
         elif top == "notebooks" or path.endswith(".md"):
             is_needed = folder not in ROOMS - {"notebook", "publish"}
         else:
-            is_needed = top not in ("bench", "binder", ".ci", ".github") and path not in SELECTORS
+            is_needed = top not in ("binder", ".ci", ".github") and path not in SELECTORS
         if is_needed:
             return True
     return False

@@ -163,8 +163,8 @@ def try_out(folder: Path) -> bool:
 def try_array(folder: Path, indices: int) -> bool:
     """Divide a sweep of synthetic trials among the indices of an array, kill one, resume; return if all went well."""
     tests = Path(__file__).parent
-    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, str(tests.parent / "bench")])
-    sys.path += [str(tests.parent / "bench")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, str(tests / "bench")])
+    sys.path += [str(tests / "bench")]
     from fakeslurm import FakeSlurm
 
     from ngbkit import runs

@@ -10,7 +10,7 @@ Rounds are not all there is to know. They resemble those before them, so replica
 few seconds of a group do not show how the ratio of two processes differs from other seconds and from other hours, so
 each ratio has an allowance: what the history and the self-check of the device measured, and `UNCHECKED_SD` or
 `HOSTED_SD` where there is none.
-``bench/truth.py`` counts how often reported speed-ups are wrong beside planted interference.
+``tests/bench/truth.py`` counts how often reported speed-ups are wrong beside planted interference.
 """
 
 from __future__ import annotations

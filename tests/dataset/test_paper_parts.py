@@ -14,7 +14,7 @@ import ngbkit
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "bench"))
     return importlib.import_module("paper")
 
 

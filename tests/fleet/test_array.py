@@ -42,7 +42,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm
     fake = FakeSlurm(tmp_path / "slurm")
     tests = Path(__file__).parents[1]
     monkeypatch.setenv("PATH", str(fake.bin), prepend=":")
-    monkeypatch.setenv("PYTHONPATH", f"{Path(ngbkit.__file__).parents[1]}:{tests.parent / 'bench'}", prepend=":")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(ngbkit.__file__).parents[1]}:{tests / 'bench'}", prepend=":")
     file = tmp_path / "devices.toml"
     keys = {"launch": "array", "indices": 3, "python": str(fake.python), "state_dir": str(tmp_path / "shared")}
     file.write_text("[nodes]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in keys.items()))

@@ -40,7 +40,7 @@ def estimate_inflation(log_values: ArrayLike, pool: ArrayLike | None = None) -> 
     posterior mean of the variance of a mean, over that of independent rounds. Values beyond three robust standard
     deviations are clipped.
 
-    ``python bench/stopping.py correlated`` prints how often such an interval misses the truth.
+    ``python tests/bench/stopping.py correlated`` prints how often such an interval misses the truth.
     """
     likelihood, variance = _fit(np.asarray(log_values, float))
     posterior = likelihood + (_PRIOR if pool is None else np.asarray(pool, float))

@@ -18,7 +18,7 @@ Turns = Mapping[int, Sequence[float]]
 
 # The other compilers' turns leave cold caches and sleeping threads. On two cores, the first sample of a turn was 1 to
 # 4 % slower than a later one at 17 to 36 ms a call, and 2 to 22 % at 1.5 to 10 ms a call; what follows 20 ms later was
-# slower by 1 % at most (`bench/machine_time.py profile`).
+# slower by 1 % at most (`tests/bench/machine_time.py profile`).
 SETTLING_S = 0.02
 # Longer calls than this are assumed to need no settling.
 SETTLING_CALL_S = 0.5

@@ -19,8 +19,8 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SLICE_S = 3e-3
 
 # Shares of a turn above which it is contended: well above those of quiet moments on two cores that others used too, and
-# far below those beside a process that computes without pause. `bench/truth.py` counts the speed-ups that are wrong
-# beside planted interference, and not marked.
+# far below those beside a process that computes without pause. `tests/bench/truth.py` counts the speed-ups that are
+# wrong beside planted interference, and not marked.
 WAITED = 0.05
 # One process uses 1 / cores: this threshold detects it on up to six cores; on more of them, `WAITED` detects it if it
 # is in the way.

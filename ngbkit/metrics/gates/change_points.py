@@ -5,8 +5,8 @@ that changes from gate to gate affects where the probe lies: at the level of the
 hypotheses are one change at each release, and two changes with a level between them; the size of the change is unknown,
 and each gate has the errors of its rounds and of its processes. A probe is chosen where the hypotheses disagree most, a
 probabilistic bisection (Horstein, 1963; Burnashev and Zigangirov, 1974; Waeber, Frazier and Henderson, 2013, "Bisection
-search with noisy responses", SIAM Journal on Control and Optimization 51). ``bench/gate.py`` and
-``tests/metrics/gates/test_change_points.py`` count right and wrong answers.
+search with noisy responses", SIAM Journal on Control and Optimization 51).
+``tests/metrics/gates/test_change_points.py`` counts right and wrong answers.
 """
 
 from __future__ import annotations
