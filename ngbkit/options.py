@@ -49,7 +49,6 @@ class Layout:
     runs: str = "runs"  # a folder per run: its description and journal
     bisections: str = "bisections"  # the releases and the gates of each bisection
     capacities: str = "capacities"  # the tests of LoadGen of each search for a capacity
-    predictors: str = "predictors"  # the predictors trained by `ngbkit optimize`
     wheelhouses: str = "wheelhouses"  # the wheels downloaded for devices without a network
     # Of the client and of each device:
     artifacts: str = "artifacts"  # files by content hash: ONNX graphs, exported programs, examples

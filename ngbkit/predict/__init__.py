@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ngbkit.predict.fitting import fit, load
     from ngbkit.predict.graphs import Graph
     from ngbkit.predict.labels.collection import collect
-    from ngbkit.predict.labels.example_set import Examples, load_examples
-    from ngbkit.predict.labels.frame import to_frame
+    from ngbkit.predict.labels.example_set import Examples, load_examples, to_frame
     from ngbkit.predict.labels.labelling import examples
     from ngbkit.predict.labels.merging import merge
     from ngbkit.predict.lowering import lower
@@ -45,7 +44,7 @@ _EXPORTS = {
     "profile": "network_graphs",
     "read": "onnx_graphs",
     "summary": "scoring.evaluation",
-    "to_frame": "labels.frame",
+    "to_frame": "labels.example_set",
 }
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,8 @@ def fit(
         The dataset of a run, or of several by `ngbkit.merge`; `Examples`; the file of either; a CSV or a DataFrame, or
         pairs of a network and its seconds, as for `ngbkit.predict.examples`; or a list of these, which are merged.
     kind
-        ``"linear"``, ``"boosting"``, ``"gnn"``, which also learns from operators that were profiled (see
-        `ngbkit.predict.collect`), or ``"flops"``. Default: the labels choose among the first three: see the notes.
+        ``"linear"``, ``"boosting"``, ``"gnn"``, which also learns from `Examples.operator_seconds`, or
+        ``"flops"``. Default: the labels choose among the first three: see the notes.
     folds
         The parts of the networks that are left out in turn to learn the errors that intervals need: fitting takes about
         `folds` times as long as without. 0: no intervals, they are infinite.
@@ -69,9 +68,9 @@ def fit(
     -----
     Without a kind, a fifth of the families is left out in turn (of the networks, where there are no families), and the
     cheapest kind is kept whose error on these is that of the best: at most 3 % larger, or 5 % if the difference may be
-    noise, being below two standard errors over families. No dearer kind is tried if an error is within a tenth of the
-    noise of the labels, where that of most is known. The graph network, which takes minutes, is tried from 100 networks
-    on, and left after one part if it is no better there. `Predictor.choice` has the figures.
+    noise, being below two standard errors over families. A dearer kind is left after the largest part if it is no
+    better there; the graph network, which takes minutes, is tried from 100 networks on. `Predictor.choice` has the
+    figures.
     """
     if not isinstance(folds, int) or (folds != 0 and not 2 <= folds <= _MOST_FOLDS):
         raise UsageError(f"invalid {folds=}; expected 0 or an integer from 2 to {_MOST_FOLDS:,}, such as {FOLDS}.")
@@ -133,5 +132,4 @@ def load(path: str | Path) -> Predictor:
     UsageError
         The file is missing, damaged or not a predictor, or its layout is unknown to this ngbkit.
     """
-    parts = predictor_storage.load(path)
-    return Predictor(**{part.name: getattr(parts, part.name) for part in fields(parts)})
+    return Predictor(**predictor_storage.load(path))

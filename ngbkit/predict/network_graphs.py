@@ -22,7 +22,7 @@ from ngbkit.predict import graphs, onnx_graphs
 from ngbkit.predict import lowering as lowerings
 from ngbkit.predict.graphs import UNPRUNED, Graph
 from ngbkit.predict.labels.rows import build_rows, list_runtimes
-from ngbkit.predict.lowering.execution import Execution, locate_values
+from ngbkit.predict.lowering.execution import locate_values
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.workloads import building, feeds, values
 from ngbkit.workloads.base import Factors, Workload, hash_json
@@ -125,12 +125,6 @@ def profile(
     return execution.graph, 1e3 * execution.seconds
 
 
-def execute(workload: Workload, batch_size: int, factors: Factors, lowering: str) -> Execution:
-    """Execute a network in a runtime, and time each operator."""
-    with TemporaryDirectory(prefix="ngbkit-graph-") as folder:
-        return lowerings.execute(export_network(workload, batch_size, Path(folder), factors), lowering, batch_size)
-
-
 def export_network(workload: Workload, batch_size: int, folder: Path, factors: Factors | None = None) -> Path:
     """Export a network as one ONNX file, static in every dimension, with the values that its inputs need beside it."""
     seed = options.get_options()["seed"]
@@ -207,26 +201,10 @@ def load_graphs(data: Data, lowering: str = lowerings.EXPORT) -> dict[str, Graph
 
 def build_graph(data: Data, key: str, lowering: str = lowerings.EXPORT) -> Graph:
     """Build the graph of a network of a dataset, or of a variant of it."""
-    network, factors, batch_size = _find_network(data, key, lowering)
-    if isinstance(network, Path):
-        return _read(network, batch_size, lowering)
-    return graph(network, batch_size, factors, lowering=lowering)
-
-
-def execute_network(data: Data, key: str, lowering: str) -> Execution:
-    """As `build_graph`, with the time of each operator on this machine."""
-    network, factors, batch_size = _find_network(data, key, lowering)
-    if isinstance(network, Path):
-        return lowerings.execute(network, lowering, batch_size)
-    return execute(network, batch_size, factors, lowering)
-
-
-def _find_network(data: Data, key: str, lowering: str) -> tuple[Path | Workload, Factors, int]:
-    """Return the file of a variant or the description of a network, with its factors and its batch size."""
     name, factors, batch_size, digest = json.loads(key)
     store = Store(options.get_state_dir() / options.LAYOUT.artifacts)
     if digest and store.contains(digest):
-        return store.locate(digest), {}, batch_size
+        return _read(store.locate(digest), batch_size, lowering)
     sweep = json.loads(data.attrs.get("sweep") or "{}")
     workload = next((spec for spec in sweep.get("workloads", []) if spec["name"] == name), None)
     if workload is None or digest:
@@ -234,7 +212,7 @@ def _find_network(data: Data, key: str, lowering: str) -> tuple[Path | Workload,
             f"no graph of {name}: this dataset lacks its description. Use the dataset of a run, or embed its graphs "
             f"where it was measured: ngbkit.predict.attach(ds{', lowered=True' if lowering else ''})."
         )
-    return Workload.from_json(workload, store.locate), factors, batch_size
+    return graph(Workload.from_json(workload, store.locate), batch_size, factors, lowering=lowering)
 
 
 def _build_cache_path(workload: Workload, batch_size: int, factors: Factors, lowering: str) -> Path:

@@ -90,7 +90,7 @@ def _export(model: Any, number: int, size: int, lowering: str) -> PredictedNetwo
     measurement = ImportedMeasurement(
         network=model, seconds={}, batch_size=size, place=f"network {number + 1}", lowering=lowering
     )
-    graph_, _ = parse_network(measurement, number).build_graph()
+    graph_ = parse_network(measurement, number).build_graph()
     return PredictedNetwork(name=f"network {number + 1}", batch_size=size, graph=graph_, factors={})
 
 

@@ -19,7 +19,7 @@ from ngbkit.predict.kinds.base import Floats, Model, Progress, log_progress
 from ngbkit.predict.labels.loading import load_similar
 from ngbkit.predict.labels.rows import Runtime, format_runtimes
 from ngbkit.predict.predicted_networks import PredictedNetwork, list_networks
-from ngbkit.predict.predictor_storage import Choice, Parts
+from ngbkit.predict.predictor_storage import Choice
 from ngbkit.predict.scoring.design import choose_informative
 from ngbkit.predict.scoring.extrapolation import Beyond, Extrapolation
 from ngbkit.predict.scoring.intervals import FEWEST, Calibration
@@ -50,7 +50,7 @@ class Predictor:
     extrapolation
         The range of the networks that it was fitted to, and the errors beyond it; None: each network is within it.
     choice
-        The errors by which its kind was chosen, if it was left to the labels, or those of each runtime of a new device.
+        The errors by which its kind was chosen, if it was left to the labels, or the approach to a new device.
     """
 
     model: Model
@@ -148,22 +148,17 @@ class Predictor:
 
     def _warn_of_range(self, names: Sequence[str], beyond: Beyond) -> None:
         """Warn of the networks beyond the labels, by the reasons of the first, and of those without a prediction."""
-        for refused in (True, False):
-            rows = [
-                (name, next(filter(None, reasons)))
-                for name, reasons, refusals in zip(names, beyond.reasons, beyond.refused, strict=True)
-                if any(reasons) and refusals.any() == refused
-            ]
-            if rows:
-                name, reason = rows[0]
-                more = f", nor of {len(rows) - 1} more" if refused else f" and {len(rows) - 1} more"
-                title = f"no prediction of {name}" if refused else f"beyond the labels of this predictor: {name}"
-                hint = "Measure such networks" if refused else "Their intervals are wider. Measure such networks"
-                warnings.warn(
-                    f"{title}{more if len(rows) > 1 else ''}: {reason}. {hint}, and adapt() to them or fit again.",
-                    NgbkitWarning,
-                    stacklevel=4,
-                )
+        rows = zip(names, beyond.reasons, map(any, beyond.refused), strict=True)
+        reasons = [(name, is_refused, next(filter(None, texts))) for name, texts, is_refused in rows if any(texts)]
+        for refused, title, hint in (
+            (True, "no prediction of ", "Measure"),
+            (False, "beyond the labels of this predictor: ", "Their intervals are wider. Measure"),
+        ):
+            listed = [(name, reason) for name, is_refused, reason in reasons if is_refused == refused]
+            if listed:
+                (name, reason), more = listed[0], f" and {len(listed) - 1} more" if len(listed) > 1 else ""
+                advice = f"{hint} such networks, and adapt() to them or fit again."
+                warnings.warn(f"{title}{name}{more}: {reason}. {advice}", NgbkitWarning, stacklevel=4)
 
     def _warn_of_infinite(self, seconds: Floats, high: Floats, ci: float) -> None:
         infinite = np.flatnonzero((np.isfinite(seconds) & np.isinf(high)).any(axis=0))
@@ -288,9 +283,8 @@ class Predictor:
 
         Of a family, its predictions are corrected by how far those of this one are from the latencies of `data`: by
         what all of them share, and by what similar ones share. Ten networks of a new family are worth measuring: see
-        ``adapt`` of `ngbkit.predict.evaluate`. Of a new device, each runtime has prices of its own, prices near those
-        of a runtime of this predictor, or the corrected predictions of one: see the notes. `suggest` names the networks
-        to measure there.
+        ``adapt`` of `ngbkit.predict.evaluate`. A new device has prices of its own, or corrected predictions of the most
+        similar runtimes of this predictor: see the notes. `suggest` names the networks to measure there.
 
         Parameters
         ----------
@@ -318,9 +312,9 @@ class Predictor:
 
         Notes
         -----
-        For each runtime of a new device, each label is left out in turn. Prices of its own are kept unless the error of
-        another approach is smaller by two standard errors of their difference. An operator that no label has
-        costs what it does on the most similar runtime, times the factor between both.
+        Each label of a new device is left out in turn. Prices of its own are kept unless the error of corrections is
+        smaller by two standard errors of their difference. An operator that no label has costs what it does on the most
+        similar runtime, times the factor between both.
         """
         report = log_progress() if report is None else report
         examples = load_similar(data, self.lowering, report=report)
@@ -333,16 +327,15 @@ class Predictor:
         if self.extrapolation is None:
             raise UsageError("this predictor is of a release that kept no prices for another device. Fit it again.")
         selected = adaptation.select_device(examples, clean_line(device))
-        parts = adaptation.transfer(self.model, self.runtimes, self.extrapolation, selected, report)
-        for choice in parts.choices:
-            report(1.0, str(choice))
-        return replace(
-            self,
+        model, calibration, extrapolation, choice = adaptation.transfer(self.model, self.extrapolation, selected)
+        report(1.0, str(choice))
+        return Predictor(
+            model=model,
             runtimes=selected.runtimes,
-            model=parts.model,
-            calibration=parts.calibration,
-            extrapolation=parts.extrapolation,
-            choice=parts.choices,
+            calibration=calibration,
+            lowering=self.lowering,
+            extrapolation=extrapolation,
+            choice=choice,
         )
 
     def suggest(
@@ -396,5 +389,4 @@ class Predictor:
 
     def save(self, path: str | Path) -> Path:
         """Write one ``.safetensors`` file: arrays, and JSON in its header; loading it never executes code."""
-        parts = {part.name: getattr(self, part.name) for part in fields(Parts)}
-        return predictor_storage.save(path, Parts(**parts))
+        return predictor_storage.save(path, **{field.name: getattr(self, field.name) for field in fields(self)})

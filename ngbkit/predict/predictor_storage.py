@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,20 @@ from numpy.typing import NDArray
 
 from ngbkit.dataset.storage import write_whole
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
+from ngbkit.predict.adaptation import TransferChoice
 from ngbkit.predict.graphs import Graph, Operator, Tensor
-from ngbkit.predict.kinds import Adapted, Transferred, find_kind
+from ngbkit.predict.kinds import Adapted, find_kind
 from ngbkit.predict.kinds.base import Model
-from ngbkit.predict.kinds.transferred import TransferChoice
 from ngbkit.predict.labels.rows import Runtime
-from ngbkit.predict.scoring import extrapolation as extrapolations
 from ngbkit.predict.scoring.extrapolation import Extrapolation
 from ngbkit.predict.scoring.intervals import Calibration
 from ngbkit.predict.scoring.kind_choice import KindChoice
 from ngbkit.user_text import clean_line, parse_path
 
-_LAYOUT = 1
+_LAYOUT = 2
 _METADATA = "ngbkit"
-Choice = KindChoice | tuple[TransferChoice, ...] | None
-"""The errors by which the kind of a predictor was chosen, or the approach to each runtime of a new device."""
+Choice = KindChoice | TransferChoice | None
+"""The errors by which the kind of a predictor was chosen, or the approach to a new device."""
 
 _RANGE = "range."
 # A graph that every model can predict.
@@ -43,29 +42,25 @@ _PROBE = Graph(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The parts of a predictor: see `Predictor`."""
-
-    model: Model
-    runtimes: tuple[Runtime, ...]
-    calibration: Calibration
-    lowering: str
-    extrapolation: Extrapolation | None
-    choice: Choice
-
-
-def save(path: str | Path, parts: Parts) -> Path:
-    """Write the parts of a predictor as one file."""
-    calibration = parts.calibration
-    models = {"model": parts.model} | {f"fold{number}": fold for number, fold in enumerate(calibration.models)}
+def save(
+    path: str | Path,
+    *,
+    model: Model,
+    runtimes: tuple[Runtime, ...],
+    calibration: Calibration,
+    lowering: str,
+    extrapolation: Extrapolation | None,
+    choice: Choice,
+) -> Path:
+    """Write the fields of a predictor as one file."""
+    models = {"model": model} | {f"fold{number}": fold for number, fold in enumerate(calibration.models)}
     metadata: dict[str, Any] = {
         "layout": _LAYOUT,
-        "kind": parts.model.kind,
-        "settings": {name: model.dump_settings() for name, model in models.items()},
-        "runtimes": parts.runtimes,
-        **({"lowering": parts.lowering} if parts.lowering else {}),
-        **({"choice": _dump_choice(parts.choice)} if parts.choice else {}),
+        "kind": model.kind,
+        "settings": {name: fitted.dump_settings() for name, fitted in models.items()},
+        "runtimes": runtimes,
+        **({"lowering": lowering} if lowering else {}),
+        **({"choice": asdict(choice)} if choice else {}),
     }
     arrays = {
         f"{name}.{part}": np.ascontiguousarray(value)
@@ -73,8 +68,8 @@ def save(path: str | Path, parts: Parts) -> Path:
         for part, value in fitted.dump_arrays().items()
     }
     arrays |= {name: np.ascontiguousarray(getattr(calibration, name)) for name in ("errors", "fold", "network")}
-    if parts.extrapolation is not None:
-        metadata["range"], ranges = extrapolations.dump(parts.extrapolation)
+    if extrapolation is not None:
+        metadata["range"], ranges = extrapolation.dump()
         arrays |= {f"{_RANGE}{name}": np.ascontiguousarray(value) for name, value in ranges.items()}
     from safetensors.numpy import save as serialise
 
@@ -84,8 +79,8 @@ def save(path: str | Path, parts: Parts) -> Path:
     return target
 
 
-def load(path: str | Path) -> Parts:
-    """Read the parts of a predictor from a file, or raise the error that says what is wrong with it."""
+def load(path: str | Path) -> dict[str, Any]:
+    """Read the fields of a predictor from a file, or raise the error that says what is wrong with it."""
     metadata, arrays = _read(Path(path))
     layout = metadata.get("layout")
     if layout != _LAYOUT:
@@ -121,8 +116,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return metadata if isinstance(metadata, dict) else {}, arrays
 
 
-def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Parts:
-    """Build the parts of a predictor from the content of a file; any exception if it is none."""
+def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Build the fields of a predictor from the content of a file; any exception if it is none."""
     runtimes = tuple((device, compiler) for device, compiler in metadata["runtimes"])
     if not all(isinstance(name, str) for runtime in runtimes for name in runtime):
         raise TypeError("a runtime is a device and a compiler")
@@ -151,27 +146,15 @@ def _restore(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     extrapolation = None
     if "range" in metadata:
         parts = {name.removeprefix(_RANGE): array for name, array in arrays.items() if name.startswith(_RANGE)}
-        extrapolation = extrapolations.restore(metadata["range"], parts, len(runtimes))
+        extrapolation = Extrapolation.restore(metadata["range"], parts, len(runtimes))
         extrapolation.find_beyond(extrapolation.measure([_PROBE]))
-    return Parts(
-        model=model,
-        runtimes=runtimes,
-        calibration=calibration,
-        lowering=lowering,
-        extrapolation=extrapolation,
-        choice=_restore_choice(metadata.get("choice")),
-    )
-
-
-def _dump_choice(choice: Choice) -> Any:
-    return [each.to_json() for each in choice] if isinstance(choice, tuple) else choice and choice.to_json()
-
-
-def _restore_choice(fields: Any) -> Choice:
-    """Build what `_dump_choice` returned; any exception about something else."""
-    if isinstance(fields, list):
-        return tuple(map(TransferChoice.from_json, fields))
-    return KindChoice.from_json(fields) if fields else None
+    choice = metadata.get("choice")
+    if choice:
+        choice = (KindChoice if "kind" in choice else TransferChoice).from_json(choice)
+    return {
+        **{"model": model, "runtimes": runtimes, "calibration": calibration, "lowering": lowering},
+        **{"extrapolation": extrapolation, "choice": choice},
+    }
 
 
 def _restore_model(
@@ -180,8 +163,7 @@ def _restore_model(
     """Build one of the models of a file."""
     prefix = f"{name}."
     parts = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-    derived = {model.kind: model for model in (Adapted, Transferred)}
-    model: Model = (derived[kind] if kind in derived else find_kind(kind)).restore(settings, parts)
+    model: Model = (Adapted if kind == Adapted.kind else find_kind(kind)).restore(settings, parts)
     predicted = model.predict([_PROBE])
     if predicted.shape != (1, runtimes):
         raise ValueError(f"the model predicts {list(predicted.shape)[1:]} runtimes; expected {runtimes}")

@@ -11,8 +11,7 @@ import numpy as np
 
 from ngbkit.errors import UsageError
 from ngbkit.predict.graphs import Operator
-from ngbkit.predict.labels.example_set import Examples
-from ngbkit.predict.labels.frame import name_runtimes
+from ngbkit.predict.labels.example_set import Examples, name_runtimes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -42,7 +42,7 @@ KINDS = ("flops", OperatorSum.kind, "linear", "boosting", "gnn")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=Path, nargs="+", default=[LABELS])
-    parser.add_argument("--splits", default="random,family,rule", help="separated by commas (default: all)")
+    parser.add_argument("--splits", default="random,family", help="separated by commas (default: all)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="separated by commas (default: all)")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas (default: 0,1,2)")
     parser.add_argument("--folder", type=Path, default=Path("results/accuracy"), help="folder of finished results")

@@ -31,13 +31,13 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import nodes
 from ngbkit.errors import NgbkitError
 from ngbkit.predict.optimizer import Beam, costs, proof, variants
-from ngbkit.predict.optimizer.beam_search import Candidate, Cost, format_steps, search, select_cheaper
+from ngbkit.predict.optimizer.beam_search import Candidate, format_steps, search, select_cheaper
+from ngbkit.predict.optimizer.costs import Cost
 from ngbkit.predict.optimizer.editing import load_model, open_model
-from ngbkit.predict.optimizer.optimise import TOP, choose
+from ngbkit.predict.optimizer.optimise import TOP, choose, simplify_all
 from ngbkit.predict.optimizer.rules.rule_selection import select
 from ngbkit.predict.optimizer.saving import save_model
 from ngbkit.predict.optimizer.simplifiers import Simplifier, resolve
-from ngbkit.predict.optimizer.simplifiers.proved import simplify_all
 from ngbkit.predict.optimizer.variants import Outcome
 from ngbkit.sweep.variables import NO_ROUND
 

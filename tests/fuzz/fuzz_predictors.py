@@ -30,7 +30,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "flops": {},
     "linear": {},
     "boosting": {"rounds": 3, "leaves": 4},
-    "gnn": {"epochs": 1, "width": 4, "layers": 1, "members": 2},
+    "gnn": {"epochs": 1, "width": 4, "layers": 1},
 }
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),

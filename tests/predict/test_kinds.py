@@ -117,7 +117,7 @@ def test_a_network_that_helps_nobody_is_not_returned(examples: Examples) -> None
     seconds[:, 1] *= np.exp(np.random.default_rng(0).normal(0, 2, len(seconds)))
     model = Gnn(epochs=8, width=16, layers=1, learning_rate=1e-2)
     model.fit(replace(networks, seconds=seconds), seed=0, report=ignore_progress)
-    weights = model.dump_arrays()["0.factor.weight"]
+    weights = model.dump_arrays()["factor.weight"]
 
     assert (weights[0] == 0).all()
     assert (weights[1] != 0).any()
@@ -141,15 +141,14 @@ def test_a_graph_network_learns_from_operators_inside_networks(examples: Example
     wrong = parts.clone()
     wrong[0] += 1.0
 
-    def compute_loss(parts: torch.Tensor, inside: float, data: Examples = networks) -> float:
-        return float(Labels.build(data, 1.0, inside).compute_loss(predicted, parts, [0, 1, 2]))
+    def compute_loss(parts: torch.Tensor, data: Examples = networks) -> float:
+        return float(Labels.build(data).compute_loss(predicted, parts, [0, 1, 2]))
 
-    assert pytest.approx(0.0, abs=1e-6) == compute_loss(parts, 1.0)
-    assert compute_loss(wrong, 1.0) > 1e-3
-    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, 0.0)
-    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, 1.0, replace(networks, operator_seconds=None))
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(parts)
+    assert compute_loss(wrong) > 1e-3
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, replace(networks, operator_seconds=None))
     blank = tuple(np.full_like(seconds, np.nan) for seconds in networks.operator_seconds)
-    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, 1.0, replace(networks, operator_seconds=blank))
+    assert pytest.approx(0.0, abs=1e-6) == compute_loss(wrong, replace(networks, operator_seconds=blank))
 
 
 def test_trees_fit_their_training_networks(examples: Examples) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnxgraphs import Builder, residual
 from ngbkit import predict, set_options
 from ngbkit.errors import UnsupportedError, UsageError
 from ngbkit.predict import Examples, Graph, network_graphs, optimizer
-from ngbkit.predict.lowering import RUNTIMES, execute, find_lowering, lower
+from ngbkit.predict.lowering import RUNTIMES, find_lowering, lower
 from ngbkit.sweep.conversion import parse_workload
 from ngbkit.workloads.base import Workload
 
@@ -264,7 +265,10 @@ def test_operators_are_profiled_with_the_labels(tmp_path: Path) -> None:
     files = [residual(tmp_path, width, blocks) for width in (8, 16, 24) for blocks in (1, 2)]
     seconds = np.linspace(1e-3, 6e-3, 6)
     with set_options(state_dir=tmp_path / "state"):
-        examples = predict.examples(files, seconds, runtime="openvino", lowered=True, profiled=True)
+        profiles = [predict.profile(str(file), runtime="openvino", calls=5) for file in files]
+        labels = predict.examples([graph for graph, _ in profiles], seconds, runtime="openvino")
+        costs = tuple(cost[:, None] for _, cost in profiles)
+        examples = predict.merge(replace(labels, operator_seconds=costs))
         again = predict.load_examples(examples.save(tmp_path / "examples.nc"))
         fitted = predict.fit(again, "gnn", folds=2, epochs=3, width=8, layers=1)
         path = residual(tmp_path, 8, 3)
@@ -276,36 +280,3 @@ def test_operators_are_profiled_with_the_labels(tmp_path: Path) -> None:
     for expected, actual in zip(examples.operator_seconds, again.operator_seconds, strict=True):
         np.testing.assert_array_equal(expected, actual)
     assert 0 < fitted.costs(lower(path, "openvino"), "openvino").sum() <= 1e3 * float(latency[0])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"runtime": "openvino", "profiled": True}, "invalid profiled=True without lowered=True"),
-        (
-            {"runtime": ["openvino", "openvino on pixel4"], "lowered": True, "profiled": True},
-            "labels are of openvino on cpu, openvino on pixel4. Select one",
-        ),
-    ],
-)
-def test_operators_that_cannot_be_profiled(arguments: dict, message: str, tmp_path: Path) -> None:
-    """A profile is of one runtime, on this machine."""
-    seconds = np.ones((1, 2)) if isinstance(arguments["runtime"], list) else np.ones(1)
-
-    with set_options(state_dir=tmp_path / "state"), pytest.raises(UsageError, match=message):
-        predict.examples([residual(tmp_path, 8, 1)], seconds, **arguments)
-
-
-def test_a_dataset_is_collected_with_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each network is profiled where it can be built."""
-
-    def execute_network(workload: Workload, batch_size: int, factors: dict | None, lowering: str):
-        del factors
-        return execute(residual(tmp_path, 16 if workload.name == "wide" else 8, 1), lowering, batch_size, calls=5)
-
-    monkeypatch.setattr(network_graphs, "execute", execute_network)
-    data = run(sweep(network("wide"), network("narrow"))).sel(compiler=["openvino"])
-    examples = predict.collect(data, lowered=True, profiled=True)
-
-    assert examples.operator_seconds is not None
-    np.testing.assert_allclose(examples.seconds[:, 0], [values.sum() for values in examples.operator_seconds])

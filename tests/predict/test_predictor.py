@@ -95,7 +95,7 @@ def test_without_folds_there_is_no_interval(examples: Examples) -> None:
 def test_a_predictor_is_saved_as_arrays(kind: str, examples: Examples, tmp_path: Path) -> None:
     """The loaded predictor predicts the same."""
     settings = {
-        **{"gnn": {"epochs": 3, "width": 16, "layers": 1, "members": 2}},
+        **{"gnn": {"epochs": 3, "width": 16, "layers": 1}},
         **{"boosting": {"rounds": 20}},
     }.get(kind, {})
     fitted = predict.fit(examples, kind, **settings)

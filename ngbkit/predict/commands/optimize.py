@@ -1,21 +1,16 @@
-"""``ngbkit optimize`` and ``%ngoptimize``: learn a cost model if one is named, rewrite a network, report."""
+"""``ngbkit optimize`` and ``%ngoptimize``: rewrite a network, report."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngbkit import options
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
-from ngbkit.files import hash_file
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.feeding import parse_batch_axes, parse_inputs
@@ -27,12 +22,9 @@ from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
 
 if TYPE_CHECKING:
-    from ngbkit.predict import Predictor
-    from ngbkit.predict.optimizer.beam_search import Cost
+    from ngbkit.predict.optimizer.costs import Cost
     from ngbkit.predict.optimizer.optimise import Optimised
     from ngbkit.predict.optimizer.variants import Outcome
-
-Report = Callable[[str], None]
 
 
 def answer_optimize(call: Call) -> Answer:
@@ -44,7 +36,7 @@ def answer_optimize(call: Call) -> Answer:
     optimised = optimize(
         args.network,
         args.runtime,
-        cost=find_cost(args, report),
+        cost=find_cost(args),
         batch_size=args.batch_size,
         factors=parse_factors(args.factor or ()),
         device=args.device,
@@ -68,7 +60,7 @@ The search follows a cost model; a candidate is proved in float64, and measured 
 ::
 
     %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
-    %ngoptimize model.onnx --cost gnn --labels labels.nc
+    %ngoptimize model.onnx --cost predictor.safetensors
 """
 COMMAND = Command(
     name="optimize",
@@ -86,16 +78,10 @@ COMMAND = Command(
             completes="compiler",
         ),
         argument(
-            "--cost NAME",
-            "what leads the search: flops, which needs no measurement (the default); a file that predictor.save() "
-            "wrote; or one of auto, linear, boosting, gnn, learned from --labels",
+            "--cost FILE",
+            "what leads the search: flops, which needs no measurement (the default), or a file that `ngbkit predict "
+            "--fit FILE -o FILE` wrote",
             default="flops",
-        ),
-        argument(
-            "--labels FILE",
-            "measurements to learn from: a CSV of files and milliseconds, examples, or the dataset of a run; several "
-            "--labels are merged",
-            action="append",
         ),
         argument("-b, --batch-size N", "samples in a call (default: 1)", type=int, default=1),
         argument(
@@ -134,28 +120,20 @@ COMMAND = Command(
 )
 
 
-def find_cost(args: argparse.Namespace, report: Report | None = None) -> Cost:
-    """The cost model that the arguments name; a learned one is kept, and learned once."""
+def find_cost(args: argparse.Namespace) -> Cost:
+    """The cost model that the arguments name."""
     from ngbkit import predict
-    from ngbkit.predict.kinds import KINDS, find_kind
     from ngbkit.predict.optimizer import operations, predicted
-    from ngbkit.predict.scoring.kind_choice import AUTO
 
-    label = Column.parse(args.runtime).label
-    # A model of another device is no model of this one, however many it knows.
-    device = args.device or options.get_device()
-    if args.cost not in KINDS and parse_path(args.cost).is_file():
-        return predicted(predict.load(args.cost), label, device)
-    if args.cost == "flops" and args.labels is None:
+    if args.cost == "flops":
         return operations
-    if args.cost != AUTO:
-        find_kind(args.cost)
-    if args.labels is None:
+    if not parse_path(args.cost).is_file():
         raise UsageError(
-            f"invalid --cost: got {args.cost}, which is learned from measurements of this runtime. Name them by "
-            "--labels FILE; --cost flops needs none."
+            f"invalid --cost: got {args.cost}, which is no file; expected flops, which needs no measurement, or a "
+            "saved predictor. `ngbkit predict --fit labels.csv -o predictor.safetensors` fits one."
         )
-    return predicted(_load_or_learn(args.cost, [parse_path(file) for file in args.labels], report), label, device)
+    # A model of another device is no model of this one, however many it knows.
+    return predicted(predict.load(args.cost), Column.parse(args.runtime).label, args.device or options.get_device())
 
 
 def build_answer(optimised: Optimised) -> Answer:
@@ -194,22 +172,3 @@ def _format_outcome(outcome: Outcome, error: float) -> dict[str, str]:
     measured = {"measured": outcome.problem or f"{outcome.speedup:.3f}"}
     interval = "" if outcome.problem else f"{outcome.low:.3f} to {outcome.high:.3f}"
     return {**measured, "95 %": interval, "apart": "" if math.isnan(error) else f"{error:.1e}"}
-
-
-def _load_or_learn(name: str, labels: Sequence[Path], report: Report | None) -> Predictor:
-    """A predictor of that kind, learned from files; kept under their hashes."""
-    from ngbkit import predict
-    from ngbkit.predict.kinds.base import to_progress
-    from ngbkit.predict.labels.label_table import is_table
-    from ngbkit.predict.labels.loading import load_labels
-
-    progress = to_progress(report)
-    if any(not path.is_file() or is_table(path) for path in labels):
-        return predict.fit(load_labels(labels, "--labels", report=progress), name, report=progress)
-    digest = hashlib.blake2b("".join(map(hash_file, labels)).encode(), digest_size=16).hexdigest()
-    file = options.make_state_dir() / options.LAYOUT.predictors / f"{name}-{digest}.safetensors"
-    if file.exists():
-        with suppress(UsageError):  # damaged, or of another ngbkit: learned anew
-            return predict.load(file)
-    predict.fit(load_labels(labels, "--labels"), name, report=progress).save(file)
-    return predict.load(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
@@ -75,9 +76,8 @@ def _check(args: argparse.Namespace) -> None:
         )
     if not args.networks and args.adapt is None:
         raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
-    for flag, value in {"--lowered": args.lowered, "--keep-dead": args.keep_dead}.items():
-        if value:
-            raise UsageError(f"unexpected argument {flag}: a saved predictor has its graphs. It is for --fit FILE.")
+    if args.lowered:
+        raise UsageError("unexpected argument --lowered: a saved predictor has its graphs. It is for --fit FILE.")
 
 
 def _join(answers: Mapping[str, Answer]) -> Answer:
@@ -139,12 +139,6 @@ COMMAND = Command(
             "fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
             "OpenVINO tell; for labels of one runtime",
         ),
-        argument(
-            "--keep-dead WORD",
-            "whether operators of no effect are part of the graphs that --fit learns from, yes or no (default: what "
-            "predicts better, where networks that differ in these alone have different latencies)",
-            choices=("yes", "no"),
-        ),
         argument("-d, --device NAME", "where, as --runtime (default: this machine's)", completes="device"),
         argument(
             "-b, --batch-sizes SIZES",
@@ -177,8 +171,7 @@ def fit_labels(args: argparse.Namespace, report: Callable[[str], None] | None = 
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
     runtime = None if args.adapt is not None else _find_runtime(args)
-    keep_dead = None if args.keep_dead is None else args.keep_dead == "yes"
-    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, keep_dead=keep_dead, report=progress)
+    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, report=progress)
     fitted = predict.fit(examples, args.kind, report=progress)
     scores = predict.evaluate(examples, dict.fromkeys([fitted.model.kind, "flops"]), seeds=(0,), report=progress)
     return build_evaluation(examples, fitted, predict.summary(scores).reset_index()), fitted
@@ -207,19 +200,16 @@ def adapt_labels(
     labels = load_similar(paths, predictor.lowering, "--adapt", runtime=runtime, report=progress)
     is_new = args.device not in (None, *(device for device, _ in predictor.runtimes))
     adapted = predictor.adapt(labels, device=args.device if is_new else None, report=progress)
-    choices = adapted.choice if is_new and isinstance(adapted.choice, tuple) else ()
+    details = asdict(adapted.choice) if is_new and adapted.choice else {}
     limits = adapted.calibration.compute_error(0.95).tolist()
     report_rows, rows = [], []
     for column, (device, compiler) in enumerate(adapted.runtimes):
         width, count = math.expm1(limits[column]), adapted.calibration.count_networks(column)
         row = {"device": device, "compiler": compiler}
-        details = {"approach": choices[column].approach, "errors": choices[column].errors} if choices else {}
         report_rows.append({**row, "networks": count, **details, "interval": width})
-        if choices:
-            errors = (f"{name} {_format_share(error)}" for name, error in choices[column].errors.items())
-            row |= {"approach": choices[column].approach, "errors": ", ".join(errors)}
         rows.append({**row, "networks": str(count), "95 % interval": _format_share(width, "too few", "±")})
-    return Answer.of_rows(rows, json=to_json_value(report_rows)), adapted
+    notes = [f"{adapted.choice}."] if is_new else []
+    return Answer.of_rows(rows, json=to_json_value(report_rows), notes=notes), adapted
 
 
 def suggest_networks(predictor: Predictor, sweep: Grid, args: argparse.Namespace) -> Answer:
@@ -270,7 +260,7 @@ def _build_choice(predictor: Predictor) -> dict[str, Answer]:
     choice = predictor.choice
     if not isinstance(choice, KindChoice):
         return {}
-    return {"choice": Answer(json=choice.to_json(), report=Report(sentences=[f"{choice}."]))}
+    return {"choice": Answer(json=asdict(choice), report=Report(sentences=[f"{choice}."]))}
 
 
 def predict_networks(predictor: Predictor, sweep: Grid, device: str | None, runtime: str | None) -> Answer:
@@ -305,18 +295,13 @@ def _format_prediction(record: Mapping[str, Any]) -> dict[str, str]:
     beyond = f"beyond the labels: {record['beyond']}" if record["beyond"] else ""
     if not math.isfinite(record["latency"]):
         return {"latency": "none", "samples/s": "", "interval": beyond}
-    finite = math.isfinite(record["ci_high"])
+    rate, ends = record["throughput"], [record["ci_low"], record["ci_high"]]
+    finite = all(map(math.isfinite, ends))
     return {
-        "latency": format_time(record["latency"], *_list_ends(record)),
-        "samples/s": _format_rate(record["throughput"]),
+        "latency": format_time(record["latency"], *(ends if finite else ())),
+        "samples/s": f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
         "interval": beyond if finite or beyond else "none: fitted to too few networks",
     }
-
-
-def _list_ends(record: Mapping[str, Any]) -> list[float]:
-    """List the ends of an interval that has both; none of an infinite one."""
-    ends = [record["ci_low"], record["ci_high"]]
-    return ends if all(map(math.isfinite, ends)) else []
 
 
 def _load_predictor(file: str) -> Predictor:
@@ -339,7 +324,3 @@ def _format_label(value: Any) -> str:
 
 def _format_share(share: float, unknown: str = "–", sign: str = "") -> str:
     return f"{sign}{format_share(share, '.1f')}" if math.isfinite(share) else unknown
-
-
-def _format_rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

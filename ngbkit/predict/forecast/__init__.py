@@ -3,8 +3,7 @@
 earlier runs, a predictor, measurements so far -> surrogate -> predictions with intervals -> the next trials
 """
 
-from ngbkit.predict.forecast.estimate import SweepEstimate, estimate, guide_of
-from ngbkit.predict.forecast.expected import describe_duration
+from ngbkit.predict.forecast.estimate import SweepEstimate, describe_duration, estimate, guide_of
 from ngbkit.predict.forecast.guide import Guide
 from ngbkit.predict.forecast.imputation import best, fill
 

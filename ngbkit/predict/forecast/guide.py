@@ -13,12 +13,11 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import UnsupportedError
 from ngbkit.metrics import arrays
-from ngbkit.predict.forecast import acquisition, surrogate
-from ngbkit.predict.forecast.acquisition import Flags
+from ngbkit.predict.forecast import surrogate
 from ngbkit.predict.forecast.costs import Costs, compute_cost
 from ngbkit.predict.forecast.earlier import EarlierTrial
 from ngbkit.predict.forecast.imputation import Key, Prediction, build_key, fill
-from ngbkit.predict.forecast.surrogate import Indices
+from ngbkit.predict.forecast.surrogate import Flags, Indices
 from ngbkit.predict.forecast.trial_table import FactsOf, Floats, TrialTable, count_facts
 from ngbkit.predict.scoring.design import choose_informative
 from ngbkit.sweep.grid import Grid
@@ -223,7 +222,7 @@ class Guide:
         names, firsts = np.unique(self._groups[members], return_index=True)
         predicted = np.empty(0) if self._predictions is None else np.intersect1d(members, self._predictions.indices)
         if self._predictor is None or len(np.unique(self._groups[predicted.astype(np.intp)])) < len(names):
-            return acquisition.spread_groups(self._table.numbers[members], self._groups[members], count)
+            return surrogate.spread_groups(self._table.numbers[members], self._groups[members], count)
         graphs = [self._graphs[_build_graph_key(self._table.trials[index])] for index in members[firsts]]
         seconds = np.nanmedian(self._predictor.model.predict(graphs), axis=1)
         chosen, _ = choose_informative(graphs, seconds, count)
@@ -238,7 +237,7 @@ class Guide:
         # Failed trials and trials of failing compilers are worth nothing, and are the best of no group.
         worth = success / (seconds if self._seconds is not None else np.ones_like(seconds))
         count = max(1, min(remaining, round(_BATCH_SHARE * (self._trials or len(records) + remaining)), 12))
-        chosen = acquisition.choose(
+        chosen = surrogate.choose(
             self._fit_surrogate(records), indices, self._groups[indices], available[indices], worth[indices], count
         )
         return [int(indices[position]) for position in chosen]

@@ -2,6 +2,5 @@
 
 from ngbkit.predict.kinds.adapted import Adapted
 from ngbkit.predict.kinds.catalogue import KINDS, find_kind
-from ngbkit.predict.kinds.transferred import Transferred
 
-__all__ = ["KINDS", "Adapted", "Transferred", "find_kind"]
+__all__ = ["KINDS", "Adapted", "find_kind"]

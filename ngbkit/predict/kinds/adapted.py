@@ -1,4 +1,4 @@
-"""A model corrected by a few networks of a family that it was not fitted to."""
+"""A model corrected by a few networks: of a family that it was not fitted to, or of another device."""
 
 from __future__ import annotations
 
@@ -94,30 +94,28 @@ def find_corrections(examples: Examples, predicted: Floats) -> dict[int, Correct
 
 
 class Adapted:
-    """Another model, with a correction by runtime."""
+    """Another model, with a correction by runtime; each runtime is that of the model with the index in `sources`."""
 
     kind: ClassVar[str] = "adapted"
 
-    def __init__(self, model: Model, corrections: Mapping[int, Correction]) -> None:
-        self._model, self._corrections = model, dict(corrections)
-
-    @property
-    def base(self) -> Model:
-        """The model itself."""
-        return self._model
+    def __init__(self, base: Model, sources: Sequence[int], corrections: Mapping[int, Correction]) -> None:
+        self.base, self.sources, self._corrections = base, list(sources), dict(corrections)
 
     @classmethod
-    def build(cls, model: Model, examples: Examples) -> Self:
-        """Correct a model by examples of its runtimes, in their order; earlier corrections of it are dropped."""
-        model = model._model if isinstance(model, cls) else model
-        return cls(model, find_corrections(examples, model.predict(examples.graphs)))
+    def build(cls, model: Model, examples: Examples, sources: Sequence[int] | None = None) -> Self:
+        """Correct a model, without earlier corrections, by examples of runtimes with these sources (or its own)."""
+        sources = range(len(examples.runtimes)) if sources is None else sources
+        if isinstance(model, Adapted):
+            return cls.build(model.base, examples, [model.sources[source] for source in sources])
+        predicted = model.predict(examples.graphs)[:, list(sources)]
+        return cls(model, sources, find_corrections(examples, predicted))
 
     def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
         """Fit the model itself; its corrections stay."""
-        self._model.fit(examples, seed=seed, report=report)
+        self.base.fit(examples, seed=seed, report=report)
 
     def predict(self, graphs: Sequence[Graph]) -> Floats:
-        seconds = np.array(self._model.predict(graphs), np.float64)
+        seconds = np.array(self.base.predict(graphs), np.float64)[:, self.sources]
         if len(graphs):
             totals = describe(graphs)
             for runtime, correction in self._corrections.items():
@@ -126,18 +124,15 @@ class Adapted:
 
     def compute_contributions(self, graph: Graph) -> Floats:
         """Return the model's values, corrected as the whole network is."""
-        contributions = self._model.compute_contributions(graph)
-        return np.asarray(contributions * (self.predict([graph]) / self._model.predict([graph])))
+        contributions = self.base.compute_contributions(graph)[:, self.sources]
+        return np.asarray(contributions * (self.predict([graph]) / self.base.predict([graph])[:, self.sources]))
 
     def dump_settings(self) -> dict[str, Any]:
-        return {
-            "base": self._model.kind,
-            "settings": self._model.dump_settings(),
-            "corrected": sorted(self._corrections),
-        }
+        base = {"base": self.base.kind, "settings": self.base.dump_settings()}
+        return {**base, "sources": self.sources, "corrected": sorted(self._corrections)}
 
     def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = {f"{_BASE}{name}": array for name, array in self._model.dump_arrays().items()}
+        arrays = {f"{_BASE}{name}": array for name, array in self.base.dump_arrays().items()}
         for runtime, correction in self._corrections.items():
             arrays |= correction.dump_arrays(f"{runtime}.")
         return arrays
@@ -145,9 +140,12 @@ class Adapted:
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         inner = {name.removeprefix(_BASE): array for name, array in arrays.items() if name.startswith(_BASE)}
-        model = find_kind(settings["base"]).restore(settings["settings"], inner)
+        base = find_kind(settings["base"]).restore(settings["settings"], inner)
         corrections = {int(runtime): Correction.restore(arrays, f"{runtime}.") for runtime in settings["corrected"]}
-        return cls(model, corrections)
+        sources = [int(source) for source in settings["sources"]]
+        if min(sources) < 0:
+            raise ValueError("a runtime of no number")
+        return cls(base, sources, corrections)
 
 
 def describe(graphs: Sequence[Graph]) -> Floats:

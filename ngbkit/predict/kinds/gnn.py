@@ -17,7 +17,7 @@ from ngbkit.predict.scoring.splits import HOLDOUT, split_holdout
 if TYPE_CHECKING:
     from typing import Self
 
-    from ngbkit.predict.kinds.graph_network import Encoded, GraphNetwork
+    from ngbkit.predict.kinds.graph_network import GraphNetwork
 
 # Graphs predicted at once.
 _CHUNK = 128
@@ -40,13 +40,6 @@ class Gnn:
         The highest rate; it rises during the first tenth of the epochs and falls afterwards.
     batch
         Graphs per step.
-    pairs
-        The weight of the ratios between variants of one network, relative to that of the seconds.
-    inside
-        The weight of the seconds of operators inside their networks, where a profiler told them, relative to that of
-        the seconds of networks.
-    members
-        Networks trained from different seeds; the prediction is their mean.
     """
 
     kind: ClassVar[str] = "gnn"
@@ -58,99 +51,20 @@ class Gnn:
         layers: int = 3,
         learning_rate: float = 2e-3,
         batch: int = 32,
-        pairs: float = 1.0,
-        inside: float = 1.0,
-        members: int = 1,
     ) -> None:
         self._epochs, self._width, self._layers = epochs, width, layers
-        self._rate, self._batch, self._pairs, self._members = learning_rate, batch, pairs, members
-        self._inside = inside
-        self._networks: list[GraphNetwork] = []
+        self._rate, self._batch = learning_rate, batch
+        self._network: GraphNetwork | None = None
         self._runtimes = 0
 
     def fit(self, examples: Examples, *, seed: int, report: Progress) -> None:
+        import torch
+
         from ngbkit.predict.kinds.graph_network import Encoded
+        from ngbkit.predict.kinds.training import Labels, train
 
         self._runtimes = len(examples.runtimes)
         encoded = [Encoded.build(graph, self._layers) for graph in examples.graphs]
-        self._networks = [
-            self._train(
-                examples,
-                encoded,
-                seed + number,
-                lambda share, text, member=number: report(  # type: ignore[misc]
-                    (member + share) / self._members, text
-                ),
-            )
-            for number in range(self._members)
-        ]
-
-    def predict(self, graphs: Sequence[Graph]) -> Floats:
-        import torch
-
-        from ngbkit.predict.kinds.graph_network import Encoded, collate
-
-        chunks = []
-        with torch.no_grad():
-            for start in range(0, len(graphs), _CHUNK):
-                batch = collate([Encoded.build(graph, self._layers) for graph in graphs[start : start + _CHUNK]])
-                logs = torch.stack([network.eval()(batch) for network in self._networks])
-                chunks.append(torch.exp(logs.double().mean(dim=0)).numpy())
-        return np.concatenate(chunks) if chunks else np.empty((0, self._runtimes))
-
-    def compute_contributions(self, graph: Graph) -> Floats:
-        """Return the seconds that each operator adds, of shape ``(operators, runtimes)``."""
-        import torch
-
-        from ngbkit.predict.kinds.graph_network import Encoded, collate
-
-        with torch.no_grad():
-            batch = collate([Encoded.build(graph, self._layers)])
-            parts = torch.stack([network.eval().predict_parts(batch)[1] for network in self._networks])
-        return np.asarray(torch.exp(parts.double()).mean(dim=0).numpy())
-
-    def dump_settings(self) -> dict[str, Any]:
-        return {
-            **{"epochs": self._epochs, "width": self._width, "layers": self._layers, "learning_rate": self._rate},
-            **{"batch": self._batch, "pairs": self._pairs, "inside": self._inside, "members": self._members},
-        }
-
-    def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        return {
-            f"{number}.{name}": value.numpy()
-            for number, network in enumerate(self._networks)
-            for name, value in network.state_dict().items()
-        }
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        import torch
-
-        model = cls(**settings)
-        model._runtimes = len(arrays["0.prices"])
-        if max(model._members, model._layers) > len(arrays):
-            raise ValueError(
-                f"{len(arrays)} arrays are too few for {model._members} networks of {model._layers} layers"
-            )
-        for number in range(model._members):
-            weights = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{number}.")}
-            with torch.device("meta"):  # no memory before the arrays are known to have the sizes of the settings
-                network = model._build_network()
-            tensors = {name: torch.from_numpy(np.array(value, np.float32)) for name, value in weights.items()}
-            network.load_state_dict(tensors, assign=True)
-            model._networks.append(network)
-        return model
-
-    def _build_network(self) -> GraphNetwork:
-        from ngbkit.predict.kinds.graph_network import GraphNetwork
-
-        return GraphNetwork(self._runtimes, self._width, self._layers)
-
-    def _train(self, examples: Examples, encoded: list[Encoded], seed: int, report: Progress) -> GraphNetwork:
-        import torch
-
-        from ngbkit.predict.kinds.training import Labels, train
-
         priced, held_out = split_holdout(examples, HOLDOUT, seed)
         training = priced[~examples.isolated[priced]]
         with torch.random.fork_rng(devices=[]):
@@ -158,10 +72,10 @@ class Gnn:
             network = self._build_network()
         network.standardise([encoded[index] for index in training])
         network.prices.copy_(torch.from_numpy(np.nan_to_num(Linear.find_prices(examples.take(priced)))))
-        return train(
+        self._network = train(
             network,
             encoded,
-            Labels.build(examples, self._pairs, self._inside),
+            Labels.build(examples),
             training,
             held_out,
             epochs=self._epochs,
@@ -170,3 +84,52 @@ class Gnn:
             seed=seed,
             report=report,
         )
+
+    def predict(self, graphs: Sequence[Graph]) -> Floats:
+        parts = [self._predict_parts(graphs[start : start + _CHUNK])[0] for start in range(0, len(graphs), _CHUNK)]
+        return np.concatenate([np.empty((0, self._runtimes)), *parts])
+
+    def compute_contributions(self, graph: Graph) -> Floats:
+        """Return the seconds that each operator adds, of shape ``(operators, runtimes)``."""
+        return self._predict_parts([graph])[1]
+
+    def _predict_parts(self, graphs: Sequence[Graph]) -> tuple[Floats, Floats]:
+        """Return the seconds of graphs, and of all their operators: each of shape ``(…, runtimes)``."""
+        import torch
+
+        from ngbkit.predict.kinds.graph_network import Encoded, collate
+
+        assert self._network is not None
+        with torch.no_grad():
+            logs, parts = self._network.eval().predict_parts(
+                collate([Encoded.build(each, self._layers) for each in graphs])
+            )
+        return torch.exp(logs.double()).numpy(), torch.exp(parts.double()).numpy()
+
+    def dump_settings(self) -> dict[str, Any]:
+        sizes = {"epochs": self._epochs, "width": self._width, "layers": self._layers}
+        return {**sizes, "learning_rate": self._rate, "batch": self._batch}
+
+    def dump_arrays(self) -> dict[str, NDArray[Any]]:
+        assert self._network is not None
+        return {name: value.numpy() for name, value in self._network.state_dict().items()}
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        import torch
+
+        model = cls(**settings)
+        model._runtimes = len(arrays["prices"])
+        if model._layers > len(arrays):
+            raise ValueError(f"{len(arrays)} arrays are too few for a network of {model._layers} layers")
+        with torch.device("meta"):  # no memory before the arrays are known to have the sizes of the settings
+            network = model._build_network()
+        tensors = {name: torch.from_numpy(np.array(value, np.float32)) for name, value in arrays.items()}
+        network.load_state_dict(tensors, assign=True)
+        model._network = network
+        return model
+
+    def _build_network(self) -> GraphNetwork:
+        from ngbkit.predict.kinds.graph_network import GraphNetwork
+
+        return GraphNetwork(self._runtimes, self._width, self._layers)

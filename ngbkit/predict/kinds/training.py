@@ -31,21 +31,18 @@ class Labels:
     """The labels that a network is fitted to: logarithms of seconds, and their ratios between variants of one network.
 
     `logs` and `weights` are of shape ``(graphs, runtimes)``, `noise` is the standard error of the logarithm of the gain
-    of a variant, 0 for an original network, and `pairs` the weight of ratios relative to that of seconds. `operators`
-    are the logarithms of the seconds of the operators of each graph, of shape ``(operators, runtimes)``, where a
-    profiler told them, and `inside` is their weight.
+    of a variant, 0 for an original network. `operators` are the logarithms of the seconds of the operators of each
+    graph, of shape ``(operators, runtimes)``, where a profiler told them. All three have the same weight.
     """
 
     logs: torch.Tensor
     weights: torch.Tensor
     noise: torch.Tensor
     parents: tuple[str, ...]
-    pairs: float
     operators: tuple[torch.Tensor, ...]
-    inside: float
 
     @classmethod
-    def build(cls, examples: Examples, pairs: float, inside: float) -> Labels:
+    def build(cls, examples: Examples) -> Labels:
         variant = np.array([bool(rule) for rule in examples.rules], dtype=bool)
         noise = np.zeros(examples.seconds.shape)
         if examples.errors is not None:
@@ -55,12 +52,10 @@ class Labels:
             weights=torch.from_numpy(compute_weights(examples)).float(),
             noise=torch.from_numpy(noise).float(),
             parents=examples.parents,
-            pairs=pairs,
             operators=tuple(
                 torch.from_numpy(np.log(np.maximum(seconds, _LEAST_S))).float()
                 for seconds in examples.operator_seconds or ()
             ),
-            inside=inside,
         )
 
     def compute_loss(self, predicted: torch.Tensor, parts: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
@@ -68,19 +63,19 @@ class Labels:
         logs = self.logs[indices]
         loss = _compute_mean_error(predicted, logs, self.weights[indices])
         left, right = _list_pairs([self.parents[index] for index in indices])
-        if self.pairs and left:
+        if left:
             noise = self.noise[indices]
             weights = TOLERANCE / torch.hypot(torch.hypot(noise[left], noise[right]), torch.tensor(TOLERANCE))
             gains, predicted_gains = logs[left] - logs[right], predicted[left] - predicted[right]
-            loss = loss + self.pairs * _compute_mean_error(predicted_gains, gains, weights)
-        if self.inside and self.operators:
+            loss = loss + _compute_mean_error(predicted_gains, gains, weights)
+        if self.operators:
             operators = torch.cat([self.operators[index] for index in indices])
             owner = torch.repeat_interleave(
                 torch.arange(len(indices)), torch.tensor([len(self.operators[index]) for index in indices])
             )
             # What takes more of its network's time counts more, though not in proportion.
             shares = torch.exp((operators - logs[owner]).clamp(max=0.0) / 2) * self.weights[indices][owner]
-            loss = loss + self.inside * _compute_mean_error(parts, operators, shares.nan_to_num())
+            loss = loss + _compute_mean_error(parts, operators, shares.nan_to_num())
         return loss
 
     def compute_errors(

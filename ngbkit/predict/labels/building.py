@@ -12,21 +12,18 @@ from typing import Any
 import numpy as np
 
 from ngbkit.errors import NgbkitWarning, UsageError
-from ngbkit.predict.graphs import UNPRUNED
+from ngbkit.predict.graphs import Graph
 from ngbkit.predict.kinds.base import Progress, ignore_progress
 from ngbkit.predict.labels.example_set import Examples
 from ngbkit.predict.labels.measured_networks import (
     LEAST_S,
     MOST_S,
-    Built,
     Entry,
     ImportedMeasurement,
     find_families,
     parse_network,
 )
 from ngbkit.predict.labels.merging import Label, merge_labels
-from ngbkit.predict.labels.operator_seconds import check_profiled, to_column
-from ngbkit.predict.labels.pruning import choose_graphs
 from ngbkit.predict.labels.rows import Runtime
 from ngbkit.predict.lowering import find_lowering
 from ngbkit.workloads.base import Workload
@@ -40,29 +37,14 @@ def build_examples(
     report: Progress = ignore_progress,
     *,
     lowered: bool = False,
-    profiled: bool = False,
-    keep_dead: bool | None = None,
 ) -> Examples:
     """Check all measurements, build the graph of each network once, and merge what is equal."""
     runtimes = list(dict.fromkeys(runtime for measurement in measurements for runtime in measurement.seconds))
-    if profiled:
-        check_profiled(runtimes, lowered=lowered)
-    if lowered and keep_dead:
-        raise UsageError("invalid keep_dead=True with lowered=True: a runtime tells what it executes. Leave one out.")
     if lowered:
         lowering = find_lowering([compiler for _, compiler in runtimes])
-        measurements = [replace(each, lowering=lowering, profiled=profiled) for each in measurements]
-    if keep_dead:
-        measurements = [replace(each, lowering=UNPRUNED) for each in measurements]
-    measured = _select_measured(measurements)
-    labels = _build_labels(measured, runtimes, report)
+        measurements = [replace(each, lowering=lowering) for each in measurements]
+    labels = _build_labels(_select_measured(measurements), runtimes, report)
     _warn_of_units(labels)
-    if keep_dead is None and not lowered:
-
-        def build_complete() -> list[Label]:
-            return _build_labels([replace(each, lowering=UNPRUNED) for each in measured], runtimes, report)
-
-        labels = choose_graphs(labels, build_complete, runtimes)
     return merge_labels(labels, runtimes)
 
 
@@ -98,13 +80,10 @@ def _build_labels(
             number = places.setdefault(id(measurement.network), index)
             parsed[description] = parse_network(measurement, number, workloads)
         entries.append(parsed[description])
-    built: dict[tuple[Any, ...], Built] = {}
+    built: dict[tuple[Any, ...], Graph] = {}
     for index, entry in enumerate(entries):
         if entry.key not in built:
-            report(
-                index / len(entries),
-                f"{'profile' if measurements[index].profiled else 'graph'} of {entry.texts['names']}",
-            )
+            report(index / len(entries), f"graph of {entry.texts['names']}")
             built[entry.key] = entry.build_graph()
     families = find_families(entry.texts["parents"] for entry in parsed.values())
     texts = {
@@ -113,8 +92,7 @@ def _build_labels(
     }
     return [
         Label(
-            graph=built[entry.key][0],
-            profile=to_column(built[entry.key][1]),
+            graph=built[entry.key],
             seconds=np.array([measurement.seconds.get(runtime, np.nan) for runtime in runtimes]),
             errors=np.array([measurement.errors.get(runtime, np.nan) for runtime in runtimes])
             if measurement.errors

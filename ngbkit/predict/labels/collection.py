@@ -17,19 +17,15 @@ from ngbkit.dataset.contention import find_unchecked
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.metrics.unchecked import list_unchecked
-from ngbkit.predict.graphs import UNPRUNED
 from ngbkit.predict.labels.example_set import Examples
 from ngbkit.predict.labels.merging import Label, merge_labels
-from ngbkit.predict.labels.operator_seconds import check_profiled, to_column
 from ngbkit.predict.labels.rows import build_rows, list_runtimes
 from ngbkit.predict.lowering import EXPORT
-from ngbkit.predict.network_graphs import build_graph, execute_network, find_lowering, load_graphs
+from ngbkit.predict.network_graphs import build_graph, find_lowering, load_graphs
 from ngbkit.user_text import join_names
 
 
-def collect(
-    *data: Data | Iterable[Data], lowered: bool = False, profiled: bool = False, keep_dead: bool = False
-) -> Examples:
+def collect(*data: Data | Iterable[Data], lowered: bool = False) -> Examples:
     """The examples of datasets.
 
     Parameters
@@ -42,12 +38,6 @@ def collect(
         Whether the graphs are those that the runtime executes after its own optimisation, instead of the networks as
         they were exported: of one runtime that tells them, ONNX Runtime or OpenVINO, as in
         ``ds.sel(compiler=["openvino"])``. Rewritings that the runtime undoes are then one example.
-    profiled
-        Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
-        graph network, which learns from them: for a device that is this machine, or one like it. A network takes a
-        second or two. Variants are not profiled.
-    keep_dead
-        Whether operators that feed no output, or are fed constants alone, are part of the graphs.
 
     Raises
     ------
@@ -76,26 +66,17 @@ def collect(
                 f"got a {type(dataset).__name__}; expected the dataset of a run. Networks and their seconds that were "
                 "measured elsewhere: ngbkit.predict.examples(networks, seconds, runtime='onnxruntime')."
             )
-    lowering = find_lowering(*datasets) if lowered else UNPRUNED if keep_dead else EXPORT
+    lowering = find_lowering(*datasets) if lowered else EXPORT
     grids = [node for dataset in datasets for node in nodes(dataset).values()]
     runtimes = list(dict.fromkeys(chain.from_iterable(map(list_runtimes, grids))))
-    if profiled:
-        check_profiled(runtimes, lowered=lowered)
     labels: list[Label] = []
     for run, dataset in enumerate(datasets):
         stored = load_graphs(dataset, lowering)
         _warn_of_unchecked(dataset)
         checked = map(_select_checked, nodes(dataset).values())
         for row in (row for node in checked for row in build_rows(dataset, node, runtimes)):
-            profile = None
-            if profiled and not row.labels["rules"]:
-                execution = execute_network(dataset, row.key, lowering)
-                graph, profile = execution.graph, to_column(execution.seconds)
-            else:
-                graph = stored.get(row.key) or build_graph(dataset, row.key, lowering)
-            labels.append(
-                Label(graph=graph, seconds=row.seconds, texts=row.labels, run=run, errors=row.error, profile=profile)
-            )
+            graph = stored.get(row.key) or build_graph(dataset, row.key, lowering)
+            labels.append(Label(graph=graph, seconds=row.seconds, texts=row.labels, run=run, errors=row.error))
     if not labels:
         raise UsageError("no latency in this dataset: a predictor needs trials with the status 'ok'. Measure again.")
     return merge_labels(labels, runtimes)

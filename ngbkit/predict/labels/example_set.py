@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import describe
 from ngbkit.errors import UsageError
-from ngbkit.predict.graphs import UNPRUNED, Graph
-from ngbkit.predict.labels import operator_seconds
+from ngbkit.predict.graphs import Graph
 from ngbkit.predict.labels.rows import Runtime, format_runtimes
 from ngbkit.predict.network_graphs import ATTRIBUTE, load_graphs, pack
 from ngbkit.predict.scoring.scores import noise_floor
@@ -62,7 +61,7 @@ class Examples:
         of its speed-up over the original in the same rounds. No prediction can be more accurate.
     operator_seconds
         By graph, how long each of its operators takes inside it, of shape ``(operators, runtimes)``, where the profiler
-        of a runtime told (`profiled` of `ngbkit.predict.collect`); NaN where it did not. They sum up to `seconds`.
+        of a runtime told (`ngbkit.predict.profile`); NaN where it did not. They sum up to `seconds`.
 
     Raises
     ------
@@ -100,7 +99,7 @@ class Examples:
         ]:
             raise UsageError(
                 "invalid operator_seconds: got arrays that do not fit the graphs; expected one of shape (operators, "
-                "runtimes) for each graph. Collect with profiled=True."
+                "runtimes) for each graph, as of ngbkit.predict.profile."
             )
         distinct = len({graph.digest for graph in self.graphs})
         if distinct < len(self.graphs):
@@ -111,8 +110,7 @@ class Examples:
         lowerings = {graph.lowering for graph in self.graphs}
         if len(lowerings) > 1:
             listed = ", ".join(sorted(name or "the export" for name in lowerings))
-            hint = ", such as by keep_dead=False (--keep-dead no)" if UNPRUNED in lowerings else ""
-            raise UsageError(f"invalid graphs: got those of {listed}; expected all of one. Read them in one way{hint}.")
+            raise UsageError(f"invalid graphs: got those of {listed}; expected all of one. Read them in one way.")
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -180,8 +178,7 @@ class Examples:
             data["errors"] = (("network", "runtime"), self.errors, attributes)
         if self.operator_seconds is not None:
             attributes = describe("s", "time of an operator inside its network, all operators of a graph in a row")
-            table = operator_seconds.join(self.operator_seconds)
-            data["operator_seconds"] = (("operator", "runtime"), table, attributes)
+            data["operator_seconds"] = (("operator", "runtime"), np.concatenate(self.operator_seconds), attributes)
         packed = pack(dict(zip(map(str, range(len(self))), self.graphs, strict=True)))
         data.attrs = {ATTRIBUTE: packed, "layout": LAYOUT, "ngbkit_version": metadata.version("ngbkit")}
         return storage.save(data, parse_path(path), overwrite=True)
@@ -205,12 +202,15 @@ def load_examples(path: str | Path) -> Examples:
         raise UsageError(f"invalid layout of {path}: got {layout}; expected {LAYOUT}. Collect from the runs again.")
     try:
         graphs = tuple(stored[str(index)] for index in range(len(stored)))
+        ends = np.cumsum([len(graph.operators) for graph in graphs])[:-1]
         runtimes = zip(data["device"].values.tolist(), data["compiler"].values.tolist(), strict=True)
         return Examples(
             graphs=graphs,
             seconds=data["seconds"].values,
             errors=data["errors"].values if "errors" in data else None,
-            operator_seconds=_load_profiles(data, graphs),
+            operator_seconds=tuple(np.split(data["operator_seconds"].values, ends))
+            if "operator_seconds" in data
+            else None,
             runtimes=tuple((clean_line(str(device)), clean_line(str(compiler))) for device, compiler in runtimes),
             **{name: tuple(data[name].values.tolist()) for name in TEXTS},
         )
@@ -218,5 +218,23 @@ def load_examples(path: str | Path) -> Examples:
         raise UsageError(f"{path} holds no examples: {type(error).__name__}: {error}. Collect them again.") from error
 
 
-def _load_profiles(data: xr.Dataset, graphs: Sequence[Graph]) -> tuple[NDArray[np.float64], ...] | None:
-    return operator_seconds.split(data["operator_seconds"].values, graphs) if "operator_seconds" in data else None
+def to_frame(examples: Examples) -> pd.DataFrame:
+    """The examples, one row per network.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``name``, ``family``, ``parent``, ``rule`` (empty for an original) and, for each runtime, the median latency in
+        seconds: NaN where there is none. A runtime is named by its compiler, and by its device where there are several.
+    """
+    import pandas as pd
+
+    labels = {"name": examples.names, "family": examples.families, "parent": examples.parents, "rule": examples.rules}
+    seconds = dict(zip(name_runtimes(examples), examples.seconds.T, strict=True))
+    return pd.DataFrame({**{name: list(values) for name, values in labels.items()}, **seconds})
+
+
+def name_runtimes(examples: Examples) -> list[str]:
+    """Return the name of each runtime: its compiler, and its device where there are several."""
+    devices = {device for device, _ in examples.runtimes}
+    return [compiler if len(devices) == 1 else f"{compiler} on {device}" for device, compiler in examples.runtimes]

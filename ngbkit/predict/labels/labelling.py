@@ -45,8 +45,6 @@ def examples(
     batch_size: int | Sequence[int] | None = None,
     factors: Mapping[str, FactorValue | Sequence[FactorValue]] | None = None,
     lowered: bool = False,
-    profiled: bool = False,
-    keep_dead: bool | None = None,
     report: Progress | None = None,
 ) -> Examples:
     """The examples of networks that were measured elsewhere.
@@ -80,14 +78,6 @@ def examples(
     lowered
         Whether the graphs are those that the runtime executes after its own optimisation, for labels of one runtime
         that tells them: ``"onnxruntime"`` or ``"openvino"``. A `Graph` stays as it is.
-    profiled
-        Whether the operators of `lowered` graphs are timed in the profiler of the runtime, on this machine, for a
-        graph network, which learns from them: for labels that were measured on it, or on one like it. A network
-        takes a second or two.
-    keep_dead
-        Whether operators that feed no output, or are fed constants alone, are part of the graphs, for a runtime that
-        executes them. Default: where networks that differ in these alone have different latencies, prices are fitted
-        with them and without, and the graphs are kept that predict networks better that were left out; else without.
     report
         Called with the share that is complete and a message: a network by name is built and exported, once. Default: a
         line every ten seconds.
@@ -96,7 +86,7 @@ def examples(
     ------
     UsageError
         An argument is not of this form, a file is missing, or a network is open in a dimension without a value; or
-        `lowered` graphs are asked for of several runtimes, of one that does not tell them, or with `keep_dead`.
+        `lowered` graphs are asked for of several runtimes, or of one that does not tell them.
     UnsupportedError
         A network has no ONNX form.
 
@@ -128,7 +118,7 @@ def examples(
         (size,) = _parse_sizes(batch_size, [networks])
         default = (options.get_device(), UNNAMED) if runtime is None else _parse_runtime(runtime)
         table = read_table(networks, default, size)
-        return build_examples(table, report, lowered=lowered, profiled=profiled, keep_dead=keep_dead)
+        return build_examples(table, report, lowered=lowered)
     items, seconds = _split_pairs(networks, seconds, tabular)
     runtimes, values = _parse_columns(seconds, runtime, items, "seconds")
     shares = np.full(values.shape, np.nan)
@@ -155,7 +145,7 @@ def examples(
         )
         for index, item in enumerate(items)
     ]
-    return build_examples(measurements, report, lowered=lowered, profiled=profiled, keep_dead=keep_dead)
+    return build_examples(measurements, report, lowered=lowered)
 
 
 def is_pairs(networks: Any) -> bool:
@@ -210,21 +200,13 @@ def _parse_columns(
         runtimes = _list_runtimes(runtime)
         table = table[:, None] if table.ndim == 1 and len(runtimes) == 1 else table
         if table.shape != (len(items), len(runtimes)):
-            raise UsageError(_describe_shape(np.shape(values), len(items), len(runtimes), kind))
+            raise UsageError(
+                f"invalid {kind}: got shape {np.shape(values)} for {len(items)} networks and {len(runtimes)} runtimes;"
+                f" expected {_SHAPES}. Name the runtimes of several columns by a list: runtime=['onnxruntime', …]."
+            )
     if not runtimes or len(set(runtimes)) < len(runtimes):
         raise UsageError(f"invalid runtime: got {runtimes}; expected one or more, each once.")
     return runtimes, table
-
-
-def _describe_shape(shape: tuple[int, ...], networks: int, runtimes: int, kind: str) -> str:
-    expected = f"expected {_SHAPES}"
-    if shape == (runtimes, networks) and runtimes > 1:
-        expected = f"expected ({networks}, {runtimes}): transpose it"
-    elif len(shape) == _PAIR and shape[0] == networks:
-        expected = f"name its {shape[1]} runtimes by a list: runtime=['onnxruntime', 'openvino', …]"
-    elif shape == (networks,):
-        expected = f"expected ({networks}, {runtimes}), a column for each runtime"
-    return f"invalid {kind}: got shape {shape} for {networks} networks and {runtimes} runtime(s); {expected}."
 
 
 def _to_array(values: Any, kind: str, place: str = "") -> Floats:

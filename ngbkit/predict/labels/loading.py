@@ -16,6 +16,7 @@ from ngbkit.predict.labels.example_set import Examples, load_examples
 from ngbkit.predict.labels.label_table import is_table
 from ngbkit.predict.labels.labelling import RuntimeName, examples, is_pairs
 from ngbkit.predict.labels.merging import merge
+from ngbkit.predict.lowering import EXPORT
 from ngbkit.user_text import parse_path
 
 EXPECTED = (
@@ -30,28 +31,27 @@ def load_labels(
     *,
     runtime: RuntimeName | None = None,
     lowered: bool = False,
-    keep_dead: bool | None = None,
     report: Progress = ignore_progress,
 ) -> Examples:
     """Load labels in any form, nameless runtimes as `runtime`, and merge several; errors call them `title`."""
     if isinstance(data, Examples):
         return _check_lowered(data, title, lowered=lowered)
     if isinstance(data, Data):
-        return collect(data, lowered=lowered, keep_dead=bool(keep_dead))
+        return collect(data, lowered=lowered)
     if isinstance(data, Mapping) or is_table(data) or is_pairs(data):
         path = parse_path(data) if isinstance(data, (str, Path)) else None
         _check_file(path, title)
         table = data if path is None else path
-        return examples(table, runtime=runtime, lowered=lowered, keep_dead=keep_dead, report=report)
+        return examples(table, runtime=runtime, lowered=lowered, report=report)
     if isinstance(data, (str, Path)):
-        return _load_file(parse_path(data), title, runtime, lowered=lowered, keep_dead=keep_dead)
+        return _load_file(parse_path(data), title, runtime, lowered=lowered)
     items = list(data) if isinstance(data, Iterable) else []
     if not items:
         raise UsageError(f"invalid {title}: got a {type(data).__name__}; expected {EXPECTED}.")
     if all(isinstance(item, Data) for item in items):
-        return collect(*items, lowered=lowered, keep_dead=bool(keep_dead))
+        return collect(*items, lowered=lowered)
     if len(items) == 1:
-        return load_labels(items[0], title, runtime=runtime, lowered=lowered, keep_dead=keep_dead, report=report)
+        return load_labels(items[0], title, runtime=runtime, lowered=lowered, report=report)
     # Without any table, the runtime is refused.
     tables = [is_table(item) or is_pairs(item) for item in items]
     return merge(
@@ -61,7 +61,6 @@ def load_labels(
                 title,
                 runtime=runtime if table or not any(tables) else None,
                 lowered=lowered,
-                keep_dead=keep_dead,
                 report=report,
             )
             for item, table in zip(items, tables, strict=True)
@@ -78,21 +77,18 @@ def load_similar(
     report: Progress = ignore_progress,
 ) -> Examples:
     """Load labels with graphs of the lowering of a predictor, as `load_labels`."""
-    keep_dead = lowering == UNPRUNED
-    lowered = bool(lowering) and not keep_dead
-    return load_labels(data, title, runtime=runtime, lowered=lowered, keep_dead=keep_dead, report=report)
+    lowered = lowering not in (EXPORT, UNPRUNED)
+    return load_labels(data, title, runtime=runtime, lowered=lowered, report=report)
 
 
-def _load_file(
-    path: Path, title: str, runtime: RuntimeName | None, *, lowered: bool, keep_dead: bool | None
-) -> Examples:
+def _load_file(path: Path, title: str, runtime: RuntimeName | None, *, lowered: bool) -> Examples:
     _check_file(path, title)
     if runtime is not None:
         raise UsageError(f"unexpected runtime or device: {path} says what was measured. They are for a CSV.")
     try:
         loaded = load_examples(path)
     except UsageError:
-        return collect(storage.load(path), lowered=lowered, keep_dead=bool(keep_dead))
+        return collect(storage.load(path), lowered=lowered)
     return _check_lowered(loaded, str(path), lowered=lowered)
 
 

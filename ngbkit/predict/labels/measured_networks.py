@@ -8,9 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ngbkit.errors import MissingDependencyError, NgbkitError, UnsupportedError, UsageError
 from ngbkit.predict import network_graphs
 from ngbkit.predict.graphs import Graph
@@ -49,8 +46,6 @@ class ImportedMeasurement:
     folder: Path | None = None
     #: Of the graph that is built: see `Graph.lowering`.
     lowering: str = EXPORT
-    #: Whether its operators are profiled on this machine.
-    profiled: bool = False
 
     @property
     def description(self) -> tuple[Any, ...]:
@@ -59,21 +54,17 @@ class ImportedMeasurement:
         return (network, self.batch_size, *self.factors.items(), self.name, self.family, self.parent)
 
 
-Built = tuple[Graph, NDArray[np.float64] | None]
-"""A graph, and the seconds of its operators where it was profiled."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A network whose graph can be built: equal keys are the same network, described in the same way."""
 
     key: tuple[Any, ...]
     texts: Mapping[str, str]
-    build: Callable[[], Built]
+    build: Callable[[], Graph]
     place: str
 
-    def build_graph(self) -> Built:
-        """Build the graph, and profile it; errors say which network it is."""
+    def build_graph(self) -> Graph:
+        """Build the graph; errors say which network it is."""
         try:
             return self.build()
         except MissingDependencyError:
@@ -161,23 +152,16 @@ def _parse_workload(workload: Workload, name: str, measurement: ImportedMeasurem
     return Entry(
         key=(workload.id, tuple(sorted(factors.items())), size),
         texts=_describe(measurement, title, parent=name),
-        build=lambda: _build(workload, size, factors, measurement),
+        build=lambda: network_graphs.graph(workload, size, factors, lowering=measurement.lowering),
         place=f"{measurement.place} ({name})",
     )
-
-
-def _build(workload: Workload, size: int, factors: Factors, measurement: ImportedMeasurement) -> Built:
-    if not measurement.profiled:
-        return network_graphs.graph(workload, size, factors, lowering=measurement.lowering), None
-    execution = network_graphs.execute(workload, size, factors, measurement.lowering)
-    return execution.graph, execution.seconds
 
 
 def _parse_model(model: Any, measurement: ImportedMeasurement, number: int) -> Entry:
     name = measurement.name or f"network {number + 1}"
     size = measurement.batch_size
 
-    def build() -> Built:
+    def build() -> Graph:
         with TemporaryDirectory(prefix="ngbkit-model-") as folder:
             path = Path(folder) / "model.onnx"
             try:
@@ -186,8 +170,7 @@ def _parse_model(model: Any, measurement: ImportedMeasurement, number: int) -> E
                 raise UsageError(
                     f"this model is no file of less than 2 GB ({error}). Save it and pass its path."
                 ) from error
-            entry = _parse_workload(onnx.file(path), name, measurement)
-            return entry.build()
+            return _parse_workload(onnx.file(path), name, measurement).build()
 
     texts = _describe(measurement, f"{name} batch {size or 1}", parent=name)
     return Entry(key=(id(model), size), texts=texts, build=build, place=f"{measurement.place} ({name})")
@@ -198,7 +181,7 @@ def _parse_graph(graph: Graph, measurement: ImportedMeasurement, number: int) ->
         raise UsageError("a Graph has its batch size and its dimensions: leave out batch_size and factors.")
     name = measurement.name or f"network {number + 1}"
     texts = _describe(measurement, name, parent=name)
-    return Entry(key=(graph.digest,), texts=texts, build=lambda: (graph, None), place=f"{measurement.place} ({name})")
+    return Entry(key=(graph.digest,), texts=texts, build=lambda: graph, place=f"{measurement.place} ({name})")
 
 
 def _describe(measurement: ImportedMeasurement, title: str, *, parent: str) -> dict[str, str]:

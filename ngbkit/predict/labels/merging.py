@@ -18,7 +18,6 @@ from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.predict.graphs import Graph
 from ngbkit.predict.labels import drift_correction
 from ngbkit.predict.labels.example_set import TEXTS, Examples
-from ngbkit.predict.labels.operator_seconds import merge_profiles
 from ngbkit.predict.labels.rows import Runtime
 from ngbkit.predict.lowering import EXPORT
 
@@ -32,9 +31,8 @@ UNKNOWN = 0.1
 """The share by which they may differ where the noise of the labels is unknown."""
 
 _ADVICE = (
-    "the graph is not what ran. Pass lowered=True (--lowered) for the operators that a runtime executes, name the "
-    "files that it optimised, or pass keep_dead=True (--keep-dead yes) for a runtime that executes operators of no "
-    "effect."
+    "the graph is not what ran. Pass lowered=True (--lowered) for the operators that a runtime executes, or name the "
+    "files that it optimised."
 )
 _ADVICE_LOWERED = (
     "what lowered graphs lack differs, such as memory layouts and kernels, or a label is wrong. Measure both again."
@@ -126,7 +124,8 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_f
     devices = list(dict.fromkeys(device for device, _ in runtimes))
     device = np.array([devices.index(name) for name, _ in runtimes], dtype=np.intp)
     run = np.array([label.run for label in labels], dtype=np.intp)
-    logs, errors = _stack(labels, len(runtimes))
+    logs, blank = np.log(np.stack([label.seconds for label in labels])), np.full(len(runtimes), np.nan)
+    errors = np.stack([blank if label.errors is None else label.errors for label in labels])
     corrected = drift_correction.correct(logs, graph, run, device)
     if keep_first:
         corrected = _keep_first(logs, corrected, run, device)
@@ -147,19 +146,27 @@ def merge_labels(labels: Sequence[Label], runtimes: Sequence[Runtime], *, keep_f
     )
 
 
-def count_mismatches(labels: Sequence[Label], runtimes: Sequence[Runtime]) -> int:
-    """Count the pairs of differently named networks of one run with one graph whose latencies differ beyond noise."""
-    digests = {digest: number for number, digest in enumerate(dict.fromkeys(each.graph.digest for each in labels))}
-    graph = np.array([digests[label.graph.digest] for label in labels], dtype=np.intp)
-    logs, errors = _stack(labels, len(runtimes))
-    return len(find_mismatches(labels, logs, errors, graph, runtimes))
+def merge_profiles(
+    graphs: Sequence[Graph], profiles: Sequence[Floats | None], places: Sequence[int], seconds: Floats
+) -> tuple[Floats, ...] | None:
+    """Return the seconds of the operators of each distinct graph, scaled to its `seconds`; None if no profile is.
 
-
-def _stack(labels: Sequence[Label], runtimes: int) -> tuple[Floats, Floats]:
-    """Return the logarithms of the seconds of labels, and their standard errors: each a row per label."""
-    blank = np.full(runtimes, np.nan)
-    errors = np.stack([blank if label.errors is None else label.errors for label in labels])
-    return np.log(np.stack([label.seconds for label in labels])), errors
+    The first profile counts; that of an equal graph with another order of operators is left out.
+    """
+    if all(profile is None for profile in profiles):
+        return None
+    firsts: dict[int, Graph] = {}
+    shares: dict[int, Floats] = {}
+    with np.errstate(divide="ignore", invalid="ignore"):  # a runtime without a profile
+        for graph, profile, place in zip(graphs, profiles, places, strict=True):
+            first = firsts.setdefault(place, graph)
+            share = shares.setdefault(place, np.full((len(first.operators), seconds.shape[1]), np.nan))
+            if profile is not None and [each.digest for each in first.operators] == [
+                each.digest for each in graph.operators
+            ]:
+                missing = np.isnan(share).all(axis=0)
+                shares[place] = np.where(missing, profile / np.nansum(profile, axis=0), share)
+    return tuple(shares[place] * seconds[place] for place in range(len(seconds)))
 
 
 def find_mismatches(

@@ -60,22 +60,7 @@ def lower(path: Path, runtime: str, batch_size: int = 1) -> Graph:
 
 
 def execute(path: Path, runtime: str, batch_size: int = 1, *, calls: int = 20, threads: int | None = None) -> Execution:
-    """The graph that a runtime executes for an ONNX file, and how long each of its operators takes on this machine.
-
-    Parameters
-    ----------
-    path, runtime, batch_size
-        As for `lower`.
-    calls
-        Timed calls; the median of each operator counts.
-    threads
-        Threads of the runtime. Default: this process's cores.
-
-    Raises
-    ------
-    UsageError, UnsupportedError, MissingDependencyError
-        As `lower`.
-    """
+    """As `lower`, with the median time of each operator on this machine."""
     result = _probe(path, runtime, batch_size, threads, lambda probe: execution.measure(probe, calls))
     return replace(result, graph=replace(result.graph, lowering=runtime))
 

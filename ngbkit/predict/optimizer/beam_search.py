@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from ngbkit.errors import NgbkitWarning
 from ngbkit.predict import onnx_graphs
 from ngbkit.predict.graphs import Graph
+from ngbkit.predict.optimizer.costs import Cost, operations
 from ngbkit.predict.optimizer.rules import RULES, Rule, Site
 from ngbkit.predict.optimizer.rules.rule_selection import select
-
-Cost = Callable[[Sequence[Graph]], NDArray[Any]]
-"""The costs of graphs, one number each; only their order matters."""
 
 Step = tuple[str, Site]
 """A rule, and the site that it was applied to."""
@@ -118,7 +115,7 @@ def search(
             NgbkitWarning,
             stacklevel=2,
         )
-        return search(model, count_operations, rules, beam, report)
+        return search(model, operations, rules, beam, report)
     candidates = {graph.digest: start}
     cost_ratios: dict[str, float] = {}
     frontier, best, idle = [start], start, 0
@@ -143,11 +140,6 @@ def search(
         if not frontier or idle > 1 or time.monotonic() > deadline:
             break
     return sorted(candidates.values(), key=lambda candidate: candidate.cost)
-
-
-def count_operations(graphs: Sequence[Graph]) -> NDArray[Any]:
-    """Count the multiply-accumulate operations of graphs; an unknown number counts as 0."""
-    return np.array([float(sum(operator.macs or 0 for operator in graph.operators)) for graph in graphs])
 
 
 def select_cheaper(candidates: Sequence[Candidate], top: int) -> tuple[Candidate, list[Candidate]]:

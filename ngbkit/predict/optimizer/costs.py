@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.errors import UsageError
-from ngbkit.predict import Predictor
 from ngbkit.predict.graphs import UNPRUNED, Graph
-from ngbkit.predict.optimizer.beam_search import Cost, count_operations
+
+if TYPE_CHECKING:
+    from ngbkit.predict import Predictor
+
+Cost = Callable[[Sequence[Graph]], NDArray[Any]]
+"""The costs of graphs, one number each; only their order matters."""
 
 
-def operations(several: Sequence[Graph]) -> NDArray[Any]:
-    """Multiply-accumulate operations: the cost model of most graph optimisers, the same for every runtime."""
-    return count_operations(several)
+def operations(graphs: Sequence[Graph]) -> NDArray[Any]:
+    """Multiply-accumulate operations, the cost model of most graph optimisers; an unknown number counts as 0."""
+    return np.array([float(sum(operator.macs or 0 for operator in graph.operators)) for graph in graphs])
 
 
 def predicted(predictor: Predictor, compiler: str, device: str | None = None) -> Cost:

@@ -10,23 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import options, validation
 from ngbkit.dataset.storage import check_target
+from ngbkit.errors import NgbkitError
 from ngbkit.predict.optimizer import proof, variants
-from ngbkit.predict.optimizer.beam_search import (
-    USUAL,
-    Beam,
-    Cost,
-    Step,
-    compute_ratio,
-    format_steps,
-    search,
-    select_cheaper,
-)
+from ngbkit.predict.optimizer.beam_search import USUAL, Beam, Step, compute_ratio, format_steps, search, select_cheaper
+from ngbkit.predict.optimizer.costs import Cost
 from ngbkit.predict.optimizer.editing import load_model, open_model
 from ngbkit.predict.optimizer.rules import RULES
 from ngbkit.predict.optimizer.rules.rule_selection import select
 from ngbkit.predict.optimizer.saving import save_model, write_network
-from ngbkit.predict.optimizer.simplifiers import resolve
-from ngbkit.predict.optimizer.simplifiers.proved import Simplified, simplify_all
+from ngbkit.predict.optimizer.simplifiers import Simplifier, resolve, simplify
 from ngbkit.predict.optimizer.variants import Outcome, Values
 from ngbkit.workloads.base import FactorValue
 
@@ -55,6 +47,16 @@ class Tried:
 
     steps: tuple[Step, ...]
     predicted: float
+    error: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simplified:
+    """The result of another tool, whose version is empty if it is not installed; `error` is that of a candidate."""
+
+    name: str
+    version: str
     error: float
     outcome: Outcome
 
@@ -235,6 +237,46 @@ def optimize(
         looked_at=len(candidates) - 1,
         data=data,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simplification:
+    """The model of a tool before it is measured: its file, or the problem."""
+
+    name: str
+    version: str
+    error: float = float("nan")
+    file: Path | None = None
+    problem: str = ""
+
+
+def simplify_all(
+    tools: Iterable[Simplifier],
+    start: Path,
+    folder: Path,
+    report: Callable[[str], None] | None = None,
+) -> list[Simplification]:
+    """Simplify a static ONNX file with each tool, and prove each result; a tool that fails is a problem, no error."""
+    simplifications = []
+    for tool in tools:
+        if report is not None:
+            report(f"simplifying with {tool.name}")
+        simplifications.append(_simplify(tool, start, folder / f"simplified-{tool.name}.onnx"))
+    return simplifications
+
+
+def _simplify(tool: Simplifier, start: Path, file: Path) -> Simplification:
+    problem = simplify(tool, start, file)
+    if problem:
+        return Simplification(name=tool.name, version=tool.version, problem=problem)
+    try:
+        error = proof.measure_error(start, file)
+    except NgbkitError as failure:
+        return Simplification(name=tool.name, version=tool.version, problem=f"cannot be proved: {failure}")
+    if error > proof.LIMIT:
+        problem = f"wrong result: error {error:.3g} in float64"
+        return Simplification(name=tool.name, version=tool.version, error=error, problem=problem)
+    return Simplification(name=tool.name, version=tool.version, error=error, file=file)
 
 
 def choose(outcomes: Sequence[Outcome], *, guard: bool) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from ngbkit.predict import features
 from ngbkit.predict.graphs import Graph, Operator
-
-Floats = NDArray[np.float64]
 
 # Operators whose windows are a class of their own.
 _WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
@@ -30,17 +28,16 @@ UNSEEN = math.log(4)
 NEGLIGIBLE = 0.05
 """The share of the cost below which an unknown or unseen operator is negligible."""
 
-FEWEST = 20
-"""The fewest networks that price an operator that none of them has.
-
-With 11 networks, two thirds of the 95 % intervals covered; a set below 20 rarely has an error of one network in twenty.
-"""
-
+# The fewest networks that price an operator that none of them has. With 11 networks, two thirds of the 95 % intervals
+# covered; a set below 20 rarely has an error of one network in twenty.
+_FEWEST = 20
 # Sizes up to this factor beyond the labels count as seen.
 _TOLERANCE = math.log(1.5)
 # The share of the distance from which a part of it is a reason, and the most reasons of a text.
 _RELEVANT, _LISTED = 0.3, 3
 _TOTALS = ("operators", "MACs", "bytes")
+
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +47,8 @@ class Share:
     cost: float
     low: float
     high: float
-    #: Whether prices are known for the kind: not of an operator that `features.KINDS` lacks.
-    priced: bool
-    #: Whether it multiplies, so that its bytes tell nothing about its cost.
-    heavy: bool
+    #: Whether nothing tells the cost of such a kind if no label has it: no price is known, or it multiplies.
+    risky: bool
     #: Whether its work is unknown.
     unknown: bool
 
@@ -63,11 +58,17 @@ class Composition:
     """The classes of operators in a network, and the logarithms of its `_TOTALS`."""
 
     shares: Mapping[str, Share]
-    totals: Floats
+    totals: tuple[float, ...]
 
     @property
     def cost(self) -> float:
         return sum(share.cost for share in self.shares.values()) or 1.0
+
+    @property
+    def mix(self) -> dict[str, float]:
+        """The share of each class in the cost."""
+        cost = self.cost
+        return {name: round(share.cost / cost, 3) for name, share in self.shares.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,178 +88,145 @@ WITHIN = Distance(value=0.0, reasons=(), unpriced=False)
 """The distance of a network within the range."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Domain:
-    """The range of the networks of labels.
+    """The range of the networks of labels: by class of operators, of the `_TOTALS`, and their number.
 
-    Parameters
-    ----------
-    classes
-        The classes of operators that any of them has.
-    sizes
-        The logarithms of the least and the largest cost of one operator by class, of shape ``(classes, 2)``.
-    costs
-        The least and the largest cost of all operators of a class in a network, of shape ``(classes, 2)``.
-    totals
-        The least and the largest logarithms of the whole, of shape ``(3, 2)``.
-    mixes
-        The share of each class in the cost of each network, of shape ``(networks, classes)``; equal ones once.
-    networks
-        The number of networks.
+    `sizes` are the logarithms of the least and the largest cost of one operator; `most` is the largest cost of all
+    operators of a class in a network, without those that were only measured alone. `mixes` are the shares of the
+    classes in the cost of each network; equal ones once.
     """
 
-    classes: tuple[str, ...]
-    sizes: Floats
-    costs: Floats
-    totals: Floats
-    mixes: Floats
+    sizes: Mapping[str, Range]
+    most: Mapping[str, float]
+    totals: tuple[Range, ...]
+    mixes: tuple[Mapping[str, float], ...]
     networks: int
 
     @classmethod
     def build(cls, contents: Sequence[Composition], singles: Sequence[Composition] = ()) -> Domain:
         """Build the domain of the networks with these contents, and of operators that were measured alone."""
-        classes = tuple(sorted({name for content in (*contents, *singles) for name in content.shares}))
-        place = {name: index for index, name in enumerate(classes)}
-        costs = np.zeros((len(contents), len(classes)))
-        sizes = np.tile([np.inf, -np.inf], (len(classes), 1))
-        for row, content in enumerate((*contents, *singles)):
-            for name, share in content.shares.items():
-                column = place[name]
-                if row < len(contents):
-                    costs[row, column] = share.cost
-                sizes[column] = min(sizes[column, 0], share.low), max(sizes[column, 1], share.high)
-        totals = np.stack([content.totals for content in contents])
         return cls(
-            classes=classes,
-            sizes=sizes,
-            costs=np.stack([costs.min(axis=0), costs.max(axis=0)], axis=1),
-            totals=np.stack([totals.min(axis=0), totals.max(axis=0)], axis=1),
-            mixes=np.unique((costs / np.maximum(costs.sum(axis=1, keepdims=True), 1.0)).round(3), axis=0),
+            sizes=_span(
+                (name, (share.low, share.high)) for each in (*contents, *singles) for name, share in each.shares.items()
+            ),
+            most=_find_most((name, share.cost) for each in contents for name, share in each.shares.items()),
+            totals=tuple(
+                (min(column), max(column)) for column in zip(*(each.totals for each in contents), strict=True)
+            ),
+            mixes=tuple({tuple(sorted(content.mix.items())): content.mix for content in contents}.values()),
             networks=len(contents),
+        )
+
+    def merge(self, other: Domain) -> Domain:
+        """Return the domain of the networks of both."""
+        pairs = zip(self.totals, other.totals, strict=True)
+        return Domain(
+            sizes=_span((*self.sizes.items(), *other.sizes.items())),
+            most=_find_most((*self.most.items(), *other.most.items())),
+            totals=tuple((min(first[0], second[0]), max(first[1], second[1])) for first, second in pairs),
+            mixes=self.mixes + other.mixes,
+            networks=self.networks + other.networks,
         )
 
     def measure(self, content: Composition) -> Distance:
         """Measure how far a network is beyond the labels."""
-        place = {name: index for index, name in enumerate(self.classes)}
-        kinds = {name.partition(" ")[0] for name in self.classes}
-        by_reason: list[dict[str, float]] = [{} for _ in range(4)]
-        unseen, sizes, amounts, totals = by_reason
-        unpriced = 0.0
+        kinds = {name.partition(" ")[0] for name in self.sizes}
+        unseen, sizes, amounts, totals = (dict[str, float]() for _ in range(4))
+        unpriced, cost = 0.0, content.cost
         for name, share in content.shares.items():
-            weight = share.cost / content.cost
-            if name not in place:
-                unseen[f"no label has {name} ({_format_share(weight)} of its work)"] = weight * UNSEEN
-                is_new = name.partition(" ")[0] not in kinds
-                if share.unknown or (is_new and (share.heavy or not share.priced)):
-                    unpriced += 1.0 if share.unknown else weight
-                continue
-            most = self.costs[place[name], 1]
-            if not most:
+            weight = share.cost / cost
+            if name not in self.most:
                 # Operators that were measured alone tell prices, which are others inside a network.
-                unseen[f"no network of the labels has {name} ({_format_share(weight)} of its work)"] = weight * UNSEEN
-            low, high = self.sizes[place[name]]
-            size = max(share.high - high, low - share.low)
-            if size > _TOLERANCE:
-                sizes[f"{name} is {_format_factor(size)} times beyond the sizes of the labels"] = weight * size
-            if most and share.cost > most:
-                amount = math.log(share.cost / most)
+                where = "no network of the labels has" if name in self.sizes else "no label has"
+                unseen[f"{where} {name} ({_format_share(weight)} of its work)"] = weight
+            elif share.cost > self.most[name]:
+                amount = math.log(share.cost / self.most[name])
                 amounts[f"{_format_factor(amount)} times as much {name} as in any label"] = weight * amount
+            if name in self.sizes:
+                low, high = self.sizes[name]
+                size = max(share.high - high, low - share.low)
+                if size > _TOLERANCE:
+                    sizes[f"{name} is {_format_factor(size)} times beyond the sizes of the labels"] = weight * size
+            elif share.unknown or (share.risky and name.partition(" ")[0] not in kinds):
+                unpriced += 1.0 if share.unknown else weight
         for name, value, (low, high) in zip(_TOTALS, content.totals, self.totals, strict=True):
             if value > high:
-                totals[f"{_format_factor(value - high)} times the {name} of the largest label"] = float(value - high)
+                totals[f"{_format_factor(value - high)} times the {name} of the largest label"] = value - high
             elif value < low:
-                totals[f"1/{_format_factor(low - value)} of the {name} of the smallest label"] = float(low - value)
-        mix = {"no label has a similar mix of operators": self._measure_mix(content)}
-        value = max(sum(unseen.values()), sum(sizes.values()), sum(amounts.values()), *totals.values(), *mix.values())
-        unseen_share = sum(unseen.values()) / UNSEEN
-        if unpriced > NEGLIGIBLE or (unseen_share > NEGLIGIBLE and self.networks < FEWEST):  # nothing else matters then
+                totals[f"1/{_format_factor(low - value)} of the {name} of the smallest label"] = low - value
+        mix = content.mix
+        differences = np.abs(self._mixes - [mix.get(name, 0.0) for name in self.sizes])  # others count by themselves
+        totals["no label has a similar mix of operators"] = float(differences.sum(axis=1).min() / 2)
+        share_unseen = sum(unseen.values())
+        value = max(UNSEEN * share_unseen, sum(sizes.values()), sum(amounts.values()), *totals.values())
+        # Nothing else matters where an operator has no price.
+        if unpriced > NEGLIGIBLE or (share_unseen > NEGLIGIBLE and self.networks < _FEWEST):
             reasons = tuple(sorted(unseen, key=lambda text: -unseen[text])[:_LISTED])
             if unpriced <= NEGLIGIBLE:
                 reasons += (f"too few networks for new operators: {self.networks}",)
-            return Distance(value=value, reasons=reasons, unpriced=True, unseen=unseen_share)
-        parts = sorted({**unseen, **sizes, **amounts, **totals, **mix}.items(), key=lambda part: -part[1])
+            return Distance(value=value, reasons=reasons, unpriced=True, unseen=share_unseen)
+        parts = {text: UNSEEN * part for text, part in unseen.items()} | sizes | amounts | totals
         # A reason that is far smaller than the largest one explains nothing.
-        reasons = tuple(text for text, part in parts if part > _RELEVANT * value)[:_LISTED]
-        return Distance(value=value, reasons=reasons, unpriced=False, unseen=unseen_share)
+        listed = [text for text in sorted(parts, key=lambda text: -parts[text]) if parts[text] > _RELEVANT * value]
+        return Distance(value=value, reasons=tuple(listed[:_LISTED]), unpriced=False, unseen=share_unseen)
 
-    def _measure_mix(self, content: Composition) -> float:
-        """Return the share of the cost that another mix of operators has than the most similar label."""
-        mix = np.array([content.shares[name].cost if name in content.shares else 0.0 for name in self.classes])
-        mix = mix / content.cost
-        # Unseen classes count by themselves.
-        return float(np.abs(self.mixes - mix).sum(axis=1).min() / 2) if len(self.mixes) else 0.0
-
-    def merge(self, other: Domain) -> Domain:
-        """Return the domain of the networks of both."""
-        classes = tuple(sorted({*self.classes, *other.classes}))
-        places = [[classes.index(name) for name in domain.classes] for domain in (self, other)]
-        sizes, mixes = np.tile([np.inf, -np.inf], (2, len(classes), 1)), []
-        costs = np.zeros((2, len(classes), 2))
-        for index, domain in enumerate((self, other)):
-            sizes[index, places[index]], costs[index, places[index]] = domain.sizes, domain.costs
-            mixes.append(np.zeros((len(domain.mixes), len(classes))))
-            mixes[index][:, places[index]] = domain.mixes
-        totals = np.stack([self.totals, other.totals])
-        return Domain(
-            classes=classes,
-            sizes=_span(sizes),
-            costs=_span(costs),
-            totals=_span(totals),
-            mixes=np.unique(np.concatenate(mixes), axis=0),
-            networks=self.networks + other.networks,
-        )
-
-    def dump_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all but the classes and the number of networks."""
-        return {name: getattr(self, name) for name in _ARRAYS}
+    @cached_property
+    def _mixes(self) -> NDArray[np.float64]:
+        return np.array([[mix.get(name, 0.0) for name in self.sizes] for mix in self.mixes])
 
     @classmethod
-    def restore(cls, classes: Iterable[str], networks: int, arrays: Mapping[str, NDArray[Any]]) -> Domain:
-        """Build a domain from its classes, the number of networks, and arrays; any exception about others."""
-        names = tuple(map(str, classes))
-        values = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
-        expected = {"sizes": (len(names), 2), "costs": (len(names), 2), "totals": (len(_TOTALS), 2)}
-        for name, shape in {**expected, "mixes": (len(values["mixes"]), len(names))}.items():
-            if values[name].shape != shape:
-                raise ValueError(f"{name} of shape {values[name].shape}")
-            if not np.isfinite(values[name]).all() or (name in ("costs", "mixes") and values[name].min(initial=0) < 0):
-                raise ValueError(f"{name} that no network has")
-        return cls(classes=names, networks=networks, **values)
+    def from_json(cls, fields: Mapping[str, Any]) -> Domain:
+        """Build one from its fields; any exception about others."""
+        sizes = {str(name): (float(low), float(high)) for name, (low, high) in fields["sizes"].items()}
+        most = {str(name): float(cost) for name, cost in fields["most"].items()}
+        totals = tuple((float(low), float(high)) for low, high in fields["totals"])
+        mixes = tuple({str(name): float(share) for name, share in mix.items()} for mix in fields["mixes"])
+        ends = [end for ends in (*sizes.values(), *totals) for end in ends]
+        amounts = [*most.values(), *(share for mix in mixes for share in mix.values())]
+        if not all(map(math.isfinite, (*ends, *amounts))) or min(amounts, default=-1.0) < 0:
+            raise ValueError("a range that no networks have")
+        if not mixes or len(totals) != len(_TOTALS) or not all(most.values()) or not most.keys() <= sizes.keys():
+            raise ValueError("a range without networks")
+        return cls(sizes=sizes, most=most, totals=totals, mixes=mixes, networks=int(fields["networks"]))
 
 
-_ARRAYS = ("sizes", "costs", "totals", "mixes")
+def _span(sizes: Iterable[tuple[str, Range]]) -> dict[str, Range]:
+    """Return the least start and the largest end of the ranges of each class."""
+    spans: dict[str, Range] = {}
+    for name, (low, high) in sizes:
+        least, largest = spans.get(name, (low, high))
+        spans[name] = min(least, low), max(largest, high)
+    return spans
 
 
-def _span(ranges: Floats) -> Floats:
-    """Return the least start and the largest end of ranges, stacked along the first axis."""
-    return np.stack([ranges[..., 0].min(axis=0), ranges[..., 1].max(axis=0)], axis=-1)
+def _find_most(costs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the largest cost of each class."""
+    most: dict[str, float] = {}
+    for name, cost in costs:
+        most[name] = max(cost, most.get(name, 0.0))
+    return most
 
 
 def read_composition(graph: Graph) -> Composition:
     """Read the classes and the amounts of a graph."""
-    costs: dict[str, list[float]] = {}
-    unknown, heavy = set[str](), set[str]()
+    operators: dict[str, list[Operator]] = {}
     for operator in graph.operators:
-        name = name_class(operator)
-        costs.setdefault(name, []).append(_CALL + operator.bytes + (operator.macs or 0) / _MACS_A_BYTE)
-        if operator.macs is None:
-            unknown.add(name)
-        elif operator.macs:
-            heavy.add(name)
-    shares = {
-        name: Share(
-            cost=sum(values),
-            low=math.log(min(values)),
-            high=math.log(max(values)),
-            priced=name.partition(" ")[0] in (*features.KINDS, *features.CONVOLUTIONS),
-            heavy=name in heavy,
-            unknown=name in unknown,
+        operators.setdefault(name_class(operator), []).append(operator)
+    shares = {}
+    for name, members in operators.items():
+        costs = [_CALL + operator.bytes + (operator.macs or 0) / _MACS_A_BYTE for operator in members]
+        is_priced = name.partition(" ")[0] in (*features.KINDS, *features.CONVOLUTIONS)
+        shares[name] = Share(
+            cost=sum(costs),
+            low=math.log(min(costs)),
+            high=math.log(max(costs)),
+            risky=not is_priced or any(operator.macs for operator in members),
+            unknown=any(operator.macs is None for operator in members),
         )
-        for name, values in costs.items()
-    }
     macs = sum(operator.macs or 0 for operator in graph.operators)
     moved = sum(operator.bytes for operator in graph.operators)
-    return Composition(shares=shares, totals=np.log1p([len(graph.operators), macs, moved]))
+    return Composition(shares=shares, totals=tuple(map(math.log1p, (len(graph.operators), macs, moved))))
 
 
 def name_class(operator: Operator) -> str:

@@ -9,7 +9,7 @@ once, however many networks it has, and the new network is as one more part: a c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ngbkit.predict.kinds.additive import Linear
 from ngbkit.predict.kinds.base import Floats, ignore_progress
 from ngbkit.predict.labels.example_set import Examples
 from ngbkit.predict.scoring.applicability import (
-    FEWEST,
     NEGLIGIBLE,
     UNSEEN,
     WITHIN,
@@ -59,21 +58,10 @@ class Beyond:
 class Extrapolation:
     """The range of the labels of each runtime, and the errors of prices beyond such ranges.
 
-    Parameters
-    ----------
-    model
-        Prices of all labels.
-    domains
-        The range of the labels, by runtime; None without a label of a network.
-    limits
-        The distance from which a network is beyond the range, by runtime.
-    near
-        The distance from which its interval is wider: that of a typical network of a family of the labels.
-    distances, errors
-        Of networks that were left out with all that is like them: their distances, and the absolute logarithms of
-        prediction over measurement, of shape ``(networks, runtimes)``; NaN where there is none.
-    parts
-        The number of the part that each of these was left out with.
+    `model` has the prices of all labels, `domains` the range of each runtime, None without a label of a network, and
+    `limits` the distance from which a network is beyond it; from `near` on, that of a typical network of a family of
+    the labels, its interval is wider. `distances` and `errors`, of shape ``(networks,
+    runtimes)``, are those of networks that were left out with all that is like them, and `parts` the part of each.
     """
 
     model: Linear
@@ -88,45 +76,41 @@ class Extrapolation:
     def build(cls, examples: Examples, seed: int = 0, *, shifts: bool = True) -> Extrapolation:
         """Measure the range of examples; with `shifts`, leave out families, operators and sizes of them."""
         contents = [read_composition(graph) for graph in examples.graphs]
-        limits, near = _find_limits(examples, contents, seed)
-        distances, errors, parts = [], [], []
+        blank = np.empty((0, len(examples.runtimes)))
+        distances, errors, parts = [blank], [blank], [np.empty(0)]
         for number, (train, test) in enumerate(split_shifts(examples, contents) if shifts else ()):
-            model = _fit(examples.take(train))
-            distances.append(_measure(_build_domains(examples, contents, train), contents, test))
-            predicted = model.predict([examples.graphs[index] for index in test])
+            distances.append(_measure_left_out(examples, contents, train, test))
+            predicted = _fit(examples.take(train)).predict([examples.graphs[index] for index in test])
             with np.errstate(divide="ignore", invalid="ignore"):
                 errors.append(np.abs(np.log(predicted / examples.seconds[test])))
             parts.append(np.full(len(test), float(number)))
-        blank = np.empty((0, len(examples.runtimes)))
+        families, networks = np.array(examples.families, dtype=object), np.flatnonzero(~examples.isolated)
+        count = len({examples.parents[index] for index in networks})
+        folds = list(split_folds(examples, min(FOLDS, count), seed))
+        held_out = np.concatenate([_measure_left_out(examples, contents, *fold) for fold in folds])
+        limits = np.maximum(_LEAST, np.quantile(held_out, _WITHIN, axis=0, method="higher"))
+        is_related = np.concatenate([np.isin(families[test], list(set(families[train]))) for train, test in folds])
+        has_families = 1 < len(set(families[networks])) < count and is_related.any()
         return cls(
             model=_fit(examples),
             domains=_build_domains(examples, contents, np.arange(len(examples))),
             limits=limits,
-            near=near,
-            distances=np.concatenate([blank, *distances]),
-            errors=np.concatenate([blank, *errors]),
-            parts=np.concatenate([np.empty(0), *parts]),
+            near=np.minimum(limits, np.quantile(held_out[is_related], _NEAR, axis=0)) if has_families else limits,
+            distances=np.concatenate(distances),
+            errors=np.concatenate(errors),
+            parts=np.concatenate(parts),
         )
 
     def measure(self, graphs: Sequence[Graph]) -> list[list[Distance]]:
         """Measure how far each graph is beyond the labels of each runtime: not at all where there are none."""
-        contents = [read_composition(graph) for graph in graphs]
-        measured: list[list[Distance]] = []
-        for content in contents:
-            distances = {id(domain): domain.measure(content) for domain in self._distinct}
-            measured.append([distances.get(id(domain), WITHIN) for domain in self.domains])
-        return measured
+        return _measure(self.domains, [read_composition(graph) for graph in graphs])
 
     def find_beyond(self, distances: Sequence[Sequence[Distance]]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which ``(networks, runtimes)`` are beyond the range, and which beyond any sensible prediction."""
-        shape = (len(distances), len(self.domains))
-        values = np.array([[distance.value for distance in row] for row in distances]).reshape(shape)
-        unpriced = np.array([[distance.unpriced for distance in row] for row in distances], dtype=bool).reshape(shape)
-        unseen = _list_unseen(distances, shape) > NEGLIGIBLE
-        with np.errstate(invalid="ignore"):
-            farthest = np.fmax(self.limits, np.nanmax(self.distances, axis=0, initial=0.0))
-        refused = unpriced | (values > np.maximum(_FARTHEST * farthest, _FAR))
-        return refused | unseen | (values > self.limits), refused
+        values, unseen, unpriced = (self._tabulate(distances, name) for name in ("value", "unseen", "unpriced"))
+        farthest = np.maximum(self.limits, self.distances.max(axis=0, initial=0.0))
+        refused = (unpriced > 0) | (values > np.maximum(_FARTHEST * farthest, _FAR))
+        return refused | (unseen > NEGLIGIBLE) | (values > self.limits), refused
 
     def widen(self, graphs: Sequence[Graph], seconds: Floats, low: Floats, high: Floats, ci: float) -> Beyond:
         """Widen the intervals of networks beyond the range, in place; a refused network has no prediction.
@@ -135,16 +119,16 @@ class Extrapolation:
         """
         distances = self.measure(graphs)
         beyond, refused = self.find_beyond(distances)
-        values = np.array([[distance.value for distance in row] for row in distances])
+        values = self._tabulate(distances, "value")
         wide = beyond | (values > self.near)
-        if wide.any():
-            # What no network of the labels has may cost as many times more or less as its distance says.
-            errors = np.maximum(self.compute_errors(values, ci), UNSEEN * _list_unseen(distances, values.shape))
-            for center in (seconds, self.model.predict(graphs)):
-                low[wide] = np.minimum(low, center / np.exp(errors))[wide]
-                high[wide] = np.maximum(high, center * np.exp(errors))[wide]
-            refused |= beyond & np.isfinite(errors) & (errors > _SENSELESS)
-            seconds[refused] = np.nan
+        # What no network of the labels has may cost as many times more or less as its distance says.
+        errors = self.compute_errors(values, ci)
+        errors = np.maximum(errors, UNSEEN * self._tabulate(distances, "unseen"))
+        for center in (seconds, self.model.predict(graphs)):
+            low[wide] = np.minimum(low, center / np.exp(errors))[wide]
+            high[wide] = np.maximum(high, center * np.exp(errors))[wide]
+        refused |= beyond & np.isfinite(errors) & (errors > _SENSELESS)
+        seconds[refused] = np.nan
         reasons = [
             ["; ".join(distance.reasons) if flag else "" for distance, flag in zip(row, flags, strict=True)]
             for row, flags in zip(distances, beyond, strict=True)
@@ -171,10 +155,6 @@ class Extrapolation:
             errors=self.errors[:, columns],
         )
 
-    @property
-    def _distinct(self) -> list[Domain]:
-        return list({id(domain): domain for domain in self.domains if domain is not None}.values())
-
     def compute_errors(self, distances: Floats, ci: float) -> Floats:
         """Return the errors of a logarithm that a share `ci` of networks at these distances keep.
 
@@ -183,7 +163,7 @@ class Extrapolation:
         limits = np.full(distances.shape, np.inf)
         for runtime in range(distances.shape[1]):
             tested, errors = self.distances[:, runtime], self.errors[:, runtime]
-            finite = np.isfinite(errors) & np.isfinite(tested)
+            finite = np.isfinite(errors)
             rows = [np.flatnonzero(finite & (self.parts == part)) for part in np.unique(self.parts[finite])]
             if not rows:
                 continue
@@ -198,36 +178,30 @@ class Extrapolation:
             limits[:, runtime] = limit * (_LEAST + np.maximum(distances[:, runtime], least))
         return limits
 
+    def _tabulate(self, distances: Sequence[Sequence[Distance]], name: str) -> Floats:
+        """Return a field of distances, of shape ``(networks, runtimes)``."""
+        values = [float(getattr(distance, name)) for row in distances for distance in row]
+        return np.array(values).reshape(-1, len(self.domains))
 
-def _find_limits(examples: Examples, contents: Sequence[Composition], seed: int) -> tuple[Floats, Floats]:
-    """Return the limits of the distance by runtime, from networks that are held out at random.
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return what JSON can hold, and all arrays."""
+        domains = [domain and asdict(domain) for domain in self.domains]
+        return {"domains": domains}, {name: getattr(self, name) for name in _ARRAYS} | self.model.dump_arrays()
 
-    The first holds most of them, the second those that are typical of a family of which other networks stay; of labels
-    without several families, both are the same.
-    """
-    parents, families = (np.array(labels, dtype=object) for labels in (examples.parents, examples.families))
-    names = set(parents[~examples.isolated])
-    values, related = [], []
-    for train, test in split_folds(examples, min(FOLDS, len(names)), seed):
-        values.append(_measure(_build_domains(examples, contents, train), contents, test))
-        related.append(np.isin(families[test], list(set(families[train]))))
-    distances, is_related = np.concatenate(values), np.concatenate(related)
-    limits, near = (np.full(len(examples.runtimes), _LEAST) for _ in range(2))
-    has_families = 1 < len(set(families[~examples.isolated])) < len(names)
-    for runtime, column in enumerate(distances.T):
-        finite = np.isfinite(column)
-        if finite.any():
-            limits[runtime] = max(_LEAST, np.quantile(column[finite], _WITHIN, method="higher"))
-        near[runtime] = limits[runtime]
-        if has_families and (finite & is_related).any():
-            near[runtime] = min(limits[runtime], np.quantile(column[finite & is_related], _NEAR))
-    return limits, near
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], runtimes: int) -> Extrapolation:
+        """Build what `dump` returned; any exception about something else."""
+        domains = tuple(fields and Domain.from_json(fields) for fields in settings["domains"])
+        values = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
+        tests = len(values["parts"])
+        expected = [(runtimes,), (runtimes,), (tests, runtimes), (tests, runtimes), (tests,)]
+        if len(domains) != runtimes or [values[name].shape for name in _ARRAYS] != expected:
+            raise ValueError(f"a range that is not of {runtimes} runtimes")
+        return cls(model=Linear.restore({}, arrays), domains=domains, **values)
 
 
 def split_shifts(examples: Examples, contents: Sequence[Composition]) -> Iterator[tuple[Indices, Indices]]:
-    """Yield the training and the test indices without each of the largest families, some operators, and both ends of
-    the sizes.
-    """
+    """Yield the training and the test indices without each large family, some operators, and both ends of the sizes."""
     networks = ~examples.isolated
     indices = np.flatnonzero(networks)
     parents = np.array(examples.parents, dtype=object)
@@ -245,89 +219,38 @@ def split_shifts(examples: Examples, contents: Sequence[Composition]) -> Iterato
     for mask in masks:
         # Variants stay with their networks.
         test = np.isin(parents, list(set(parents[mask & networks]))) & networks
-        train = np.flatnonzero(~test)
         if test.tobytes() in used or not (test & mask).any() or (networks & ~test).sum() < _FEWEST:
             continue
         used.add(test.tobytes())
-        yield train, np.flatnonzero(test & mask)
+        yield np.flatnonzero(~test), np.flatnonzero(test & mask)
 
 
 def _build_domains(examples: Examples, contents: Sequence[Composition], rows: Indices) -> tuple[Domain | None, ...]:
     """Build the domain of each runtime from those of the rows that it has a label of; None without one."""
     domains: dict[bytes, Domain | None] = {}
     isolated = examples.isolated[rows]
-    result = []
-    for column in np.isfinite(examples.seconds[rows]).T:
+    columns = np.isfinite(examples.seconds[rows]).T
+    for column in columns:
+        chosen, singles = ([contents[int(index)] for index in rows[column & mask]] for mask in (~isolated, isolated))
         if column.tobytes() not in domains:
-            chosen = [contents[int(index)] for index in rows[column & ~isolated]]
-            singles = [contents[int(index)] for index in rows[column & isolated]]
             domains[column.tobytes()] = Domain.build(chosen, singles) if chosen else None
-        result.append(domains[column.tobytes()])
-    return tuple(result)
+    return tuple(domains[column.tobytes()] for column in columns)
 
 
-def _measure(domains: Sequence[Domain | None], contents: Sequence[Composition], rows: Indices) -> Floats:
-    """Return the distances of these rows, of shape ``(rows, runtimes)``; NaN where a runtime has no domain."""
-    values = np.full((len(rows), len(domains)), np.nan)
-    for place, index in enumerate(rows):
-        measured: dict[int, float] = {}
-        for runtime, domain in enumerate(domains):
-            if domain is not None:
-                if id(domain) not in measured:
-                    measured[id(domain)] = domain.measure(contents[int(index)]).value
-                values[place, runtime] = measured[id(domain)]
-    return values
+def _measure_left_out(examples: Examples, contents: Sequence[Composition], train: Indices, test: Indices) -> Floats:
+    """Return the distances of the test examples from the training examples, of shape ``(examples, runtimes)``."""
+    measured = _measure(_build_domains(examples, contents, train), [contents[int(index)] for index in test])
+    return np.array([[distance.value for distance in row] for row in measured]).reshape(-1, len(examples.runtimes))
 
 
-def _list_unseen(distances: Sequence[Sequence[Distance]], shape: tuple[int, ...]) -> Floats:
-    """Return the share of the work of each network that no network of the labels of each runtime has."""
-    return np.array([[distance.unseen for distance in row] for row in distances]).reshape(shape)
+def _measure(domains: Sequence[Domain | None], contents: Sequence[Composition]) -> list[list[Distance]]:
+    """Measure each network against the domain of each runtime, and equal domains once."""
+    distinct = {id(domain): domain for domain in domains if domain is not None}
+    measured = ({number: domain.measure(content) for number, domain in distinct.items()} for content in contents)
+    return [[distances.get(id(domain), WITHIN) for domain in domains] for distances in measured]
 
 
 def _fit(examples: Examples) -> Linear:
     model = Linear()
     model.fit(examples, seed=0, report=ignore_progress)
     return model
-
-
-def dump(extrapolation: Extrapolation) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return what JSON can hold, and all arrays."""
-    distinct = extrapolation._distinct
-    numbers = {id(domain): number for number, domain in enumerate(distinct)}
-    settings = {
-        "classes": [list(domain.classes) for domain in distinct],
-        "networks": [domain.networks for domain in distinct],
-        "domains": [numbers.get(id(domain), -1) for domain in extrapolation.domains],
-    }
-    arrays = {name: getattr(extrapolation, name) for name in _ARRAYS} | extrapolation.model.dump_arrays()
-    for number, domain in enumerate(distinct):
-        arrays |= {f"{number}.{name}": array for name, array in domain.dump_arrays().items()}
-    return settings, arrays
-
-
-def restore(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], runtimes: int) -> Extrapolation:
-    """Build what `dump` returned; any exception about something else."""
-    # Files of earlier releases do not tell how many networks there are: enough.
-    counts = settings.get("networks", [FEWEST] * len(settings["classes"]))
-    domains = [
-        Domain.restore(
-            classes,
-            int(counts[number]),
-            {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")},
-        )
-        for number, classes in enumerate(settings["classes"])
-    ]
-    numbers = [int(number) for number in settings["domains"]]
-    # Files of earlier releases have no parts: each test is then one.
-    tests = len(arrays["errors"])
-    values = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS if name != "parts"}
-    values["parts"] = np.asarray(arrays.get("parts", np.arange(tests)), np.float64)
-    expected: dict[str, tuple[int, ...]] = {"limits": (runtimes,), "near": (runtimes,), "parts": (tests,)}
-    expected |= dict.fromkeys(("distances", "errors"), (tests, runtimes))
-    if len(numbers) != runtimes or any(values[name].shape != shape for name, shape in expected.items()):
-        raise ValueError(f"a range that is not of {runtimes} runtimes")
-    return Extrapolation(
-        model=Linear.restore({}, arrays),
-        domains=tuple(domains[number] if number >= 0 else None for number in numbers),
-        **values,
-    )

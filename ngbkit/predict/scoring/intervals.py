@@ -24,18 +24,10 @@ FEWEST = 5
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Calibration:
-    """Errors of models on networks that they were not fitted to.
+    """Errors of models, one per fold, on networks that they were not fitted to.
 
-    Parameters
-    ----------
-    models
-        A model per fold.
-    errors
-        Absolute logarithms of prediction over measurement, of shape ``(graphs, runtimes)``; NaN where there is none.
-    fold
-        By graph, the index of the model that was not fitted to it.
-    network
-        By graph, an integer that its variants share.
+    `errors` are absolute logarithms of prediction over measurement, of shape ``(graphs, runtimes)``, NaN where there is
+    none; by graph, `fold` is the index of the model that was not fitted to it, and `network` is shared by its variants.
     """
 
     models: tuple[Model, ...]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
 from ngbkit.predict.labels.example_set import Examples
 
-Split = Literal["random", "family", "rule"]
+Split = Literal["random", "family"]
 Indices = NDArray[np.intp]
 Fold = tuple[str, Indices, Indices]
 """A title of what is left out, the indices of the training examples, and the indices of the test examples."""
@@ -25,10 +25,7 @@ FOLDS = 5
 HOLDOUT = 0.1
 """The share of the networks that a model is not fitted to, and that decides when its training ends."""
 
-JOINED = "+"
-"""Separates the rules that made one variant."""
-
-# The most families or rules that the title of a fold lists.
+# The most families that the title of a fold lists.
 _LISTED = 3
 
 
@@ -36,8 +33,7 @@ def split_examples(examples: Examples, split: Split = "random", seed: int = 0) -
     """Yield the folds of a split; every training set contains all single operators.
 
     ``"random"`` leaves out a fifth of the networks at a time; ``"family"`` a fifth of the families, so that the test
-    networks are unlike all training networks; ``"rule"`` the variants that a fifth of the rules made, alone or with
-    others, of half of the networks at a time, and trains on neither those rules nor those networks.
+    networks are unlike all training networks.
     """
     if split not in get_args(Split):
         raise UnknownNameError("split", split, get_args(Split))
@@ -48,21 +44,12 @@ def split_examples(examples: Examples, split: Split = "random", seed: int = 0) -
         for name, chosen in _split_names(parents[networks], "networks", split, generator):
             test = np.isin(parents, chosen) & networks
             yield name, np.flatnonzero(~test), np.flatnonzero(test)
-    elif split == "family":
+    else:
         _warn_of_single(families[networks], parents[networks])
         for name, chosen in _split_names(families[networks], "families", split, generator):
             # A variant belongs to the family of its parent, whatever its name.
             test = np.isin(parents, list(set(parents[networks & np.isin(families, chosen)]))) & networks
             yield name, np.flatnonzero(~test), np.flatnonzero(test & np.isin(families, chosen))
-    else:
-        rule_sets = [set(rules.split(JOINED)) - {""} for rules in examples.rules]
-        names = [rule for index in np.flatnonzero(networks) for rule in rule_sets[index]]
-        for name, chosen in _split_names(names, "rules", split, generator):
-            rewritten = np.array([bool(rules & set(chosen)) for rules in rule_sets]) & networks
-            parents_left_out = generator.permutation(sorted(set(parents[rewritten])))
-            test = np.isin(parents, parents_left_out[: max(1, len(parents_left_out) // 2)]) & networks
-            original = np.array([not rules for rules in rule_sets])
-            yield name, np.flatnonzero(~test & ~rewritten), np.flatnonzero(test & (rewritten | original))
 
 
 def split_holdout(examples: Examples, share: float, seed: int) -> tuple[Indices, Indices]:

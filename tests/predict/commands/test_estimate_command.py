@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit.commands.run import answer_estimate, list_notices
 from ngbkit.metrics.estimate import format_time
-from ngbkit.predict.forecast import SweepEstimate, expected
+from ngbkit.predict.forecast import SweepEstimate
 from ngbkit.predict.forecast.imputation import VARIABLES, fill
+
+# The package has a function of that name.
+estimation = import_module("ngbkit.predict.forecast.estimate")
 
 
 @pytest.fixture
@@ -80,9 +84,9 @@ def test_the_table_of_python_is_as_before(estimated: SweepEstimate) -> None:
 
 def test_the_number_of_trials_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first notice of a run has the number of trials, and the expected time if an earlier run gives it."""
-    monkeypatch.setattr(expected, "load_earlier_trials", lambda: iter(()))
+    monkeypatch.setattr(estimation, "load_earlier_trials", lambda: iter(()))
     before = list_notices(sweep())
-    monkeypatch.setattr(expected, "estimate_seconds", lambda grid: 80.2)
+    monkeypatch.setattr(estimation, "estimate_seconds", lambda grid: 80.2)
 
     assert ["4 trials in 2 groups; the duration is unknown without an earlier run"] == before
     assert ["4 trials in 2 groups, about 1 min 20 s"] == list_notices(sweep())

@@ -229,17 +229,6 @@ def test_exports_alone_cannot_be_lowered(capsys: pytest.CaptureFixture[str]) -> 
     assert "examples with graphs as they were exported" in capsys.readouterr().err
 
 
-def test_an_optimiser_learns_from_a_table() -> None:
-    """An optimiser learns its cost model from a table of labels, as from saved examples."""
-    words = ["resnet18", "--cost", "linear", "--labels", "labels.csv", "-d", "cpu"]
-    args = parse(build_parser("ngbkit optimize", OPTIMIZE.arguments), words)
-    args.runtime = "unnamed"
-    graphs = [predict.read(Path(f"residual-8-{blocks}-3-16.onnx")) for blocks in (1, 4)]
-    short, long = optimize._load_or_learn("linear", list(map(Path, args.labels)), None).model.predict(graphs)[:, 0]
-
-    assert short < long
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -278,5 +267,4 @@ def test_the_words_say_what_the_code_does() -> None:
     helps = {argument.flags[-1]: argument.help for command in (OPTIMIZE, PREDICT) for argument in command.arguments}
 
     assert all(name in helps["--kind"] for name in KINDS)
-    assert "a CSV" in helps["--labels"]
     assert "a CSV" in helps["--fit"]

@@ -12,8 +12,8 @@ import pytest
 from ngbkit import options, runs
 from ngbkit.api import Sweep, resume
 from ngbkit.dataset import synthetic
-from ngbkit.predict.forecast import expected
 from ngbkit.predict.forecast.costs import Costs, compute_cost
+from ngbkit.predict.forecast.estimate import describe, estimate_seconds
 from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
@@ -45,19 +45,19 @@ def cost(record: Measurement) -> float:
 
 def test_the_same_sweep_takes_as_long_again(earlier: list[Measurement]) -> None:
     """Trials cost the same again."""
-    assert sum(map(cost, earlier)) == pytest.approx(expected.estimate_seconds(build_sweep()))
+    assert sum(map(cost, earlier)) == pytest.approx(estimate_seconds(build_sweep()))
 
 
 def test_another_network_costs_what_its_compilers_do(earlier: list[Measurement]) -> None:
     """An unmeasured network costs as much as others with its compilers."""
-    assert expected.estimate_seconds(build_sweep("net", "other")) == pytest.approx(2 * sum(map(cost, earlier)))
+    assert estimate_seconds(build_sweep("net", "other")) == pytest.approx(2 * sum(map(cost, earlier)))
 
 
 def test_more_samples_take_longer(earlier: list[Measurement]) -> None:
     """A sweep with more samples has a longer estimate and the same time to compile."""
     timed = sum(sum(record.latency_s) for record in earlier)
 
-    assert expected.estimate_seconds(build_sweep(repeats=30)) == pytest.approx(sum(map(cost, earlier)) + 2 * timed)
+    assert estimate_seconds(build_sweep(repeats=30)) == pytest.approx(sum(map(cost, earlier)) + 2 * timed)
 
 
 @pytest.mark.parametrize(("called_s", "factor"), [(None, 1.0), ("long", 1.0), (0, 1.0), (2.0, 2.0)])
@@ -71,14 +71,12 @@ def test_untimed_calls_take_time_too(called_s: object, factor: float) -> None:
     record = replace(record, facts={**record.facts, "called_s": called_s})
     costs = Costs([(trial, compute_cost(record)) for trial in sweep.trials()])
 
-    assert expected.estimate_seconds(sweep, costs) == pytest.approx(cost(record) + (factor - 1) * timed_s)
+    assert estimate_seconds(sweep, costs) == pytest.approx(cost(record) + (factor - 1) * timed_s)
 
 
 def test_devices_work_side_by_side(earlier: list[Measurement]) -> None:
     """Two devices take no longer than one."""
-    assert expected.estimate_seconds(build_sweep()) == pytest.approx(
-        expected.estimate_seconds(build_sweep(devices=["cpu", "orin"]))
-    )
+    assert estimate_seconds(build_sweep()) == pytest.approx(estimate_seconds(build_sweep(devices=["cpu", "orin"])))
 
 
 def test_devices_that_share_cores_work_in_turn(
@@ -89,14 +87,14 @@ def test_devices_that_share_cores_work_in_turn(
     monkeypatch.setenv("NGBKIT_CONFIG_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
-    assert 2 * sum(map(cost, earlier)) == pytest.approx(expected.estimate_seconds(build_sweep(devices=["cpu", "gpu"])))
+    assert 2 * sum(map(cost, earlier)) == pytest.approx(estimate_seconds(build_sweep(devices=["cpu", "gpu"])))
 
 
 def test_nothing_is_estimated_without_measurements(earlier: list[Measurement], tmp_path: Path) -> None:
     """An unused compiler has no estimate, and neither has the first sweep."""
-    assert expected.estimate_seconds(build_sweep(compilers=["tvm"])) is None
-    assert "2 trials in 1 group, about 1 min 20 s" == expected.describe(build_sweep(), 80.2)
-    assert "2 trials in 2 groups; the duration is unknown without an earlier run" == expected.describe(
+    assert estimate_seconds(build_sweep(compilers=["tvm"])) is None
+    assert "2 trials in 1 group, about 1 min 20 s" == describe(build_sweep(), 80.2)
+    assert "2 trials in 2 groups; the duration is unknown without an earlier run" == describe(
         build_sweep("a", "b", compilers=["tvm"]), None
     )
 

@@ -9,7 +9,7 @@ from asking import build_sweep, facts_of
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.metrics import arrays
-from ngbkit.predict.forecast import acquisition, surrogate
+from ngbkit.predict.forecast import surrogate
 from ngbkit.predict.forecast.surrogate import Predictions, Surrogate
 from ngbkit.predict.forecast.trial_table import TrialTable
 from ngbkit.sweep.records import Measurement
@@ -151,27 +151,27 @@ def test_a_trial_is_worth_what_it_may_decide() -> None:
     """The chosen trial is one of two close compilers, never a measured or worthless one."""
     model = _Independent(mean=[0.0, 0.02, 2.0], deviation=[0.1, 0.1, 0.1])
     groups, worth, every = np.zeros(3, dtype=int), np.ones(3), np.ones(3, dtype=bool)
-    first = acquisition.choose(model, np.arange(3), groups, every, worth, 1)
+    first = surrogate.choose(model, np.arange(3), groups, every, worth, 1)
 
     assert first[0] in (0, 1)
-    assert [1] == acquisition.choose(model, np.arange(3), groups, np.array([False, True, True]), worth, 1)
-    assert [1] == acquisition.choose(model, np.arange(3), groups, every, np.array([0.0, 1.0, 1.0]), 1)
-    assert [0, 1, 2] == sorted(acquisition.choose(model, np.arange(3), groups, every, worth, 9))
+    assert [1] == surrogate.choose(model, np.arange(3), groups, np.array([False, True, True]), worth, 1)
+    assert [1] == surrogate.choose(model, np.arange(3), groups, every, np.array([0.0, 1.0, 1.0]), 1)
+    assert [0, 1, 2] == sorted(surrogate.choose(model, np.arange(3), groups, every, worth, 9))
 
 
 def test_without_a_choice_the_most_uncertain_trial_is_chosen() -> None:
     """The most uncertain trial is chosen if there is no decision to make."""
     model = _Independent(mean=[0.0, 0.0], deviation=[0.1, 0.5])
 
-    assert [1, 0] == acquisition.choose(model, np.arange(2), np.arange(2), np.ones(2, bool), np.ones(2), 2)
+    assert [1, 0] == surrogate.choose(model, np.arange(2), np.arange(2), np.ones(2, bool), np.ones(2), 2)
 
 
 def test_the_first_groups_are_dissimilar() -> None:
     """The most central group is first, and then the farthest from it."""
     numbers = np.array([[0.0], [0.0], [1.0], [1.0], [5.0], [5.0]])
 
-    assert [1, 2] == acquisition.spread_groups(numbers, np.array([0, 0, 1, 1, 2, 2]), 2)
-    assert [0] == acquisition.spread_groups(numbers[:2], np.array([0, 0]), 2)
+    assert [1, 2] == surrogate.spread_groups(numbers, np.array([0, 0, 1, 1, 2, 2]), 2)
+    assert [0] == surrogate.spread_groups(numbers[:2], np.array([0, 0]), 2)
 
 
 class _Independent:

@@ -178,7 +178,7 @@ def test_a_dataset_without_labels_is_an_error() -> None:
 @pytest.mark.parametrize("data", [[("model.onnx", 1e-3)], np.ones(3), "model.onnx"])
 def test_labels_of_elsewhere_are_pointed_to_examples(data: Any) -> None:
     """Pairs, an array or a path are no dataset, and the error says which function takes them."""
-    with pytest.raises(UsageError, match=r"expected the dataset of a run\..*ngbkit\.predictor\.examples\("):
+    with pytest.raises(UsageError, match=r"expected the dataset of a run\..*ngbkit\.predict\.examples\("):
         predict.collect(data)
 
 

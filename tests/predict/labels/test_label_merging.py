@@ -55,7 +55,7 @@ def test_another_network_with_the_same_graph_is_reported(graphs: list[Graph]) ->
     assert "c and e have the same graph as ngbkit reads them" in message
     assert "differ by 51%" in message
     assert "3 such pairs" in message
-    assert "keep_dead=True" in message
+    assert "lowered=True" in message
 
 
 def test_lowered_graphs_are_reported_without_the_advice_to_lower_them(graphs: list[Graph]) -> None:

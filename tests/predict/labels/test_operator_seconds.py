@@ -1,4 +1,4 @@
-"""Profiles of one network are averaged by their shares, and scaled to its label."""
+"""The profile of a network is scaled to its label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgraphs import residual
 
 from ngbkit.errors import UsageError
 from ngbkit.predict import Graph, merge, read
-from ngbkit.predict.labels.operator_seconds import merge_profiles, split
+from ngbkit.predict.labels.merging import merge_profiles
 
 
 @pytest.fixture
@@ -20,13 +20,13 @@ def graph(tmp_path: Path) -> Graph:
     return read(residual(tmp_path, 8, 1))
 
 
-def test_shares_are_averaged(graph: Graph) -> None:
-    """A slow profile counts as much as a fast one, and an operator without a time in one has that of the other."""
+def test_the_first_profile_is_scaled_to_the_label(graph: Graph) -> None:
+    """A later profile of the same runtime is left out; an operator without a time has none."""
     first, second = np.array([[1.0], [3.0], [np.nan]]), np.array([[60.0], [20.0], [20.0]])
     merged = merge_profiles([graph, graph], [first, second], [0, 0], np.array([[10.0]]))
 
     assert merged is not None
-    np.testing.assert_allclose([[10 * (0.25 + 0.6) / 2], [10 * (0.75 + 0.2) / 2], [10 * 0.2]], merged[0])
+    np.testing.assert_allclose([[2.5], [7.5], [np.nan]], merged[0])
 
 
 def test_without_a_profile_there_is_none(graph: Graph) -> None:
@@ -50,12 +50,6 @@ def test_a_profile_in_another_order_is_left_out(graph: Graph) -> None:
     np.testing.assert_allclose(1.0, merged[0])
 
 
-def test_rows_that_are_not_those_of_the_operators_are_refused(graph: Graph) -> None:
-    """A damaged file has too few."""
-    with pytest.raises(ValueError, match="2 operators with seconds; expected those of 1 graphs"):
-        split(np.ones((2, 1)), [graph])
-
-
 def test_examples_with_profiles_are_merged(tmp_path: Path) -> None:
     """The operators of a network sum up to its new label."""
     examples = build_examples(tmp_path)
@@ -71,5 +65,5 @@ def test_profiles_of_other_graphs_are_refused(tmp_path: Path) -> None:
     """The error says how to get them."""
     examples = build_examples(tmp_path)
 
-    with pytest.raises(UsageError, match=r"invalid operator_seconds: .* Collect with profiled=True"):
+    with pytest.raises(UsageError, match=r"invalid operator_seconds: .* as of ngbkit.predict.profile"):
         replace(examples, operator_seconds=(np.ones((1, 2)),) * len(examples))

@@ -15,8 +15,8 @@ from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UnsupportedError
 from ngbkit.predict import Graph, optimizer
 from ngbkit.predict.optimizer import proof
+from ngbkit.predict.optimizer.optimise import simplify_all
 from ngbkit.predict.optimizer.simplifiers import Simplifier, resolve, simplify
-from ngbkit.predict.optimizer.simplifiers.proved import simplify_all
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 

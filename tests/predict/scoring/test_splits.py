@@ -18,7 +18,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
     return build_examples(tmp_path_factory.mktemp("graphs"), alone=True)
 
 
-@pytest.mark.parametrize("split", ["random", "family", "rule"])
+@pytest.mark.parametrize("split", ["random", "family"])
 def test_variants_of_a_network_stay_together(examples: Examples, split: str) -> None:
     """No parent is in both sets, and every training set contains the single operators."""
     for left_out, train, test in split_examples(examples, split, seed=1):
@@ -40,25 +40,6 @@ def test_a_family_is_left_out_whole(examples: Examples) -> None:
     for left_out, train, test in split_examples(examples, "family"):
         assert {left_out} == {examples.families[index] for index in test}
         assert left_out not in {examples.families[index] for index in train}
-
-
-def test_a_rule_is_left_out_with_its_test_networks(examples: Examples) -> None:
-    """The test set has variants of that rule and their originals; the training set has neither."""
-    for left_out, train, test in split_examples(examples, "rule"):
-        assert left_out not in {examples.rules[index] for index in train}
-        assert {left_out, ""} == {examples.rules[index] for index in test}
-
-
-def test_a_rule_is_left_out_with_all_its_variants(examples: Examples) -> None:
-    """A variant of two rules is in training sets that leave out neither."""
-    both = ["deeper2+deeper3" if rule == "deeper4" else rule for rule in examples.rules]
-    joined = replace(examples, rules=tuple(both))
-    parts = {left_out: (train, test) for left_out, train, test in split_examples(joined, "rule")}
-
-    assert {"deeper2", "deeper3"} == set(parts)
-    for name, (train, test) in parts.items():
-        assert not any(name in joined.rules[index] for index in train)
-        assert {"", name, "deeper2+deeper3"} == {joined.rules[index] for index in test}
 
 
 def test_many_families_are_left_out_a_fifth_at_a_time(examples: Examples) -> None:
@@ -96,7 +77,7 @@ def test_a_share_is_held_out(examples: Examples) -> None:
 def test_too_few_networks_to_split_are_an_error(examples: Examples) -> None:
     """The error names what is too few, or lists the splits."""
     single = examples.take([0])
-    for split, noun in (("random", "networks"), ("family", "families"), ("rule", "rules")):
+    for split, noun in (("random", "networks"), ("family", "families")):
         with pytest.raises(UsageError, match=f"of its {noun}; expected two or more"):
             list(split_examples(single, split))
     with pytest.raises(UnknownNameError, match="family"):

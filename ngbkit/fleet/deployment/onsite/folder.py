@@ -18,7 +18,7 @@ OURS = (
     *("manifests", "selfcheck", "wheels", "downloads", "peaks.*", "environments", "releases"),
 )
 # The folders of a client: a folder with any of these is not the device's alone.
-CLIENTS = ("runs", "bisections", "capacities", "predictors", "wheelhouses")
+CLIENTS = ("runs", "bisections", "capacities", "wheelhouses")
 LOCK, MARK = "lock", ".ngbkit"
 # The content of the mark after a deploy; that of a folder which a run created is empty.
 DEPLOYED = b"env\n"

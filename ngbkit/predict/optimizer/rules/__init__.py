@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from ngbkit.errors import UnknownNameError
-from ngbkit.predict.optimizer.rules import (
-    batchnorm,
-    branches,
-    fusions,
-    parallel,
-    products,
-    transposes,
-    windows,
-)
+from ngbkit.predict.optimizer.rules import convolution, fusions, products, transposes
 from ngbkit.predict.optimizer.rules.base import Rule, Site
 
 __all__ = ["RULES", "Rule", "Site", "rule"]
 
 # onnxscript.rewriter has rules for some of the same sites. Ours fold weights in float64, fuse no operator that the
 # opset lacks, leave no Identity behind, and find the sites of a layer norm a hundred times as fast.
-_MODULES = (batchnorm, parallel, windows, branches, products, fusions, transposes)
+_MODULES = (convolution, products, fusions, transposes)
 
 RULES: dict[str, Rule] = {rule_.name: rule_ for module in _MODULES for rule_ in module.RULES}
 
