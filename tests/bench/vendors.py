@@ -35,8 +35,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from programs import compile_network, load_compiler
 
-from ngbkit import options, registry, runs
+from ngbkit import options, runs
 from ngbkit.device.isolation.settings import build_child_settings
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
@@ -206,7 +207,7 @@ class Comparison:
 def measure_bias(rounds: int, threads: int) -> dict[str, Any]:
     """Measure the bias for each network and tool on this machine; a tool that fails has its problem instead."""
 
-    missing = {compiler: registry.load(registry.COMPILERS, compiler).unavailable() or "" for compiler in TOOLS}
+    missing = {compiler: load_compiler(compiler).unavailable() or "" for compiler in TOOLS}
     compilers = [compiler for compiler, reason in missing.items() if not reason]
     with tempfile.TemporaryDirectory() as folder:
         # A complete network, and a block whose calls are short.
@@ -230,8 +231,6 @@ def measure_bias(rounds: int, threads: int) -> dict[str, Any]:
 
 def time_in_one_process(spec: Spec) -> dict[str, float]:
     """Time every compiler in this process, in one loop, as benchmarks are often written."""
-    from programs import compile_network
-
     from ngbkit.device.timing.rounds import shuffle
     from ngbkit.device.timing.sampling import sample
     from ngbkit.device.timing.warming import warm_up
