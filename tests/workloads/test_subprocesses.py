@@ -79,7 +79,7 @@ def test_the_users_folder_is_the_last_on_the_path(hiding_folder: Path, monkeypat
 def test_a_folder_of_pythonpath_is_first_also_where_it_is_the_users(
     hiding_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who names the working folder in PYTHONPATH gets its modules in every process, as in this one."""
+    """A working folder that PYTHONPATH names is first in every process, as in this one."""
     monkeypatch.setenv("PYTHONPATH", str(hiding_folder))
     monkeypatch.setattr(sys, "path", ["", "/added", str(hiding_folder)])
 
