@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from ngbkit.errors import MetricError
-from ngbkit.metrics.explanation.blocks import fold, group_families, shorten_module
-from ngbkit.metrics.explanation.phrases import describe_operators
-from ngbkit.metrics.explanation.pieces import BETWEEN, COPIES, REST, cut
+from ngbkit.metrics.explanation.pieces import (
+    BETWEEN,
+    COPIES,
+    REST,
+    cut,
+    describe_operators,
+    fold,
+    group_families,
+    shorten_module,
+)
 from ngbkit.metrics.explanation.trial_profile import TrialProfile, parse_profile
 
 NODES = [
