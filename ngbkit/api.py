@@ -296,7 +296,7 @@ def gate(
     >>> result = ngbkit.gate("before.onnx", "after.onnx", compilers=["onnxruntime"])  # doctest: +SKIP
     >>> assert result.passes(), result  # doctest: +SKIP
     """
-    from ngbkit.metrics.gates.regressions import MARGIN
+    from ngbkit.metrics.gates.gate import MARGIN
     from ngbkit.metrics.gates.sides import judge_sides
 
     share = validation.check("margin", validation.Margin, MARGIN if margin is None else margin)

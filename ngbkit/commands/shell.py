@@ -167,7 +167,8 @@ def answer_data(
     data: Data, args: argparse.Namespace, *lines: str, source: str | Path | None = None, code: int = OK
 ) -> Answer:
     """Answer with the verdict, the first table and lines, and with --all all tables; or with every trial as JSON."""
-    from ngbkit.metrics import frames, run_report
+    from ngbkit.metrics import frames
+    from ngbkit.metrics.tables import build_report
 
     if args.json:
         return Answer(json=to_json_value(frames.to_dataframe(data).to_dict(orient="records")), code=code)
@@ -175,9 +176,9 @@ def answer_data(
     figures = [figure] if figure else [*choose_figures(data), *_list_scaling(data)]
     beside = _compare_beside(data, args)
     if getattr(args, "all", False):
-        report = run_report.build_report(data, figures)
+        report = build_report(data, figures)
     else:
-        report = run_report.build_report(data, figures[:1], MOST_ROWS)
+        report = build_report(data, figures[:1], MOST_ROWS)
         details = len(report.more.notes) if report.more else 0
         rest = [*figures[1:], *([format_count(details, "more line", "more lines")] if details else [])]
         rest += ["all rows"] if any(note.startswith("…") for note in report.frames[0].notes) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,14 @@ def list_labels(values: xr.DataArray | Data, dim: str) -> list[Any]:
         return list(dict.fromkeys(label for node in nodes(values).values() for label in list_labels(node, dim)))
     # An index keeps a moment, which `tolist` of NumPy turns into a number of nanoseconds.
     return pd.Index(np.atleast_1d(values[dim].values), tupleize_cols=False).tolist() if dim in values.coords else []
+
+
+def map_cells(values: xr.DataArray, convert: Callable[[Any], Any], dtype: type = object) -> xr.DataArray:
+    """Convert each value of an array, such as the JSON of each trial."""
+    cells: np.ndarray = np.empty(values.size, dtype)
+    for place, cell in enumerate(values.values.ravel().tolist()):
+        cells[place] = convert(cell)
+    return values.copy(data=cells.reshape(values.shape))
 
 
 def expand_labels(dataset: xr.Dataset) -> xr.Dataset:

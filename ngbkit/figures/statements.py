@@ -11,7 +11,7 @@ from typing import Any
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UnknownNameError
 from ngbkit.figures import captions, provenance
-from ngbkit.metrics import run_report, tables
+from ngbkit.metrics import tables
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.sweep.json_values import to_json_value
 
@@ -22,7 +22,7 @@ ATTRIBUTE = "data-ngbkit"
 _STATEMENTS: Mapping[str, Callable[..., str]] = {
     "origin": lambda data: f"<p><small>{escape(captions.describe_provenance(data))}</small></p>",
     "table": lambda data, **arguments: to_texts(tables.compact(data, **arguments)).to_html(),
-    "report": lambda data, **arguments: run_report.build_report(data, **arguments)._repr_html_(),
+    "report": lambda data, **arguments: tables.build_report(data, **arguments)._repr_html_(),
 }
 
 

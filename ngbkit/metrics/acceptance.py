@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ngbkit.dataset.long_form import map_cells
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics.originals import find_originals, find_referred
@@ -23,29 +24,10 @@ REFUSED = "not-equivalent"
 
 
 def accept(data: Data, bounds: str | Iterable[str]) -> Data:
-    """Judge the columns of lower precisions, and all of a network with a reference, by their cost.
+    """Judge the columns of lower precisions, and all of a network with a reference, by bounds on their cost.
 
-    The result is as if the sweep had been measured with these bounds.
-
-    Parameters
-    ----------
-    data
-        The dataset or tree of a run, with samples that judge.
-    bounds
-        As `accept` of a sweep: ``"agreement>=0.99"``, ``"accuracy>=0.95"``, or several.
-
-    Returns
-    -------
-    xarray.Dataset or xarray.DataTree
-        The same, where a column that costs more has the status ``"not-equivalent"``, and one that was not judged for
-        want of bounds is ``"ok"``. Latencies stay.
-
-    Raises
-    ------
-    UnknownNameError, UsageError
-        A bound is invalid.
-    MetricError
-        The dataset lacks a cost that is bounded.
+    The result is as if the sweep had been measured with these, such as ``"agreement>=0.99"``: what costs more has the
+    status ``"not-equivalent"``, and what lacked bounds is ``"ok"``. MetricError: a bounded cost was not measured.
     """
     parsed = [Bound.parse(text) for text in to_bounds(bounds)]
     if isinstance(data, xr.Dataset):
@@ -77,19 +59,14 @@ def _accept(node: xr.Dataset, bounds: Sequence[Bound]) -> xr.Dataset:
         is_refused = has_result & ~is_within & admitted
         status, error = status.where(~is_refused, REFUSED), error.where(~is_refused, reasons)
         admitted = admitted & is_within
-    is_accepted = has_result & admitted & _find_unjudged(node)
+    is_unjudged = (node["status"] == NOT_CHECKED) & map_cells(node["error"], lambda text: UNJUDGED in str(text), bool)
+    is_accepted = has_result & admitted & is_unjudged
     status, error = status.where(~is_accepted, "ok"), error.where(~is_accepted, "")
     judged = node.assign(
         status=status.transpose(*node["status"].dims).assign_attrs(node["status"].attrs),
         error=error.transpose(*node["error"].dims).assign_attrs(node["error"].attrs),
     )
     return judged.assign_attrs(_request(node.attrs, bounds))
-
-
-def _find_unjudged(node: xr.Dataset) -> xr.DataArray:
-    """Find the trials that were not checked only because no bound was given."""
-    flags = [UNJUDGED in str(text) for text in node["error"].values.ravel()]
-    return (node["status"] == NOT_CHECKED) & node["error"].copy(data=np.reshape(flags, node["error"].shape))
 
 
 def _request(attributes: Mapping[Hashable, Any], bounds: Sequence[Bound]) -> dict[Hashable, Any]:

@@ -18,10 +18,7 @@ def ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
 
 
 def median(samples: ArrayLike, axis: int = -1) -> Floats:
-    """The median along `axis`, ignoring NaN; NaN where there is no sample.
-
-    Much faster than `numpy.nanmedian` on many short rows, and without its warning about empty ones.
-    """
+    """The median along `axis`, ignoring NaN, much faster than `numpy.nanmedian`; NaN where there is no sample."""
     ordered = np.moveaxis(np.sort(np.asarray(samples, float), axis=axis), axis, -1)  # NaN sorts last
     if not ordered.shape[-1]:
         return np.full(ordered.shape[:-1], np.nan)
@@ -43,7 +40,10 @@ def round_medians(latency: ArrayLike, rounds: ArrayLike) -> Floats:
     or NaN where there is no sample. Only rounds that occur get a column, in order.
     """
     values = np.asarray(latency, float)
-    numbers = _number_columns(np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp))
+    numbers = np.nan_to_num(np.asarray(rounds, float), nan=-1).astype(np.intp)
+    if not _are_columns(numbers):
+        occurring, columns = np.unique(numbers, return_inverse=True)
+        numbers = columns.reshape(numbers.shape) - np.count_nonzero(occurring < 0)
     lead, width = values.shape[:-1], values.shape[-1]
     values, numbers = values.reshape(-1, width), numbers.reshape(-1, width)
     total = int(numbers.max(initial=-1)) + 1
@@ -74,13 +74,6 @@ def _are_columns(numbers: NDArray[np.intp]) -> bool:
     return bool(numbers.size and numbers.max() < 2 * numbers.shape[-1])
 
 
-def _number_columns(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    if _are_columns(numbers):
-        return numbers
-    occurring, columns = np.unique(numbers, return_inverse=True)
-    return columns.reshape(numbers.shape) - np.count_nonzero(occurring < 0)
-
-
 def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:
     """The median over rounds of the baseline's latency over the compiler's, round by round, of shape ``(...)``.
 
@@ -93,10 +86,7 @@ def paired_speedup(latency: ArrayLike, baseline: ArrayLike) -> Floats:
 
 
 def slope(y: ArrayLike, x: ArrayLike, axis: int = -1) -> Floats:
-    """The least-squares slope of `y` along `axis` over the one-dimensional `x`, of the finite points.
-
-    NaN with fewer than two points.
-    """
+    """The least-squares slope of `y` along `axis` over the one-dimensional `x`; NaN with fewer than two points."""
     values = np.moveaxis(np.asarray(y, float), axis, -1)
     finite = np.isfinite(values)
     count = finite.sum(axis=-1, keepdims=True)
@@ -107,15 +97,7 @@ def slope(y: ArrayLike, x: ArrayLike, axis: int = -1) -> Floats:
     return ratio((across * up).sum(axis=-1), (across**2).sum(axis=-1))
 
 
-def tcr(throughput: ArrayLike, raw_bytes: ArrayLike, compressed_bytes: ArrayLike) -> Floats:
-    """Bytes saved per second: the bytes that compression saves per sample, times `throughput`."""
-    return np.asarray((np.asarray(raw_bytes, float) - np.asarray(compressed_bytes, float)) * np.asarray(throughput))
-
-
 def contradict(slope: ArrayLike, retention: ArrayLike) -> NDArray[np.bool_]:
-    """Return whether slope and retention disagree on whether the speed-up grows with the depth.
-
-    Then the curve is not monotone; tables VII and VIII of the paper contain such rows.
-    """
+    """Return whether slope and retention disagree on whether the speed-up grows: then the curve is not monotone."""
     slopes, retentions = np.asarray(slope, float), np.asarray(retention, float)
     return np.asarray(((slopes > 0) & (retentions < 1)) | ((slopes < 0) & (retentions > 1)))

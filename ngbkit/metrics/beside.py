@@ -17,6 +17,8 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
 from ngbkit.metrics.rankings.leads import Lead, compute_lead
+from ngbkit.metrics.trials import failures
+from ngbkit.sweep.records import MEASURED
 
 
 def label_network(name: str, label: str) -> str:
@@ -30,10 +32,7 @@ def has_side(data: Data, label: str) -> bool:
 
 
 def split_sides(data: Data, label: str) -> tuple[Data, Data]:
-    """Split a dataset into the networks of an earlier run, by their own names, and the others.
-
-    UsageError: it has no network with that label.
-    """
+    """Split a dataset into the networks of an earlier run, by their own names, and the others; UsageError if none."""
     if not has_side(data, label):
         names = map(str, list_labels(data, "workload"))
         raise UsageError(
@@ -77,6 +76,16 @@ def iterate_trials(data: Data) -> Iterator[tuple[dict[str, Any], RankingCandidat
         for trial in trials:
             place = {"device": device, "compiler": trial.compiler, "batch_size": batch_size}
             yield {"workload": trial.workload, **trial.factors, **place}, trial
+
+
+def iterate_outcomes(data: Data) -> Iterator[tuple[dict[str, Any], RankingCandidate | str]]:
+    """Iterate over the trials of a dataset as `iterate_trials`, and over those without a result by their status."""
+    yield from iterate_trials(data)
+    for node in nodes(data).values():
+        for row in failures(node).to_dict("records"):
+            status, error = row.pop("status"), row.pop("error")
+            if status not in MEASURED:
+                yield {str(name): label for name, label in row.items()}, f"{status}: {error}"
 
 
 def compare_sides(

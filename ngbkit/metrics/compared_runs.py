@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
@@ -65,6 +64,13 @@ def pair_runs(first: Data, second: Data, names: Sequence[str] = (), beside: str 
         *(f"{before}: {change}" for before, change in changed if change and before not in renamed),
     ]
     labels = tuple(names) if names else ("before", "after")
+    # Several networks may be of one cell.
+    cells = dict.fromkeys((_read_cell(earlier), _read_cell(later)) for _, _, earlier, later in pairs)
+    lines: list[str] = []
+    for before, after in cells:
+        if before and after:
+            texts = [cell.strip().splitlines() for cell in (before, after)]
+            lines += difflib.unified_diff(texts[0], texts[1], labels[0], labels[1], lineterm="", n=_CONTEXT_LINES)
     run_ids = [str(data.attrs.get("run_id", "")) for data in (first, second)]
     return ComparedRuns(
         names=(labels[0], labels[1]),
@@ -72,7 +78,7 @@ def pair_runs(first: Data, second: Data, names: Sequence[str] = (), beside: str 
         times=(find_time(first), find_time(second)),
         renamed=renamed,
         changes=tuple(changes),
-        difference="\n".join(_list_differences(pairs, labels)),
+        difference="\n".join(lines),
         is_changed=bool(renamed) or any(change not in ("", _SAME_CODE) for _, change in changed),
         beside=beside or ("" if ", " in run_ids[0] else run_ids[0]),
     )
@@ -129,15 +135,6 @@ def _parse(cell: str) -> str:
         return cell
 
 
-def _list_differences(pairs: Sequence[tuple[str, str, Any, Any]], names: Sequence[str]) -> Iterator[str]:
-    """List the lines of the difference of each two cells; several networks may be of one cell."""
-    cells = dict.fromkeys((_read_cell(earlier), _read_cell(later)) for _, _, earlier, later in pairs)
-    for before, after in cells:
-        if before and after:
-            earlier, later = (text.strip().splitlines() for text in (before, after))
-            yield from difflib.unified_diff(earlier, later, names[0], names[1], lineterm="", n=_CONTEXT_LINES)
-
-
 def list_differences(first: Data, second: Data, find: Callable[..., list[str]]) -> list[str]:
     """List the differences between the machines of one label, or between the only ones."""
     before, after = read_environments(first), read_environments(second)
@@ -145,9 +142,3 @@ def list_differences(first: Data, second: Data, find: Callable[..., list[str]]) 
         return find(*before.values(), *after.values())
     shared = [label for label in before if label in after]
     return [f"{label}: {line}" for label in shared for line in find(before[label], after[label])]
-
-
-def list_altered(first: Data, second: Data) -> list[str]:
-    """List the runs whose file was altered, in sentences."""
-    runs = {"first": first, "second": second}
-    return [f"the file of the {run} run was altered" for run, data in runs.items() if data.attrs.get(ALTERED)]

@@ -11,8 +11,7 @@ from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UsageError
 from ngbkit.metrics.compared_runs import ComparedRuns
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.gates.gate import Gate, build_gate
-from ngbkit.metrics.gates.regressions import MARGIN
+from ngbkit.metrics.gates.gate import MARGIN, Gate, build_gate
 from ngbkit.metrics.metric import load_frame_metrics
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Charted, Report
@@ -232,7 +231,8 @@ class Comparison(Charted):
         table = self.to_table(changed=changed)
         hidden = 0 if most is None else max(len(table) - most, 0)
         if hidden:
-            changes = table["ratio"].map(_find_size).where(table["verdict"].isin(self.words), -1)
+            sizes = table["ratio"].map(lambda change: abs(math.log(change)) if change > 0 else 0.0)
+            changes = sizes.where(table["verdict"].isin(self.words), -1)
             shortened = table.iloc[sorted(changes.argsort(kind="stable")[::-1][:most])]
             shortened.attrs = {
                 **table.attrs,
@@ -276,9 +276,12 @@ class Comparison(Charted):
         if changed:
             trials = trials[trials["verdict"].isin(self.words)]
         columns = {"first": self.runs.names[0], "second": self.runs.names[1], "change": "ratio"}
-        estimates = {title: _list_estimates(trials, name) for name, title in columns.items()}
-        labels = {name: trials[name] for name in self.list_labels()}
-        table = pd.DataFrame({**labels, **estimates, "verdict": trials["verdict"]})
+        table = pd.DataFrame({name: trials[name] for name in self.list_labels()})
+        for name, title in columns.items():
+            rows = zip(*(trials[f"{name}{end}"] for end in ("", "_low", "_high")), trials["conclusive"], strict=True)
+            # Objects, which pandas would turn into numbers.
+            table[title] = pd.Series([Estimate(*row) for row in rows], index=trials.index, dtype=object)
+        table["verdict"] = trials["verdict"]
         table.attrs["title"] = self.title
         table.attrs["notes"] = self.list_notes()
         return table
@@ -306,16 +309,3 @@ class Comparison(Charted):
         ]
         hidden = len(notes) - _MOST_NOTES
         return [*notes[:_MOST_NOTES], f"… and {hidden} more, in .unlike"] if hidden > 1 else notes
-
-
-def _find_size(change: float) -> float:
-    """Find the size of a change, whichever its direction."""
-    return abs(math.log(change)) if change > 0 else 0.0
-
-
-def _list_estimates(trials: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """List a column with its intervals as estimates, which pandas would turn into numbers."""
-    import pandas as pd
-
-    rows = zip(*(trials[f"{name}{end}"] for end in ("", "_low", "_high")), trials["conclusive"], strict=True)
-    return pd.Series([Estimate(*row) for row in rows], index=trials.index, dtype=object)

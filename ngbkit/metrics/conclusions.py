@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,23 +15,26 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_uncontended
 from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
-from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
+from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.estimate import Estimate
+from ngbkit.metrics.originals import PRECISION_GAIN
 from ngbkit.metrics.paired_accuracy import describe_losses
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
 from ngbkit.metrics.ratios import is_hosted
-from ngbkit.metrics.recorded_facts import describe_clamped, describe_faults, describe_unasked_precision
-from ngbkit.metrics.trial_names import name_places, name_trial
-from ngbkit.metrics.unchecked import count_measured, list_unchecked
+from ngbkit.metrics.rendering import format_number
+from ngbkit.metrics.trials import compute_fault_share
+from ngbkit.metrics.unchecked import count_measured, list_unchecked, name_rows
 from ngbkit.report import Report
+from ngbkit.sweep.column import Column
+from ngbkit.sweep.memory import KEPT, MEMORY, SYSTEM
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
-from ngbkit.user_text import format_count, join_names
+from ngbkit.user_text import format_count, format_share, join_names
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
 QUIET = 0.1
@@ -37,6 +42,11 @@ QUIET = 0.1
 _MOST, _MOST_GROUPS = 2, 12
 # More rounds than this take hours, for a difference of no use.
 _MOST_ROUNDS = 1000
+# The share of the CPU time of a call that page faults may cost without a word.
+_NOTABLE = 0.05
+# By this factor what a fault costs differs between minutes: 1.7 to 2.7 µs on one virtual machine.
+_SPREAD = 1.3
+_CLAMPED, _UNASKED = '"clamped"', '"default_precision"'
 _MANNERS = {
     "side by side": "",
     "normalised by anchors": ", normalised by anchors",
@@ -45,20 +55,13 @@ _MANNERS = {
 
 
 def describe_contention(data: Data) -> str:
-    """Describe in a phrase whether a file was altered, and how far other work disturbed its run; empty if neither.
-
-    Tables and figures have it, so that their numbers never appear without it.
-    """
+    """Describe, for tables and figures, whether a file was altered and how far other work disturbed its run."""
     altered = "altered: the file is not what ngbkit saved" if data.attrs.get(ALTERED) else ""
-    return "; ".join(filter(None, [altered, _describe_contended_samples(data), _describe_start(data)]))
-
-
-def _describe_start(data: Data) -> str:
-    """Describe the other work on the devices at the start of their part of a run."""
     devices = {label: device for node in nodes(data).values() for label, device in read_environments(node).items()}
     states = {label: describe_other_work(device.get("conditions") or {}) for label, device in devices.items()}
     busy = [f"{state} of {label}" if len(states) > 1 else state for label, state in states.items() if state]
-    return f"other work used {', and '.join(busy)} when it began" if busy else ""
+    start = f"other work used {', and '.join(busy)} when it began" if busy else ""
+    return "; ".join(filter(None, [altered, _describe_contended_samples(data), start]))
 
 
 def _describe_contended_samples(data: Data) -> str:
@@ -67,36 +70,27 @@ def _describe_contended_samples(data: Data) -> str:
     share = sum(int((node["contended"] > 0).where(node["latency"].notnull()).sum()) for node in parts) / max(total, 1)
     if share < QUIET:
         return ""
-    causes = [
-        f"{text} {percent:.0f} % of their time"
-        for name, text in (("foreign_percent", "other processes took"), ("steal_percent", "the host gave others"))
-        if (percent := _average(parts, name)) >= 1
-    ]
+    causes = []
+    for name, text in (("foreign_percent", "other processes took"), ("steal_percent", "the host gave others")):
+        values = np.concatenate([np.ravel(node[name]) for node in parts if name in node] or [np.array([])])
+        values = values[np.isfinite(values)]
+        if len(values) and (percent := float(values.mean())) >= 1:
+            causes.append(f"{text} {percent:.0f} % of their time")
     reason = f": of the cores, {' and '.join(causes)}" if causes else ""
     return f"{100 * share:.0f} % of the samples were contended{reason}"
 
 
 def conclude(data: Data) -> Report:
-    """Draw the conclusions that the intervals of a run allow.
+    """Draw the conclusions that the intervals of a run allow; empty for a run without rounds or without rivals.
 
-    Where several compilers were measured, one of a group is the fastest if it is surely faster than each other one that
-    was checked, and than each that was not. Networks without factors compete by the fastest compiler of each.
-
-    Parameters
-    ----------
-    data
-        The dataset or tree of a run.
-
-    Returns
-    -------
-    Report
-        The fastest with its lead, what is not conclusive, which columns lose accuracy, and the next step; more are the
-        groups that these only count, constants that f16 changed, and what intervals allow for. Empty for a run without
-        rounds or without rivals.
+    Of several compilers of a group one is the fastest if it is surely faster than each other one that was checked, and
+    than each that was not. Networks without factors compete by the fastest compiler of each.
     """
     unchecked, contended, contests = list_unchecked(data), _list_inconclusive(data), list_contests(data)
     with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
-    writer = _Writer(run=_name_run(data), with_device=with_device, total=count_measured(data))
+    run_id = str(data.attrs.get("run_id") or "RUN")
+    run = "RUN" if ", " in run_id else run_id
+    writer = _Writer(run=run, with_device=with_device, total=count_measured(data))
     sentences = [
         writer.describe_winners(contests),
         writer.describe_doubts(contests, unchecked, contended),
@@ -182,7 +176,10 @@ class _Writer:
 
     def describe_groups(self, contests: Sequence[Contest]) -> list[str]:
         """Describe each contest that the verdict only counts in a sentence, the undecided ones first."""
-        detailed = _list_detailed(contests)
+        undecided = [contest for contest in contests if not contest.conclusive]
+        wins = [wins for subject in ("compiler", "network") for _, wins in _group_wins(contests, subject)[:_MOST]]
+        single = [group[0] for group in wins if len(group) == 1 and not _MANNERS[group[0].comparisons[0].lead.compared]]
+        detailed = [*single, *(undecided if len(undecided) <= _MOST else [])]
         counted = [contest for contest in contests if contest not in detailed]
         ordered = sorted(counted, key=lambda contest: contest.conclusive)
         more = [f"{len(ordered) - _MOST_GROUPS} more groups"] if len(ordered) > _MOST_GROUPS else []
@@ -213,14 +210,6 @@ def _group_wins(contests: Sequence[Contest], subject: str) -> list[tuple[str, li
         if contest.subject == subject and contest.conclusive:
             winners.setdefault(getattr(contest.first, subject), []).append(contest)
     return sorted(winners.items(), key=lambda item: -len(item[1]))
-
-
-def _list_detailed(contests: Sequence[Contest]) -> list[Contest]:
-    """List the contests of which the verdict has the place and the lead."""
-    undecided = [contest for contest in contests if not contest.conclusive]
-    wins = [wins for subject in ("compiler", "network") for _, wins in _group_wins(contests, subject)[:_MOST]]
-    single = [group[0] for group in wins if len(group) == 1 and not _MANNERS[group[0].comparisons[0].lead.compared]]
-    return [*single, *(undecided if len(undecided) <= _MOST else [])]
 
 
 def _describe_rivals(contest: Contest) -> str:
@@ -259,11 +248,6 @@ def _name_column(contest: Contest, column: RankingCandidate) -> str:
     return f"{column.network} ({column.compiler})" if differ else column.network
 
 
-def _name_run(data: Data) -> str:
-    run_id = str(data.attrs.get("run_id") or "RUN")
-    return "RUN" if ", " in run_id else run_id
-
-
 def _describe_allowance(data: Data) -> list[str]:
     """Say why the intervals of a virtual machine are as wide as they are."""
     sampled = [
@@ -300,21 +284,79 @@ def _describe_batches(data: Data) -> list[str]:
     return sorted(reasons)
 
 
-def _average(parts: Sequence[xr.Dataset], name: str) -> float:
-    values = np.concatenate([node[name].values.ravel() for node in parts if name in node] or [np.array([])])
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else 0.0
-
-
 def _list_inconclusive(data: Data) -> list[str]:
     """The trials with too few uncontended rounds, by name."""
-    names = []
-    factors = list_factors(data)
+    frames = []
     for node in nodes(data).values():
-        if "status" not in node:
+        if "status" in node:
+            frame = to_frame(xr.Dataset({"uncontended": find_uncontended(node), "status": node["status"]}))
+            frames.append(frame[~frame["uncontended"].astype(bool) & frame["status"].isin(MEASURED)])
+    return [trial for trial, _ in name_rows(data, frames)]
+
+
+def describe_clamped(data: Data) -> list[str]:
+    """Describe each column whose quantiser clamped constants of a network in a sentence, whatever its batch size."""
+    sentences: dict[str, None] = {}
+    for row, facts in _iterate_facts(data, _CLAMPED):
+        if clauses := (facts.get("quantised") or {}).get("clamped"):
+            sentences[f"Changed by {row['compiler']} on {row['workload']}: {'; '.join(map(str, clauses))}."] = None
+    return list(sentences)
+
+
+def describe_unasked_precision(data: Data) -> list[str]:
+    """Describe which columns their runtime, left alone, computes in a lower precision, and the column of that."""
+    present = {label for node in nodes(data).values() for label in list_labels(node, "compiler")}
+    sentences: dict[str, None] = {}
+    for row, facts in _iterate_facts(data, _UNASKED):
+        column, precision = Column.read(row["compiler"]), str(facts["default_precision"])
+        if column.precision or precision == json.loads(row.get("contract") or "{}").get("precision"):
             continue
-        frame = to_frame(xr.Dataset({"uncontended": find_uncontended(node), "status": node["status"]}))
-        frame["where"] = name_places(data, frame)
-        rows = frame[~frame["uncontended"].astype(bool) & frame["status"].isin(MEASURED)].to_dict("records")
-        names += [name_trial(row, factors) for row in rows]
-    return names
+        lower = replace(column, precision=precision).label
+        gains = [str(gain) for gain in _list_gains(data, lower)] if lower in present else []
+        lead = " to ".join(dict.fromkeys([str(gains[0]), str(gains[-1])])) if gains else ""
+        remedy = f"add it by -c '{lower}'" if lower not in present else f"as {lower}"
+        remedy += f", {lead} times as fast" if lead else ""
+        sentences[f"{column.compiler}, left alone, computes in {precision} on this chip: {remedy}."] = None
+    return list(sentences)
+
+
+def describe_faults(data: Data) -> list[str]:
+    """Describe which columns spend a notable share of their CPU time on page faults, each by the worst trial."""
+    most: dict[str, dict[Any, Any]] = {}
+    for node in nodes(data).values():
+        if "minor_faults" not in node or "latency" not in node:
+            continue
+        frame = to_frame(node[["minor_faults", "contract"]].assign(share=compute_fault_share(node)))
+        for row in frame[frame["share"] >= _NOTABLE].sort_values("share").to_dict("records"):
+            most[row["compiler"]] = row
+    sentences = []
+    for label, row in most.items():
+        low, high = 100 * (row["share"] / _SPREAD), format_share(min(1.0, row["share"] * _SPREAD), ".0f")
+        memory = str(json.loads(row["contract"] or "{}").get(MEMORY, SYSTEM))
+        sentences.append(
+            f"{format_number(row['minor_faults'])} page faults a call cost {label} about {low:.0f} to {high} of "
+            f"its CPU time ({row['workload']}, batch {row['batch_size']}): its memory is {memory}"
+            f"{f', and {KEPT} returns no page' if memory == SYSTEM else ''}."
+        )
+    return sentences
+
+
+def _list_gains(data: Data, label: str) -> list[Estimate]:
+    """List the gains of a column over its f32, from the least."""
+    gains: list[Estimate] = []
+    for node in nodes(data).values():
+        if label in list_labels(node, "compiler") and "round" in node:
+            gain = PRECISION_GAIN.compute_masked(node, ci=LEVEL).sel(compiler=[label])
+            frame = to_frame(gain.to_dataset() if isinstance(gain, xr.DataArray) else gain)
+            columns = [frame[name] for name in ("precision_gain", "ci_low", "ci_high", "conclusive")]
+            gains += [Estimate(*cells) for cells in zip(*columns, strict=True)]
+    return sorted(gain for gain in gains if math.isfinite(gain))
+
+
+def _iterate_facts(data: Data, key: str) -> Iterator[tuple[dict[Any, Any], dict[str, Any]]]:
+    """Iterate over the trials whose facts have a key, with their facts."""
+    for node in nodes(data).values():
+        if "facts" in node and any(key in str(text) for text in node["facts"].values.ravel()):
+            frame = to_frame(xr.Dataset({name: node[name] for name in ("facts", "contract") if name in node}))
+            for row in frame[frame["facts"].str.contains(key)].to_dict("records"):
+                yield row, json.loads(row["facts"])

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +19,7 @@ import xarray as xr
 
 from ngbkit import validation
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.long_form import list_labels, map_cells
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.sweep.column import BASELINE, Column
@@ -66,8 +68,7 @@ def mask_unlike(
     if not reasons:
         return None
     columns = unequal["compiler"]
-    flags = [Column.read(str(name)).is_marked for name in columns.values.ravel()]
-    is_allowed = columns.copy(data=np.reshape(flags, columns.shape))
+    is_allowed = map_cells(columns, lambda name: Column.read(str(name)).is_marked, bool)
     unequal = (unequal & ~is_allowed).transpose(*unequal.dims)
     if unlike == "mask":
         return unequal
@@ -109,18 +110,14 @@ def allow_unlike(data: Data) -> Data:
         for against in ("compiler", "batch_size")
         for name in _compare_contracts(node, against, BASELINE)[1]
     }
-    marked = {path: _mark_labels(node, unlike) for path, node in parts.items()}
+
+    def mark(label: str) -> str:
+        return replace(Column.read(label), is_marked=True).label if label in unlike else label
+
+    marked = {path: node.assign_coords(compiler=map_cells(node["compiler"], mark)) for path, node in parts.items()}
     if isinstance(data, xr.Dataset):
         return next(iter(marked.values()))
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=data.attrs), **marked})
-
-
-def _mark_labels(node: xr.Dataset, unlike: Collection[str]) -> xr.Dataset:
-    labels = node["compiler"]
-    names = [
-        replace(Column.read(name), is_marked=True).label if name in unlike else name for name in labels.values.ravel()
-    ]
-    return node.assign_coords(compiler=(labels.dims, np.reshape(np.array(names, dtype=object), labels.shape)))
 
 
 def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: bool) -> xr.DataArray | None:
@@ -134,9 +131,7 @@ def mask_unranked(dataset: xr.Dataset, metric: str, unlike: Unlike, untuned: boo
 
 def mask_untuned(dataset: xr.Dataset) -> xr.DataArray:
     """A mask of the trials whose contract marks them as untuned, although their compiler supports tuning."""
-    notes = extract_field(dataset, "notes", "")
-    marks = np.array([UNTUNED in str(text).split("; ") for text in notes.values.ravel()]).reshape(notes.shape)
-    return notes.copy(data=marks)
+    return map_cells(extract_field(dataset, "notes", ""), lambda text: UNTUNED in str(text).split("; "), bool)
 
 
 def list_uncompared(data: Data, against: Collection[str] = ("compiler",), *, baseline: str = BASELINE) -> list[str]:
@@ -214,13 +209,11 @@ def _ignore_named(dataset: xr.Dataset, is_ranked: bool = False) -> xr.Dataset:
     is_accepted = not is_ranked or json.loads(dataset.attrs.get("sweep") or "{}").get("accept")
     for field in (*([PRECISION] if is_accepted else []), MEMORY):
         contract = dataset["contract"]
-        labels = contract["compiler"]
-        choices = [getattr(Column.read(str(label)), field) for label in np.ravel(labels.values)]
-        requests = [bool(choice) and not (is_ranked and choice == SYSTEM) for choice in choices]
-        if any(requests):
-            changed = [_drop(str(text), field) for text in contract.values.ravel()]
-            chosen = labels.copy(data=np.reshape(requests, labels.shape))
-            unnamed = contract.copy(data=np.reshape(np.array(changed, dtype=object), contract.shape))
+        columns = map_cells(contract["compiler"], lambda label: Column.read(str(label)))
+        choices = map_cells(columns, attrgetter(field))
+        chosen = choices.astype(bool) & ~((choices == SYSTEM) & is_ranked)
+        if chosen.any():
+            unnamed = map_cells(contract, partial(_drop, field=field))
             dataset = dataset.assign(contract=unnamed.where(chosen, contract))
     return dataset
 

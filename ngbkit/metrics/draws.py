@@ -61,10 +61,7 @@ class Sampler:
     generator: np.random.Generator
 
     def draw_medians(self, values: xr.DataArray, pool: xr.DataArray, deviation: xr.DataArray | float) -> xr.DataArray:
-        """Replicates of the median over ``rounds``, along ``draw``; `pool` is what the series of the run tell.
-
-        The logarithm of each has the `deviation` beyond what rounds show.
-        """
+        """Replicates of the median over ``rounds``, whose logarithms have the `deviation` beyond what rounds show."""
         replicates: xr.DataArray = xr.apply_ufunc(
             self.resample,
             values,
@@ -104,18 +101,6 @@ class Sampler:
 Compute = Callable[[xr.Dataset, Sampler | None], xr.DataArray]
 
 
-def check_level(metric: str, data: xr.Dataset, ci: float | None) -> None:
-    """Reject a `ci` that is no probability, and data without the rounds that an interval needs."""
-    if ci is None:
-        return
-    validation.check("ci", validation.Probability, ci)
-    if "medians" not in data:
-        raise MetricError(
-            f"{metric}(ci={ci:g}) bootstraps over rounds, but this dataset has no latency or no round numbers. "
-            f"Use the dataset of the run, with its samples, or omit ci."
-        )
-
-
 def estimate(
     metric: Compute, data: xr.Dataset, ci: float | None, description: tuple[str, str, str], *, along: str = ""
 ) -> xr.DataArray | xr.Dataset:
@@ -125,7 +110,13 @@ def estimate(
     data must not be split along it.
     """
     name, units, long_name = description
-    check_level(name, data, ci)
+    if ci is not None:
+        validation.check("ci", validation.Probability, ci)
+        if "medians" not in data:
+            raise MetricError(
+                f"{name}(ci={ci:g}) bootstraps over rounds, but this dataset has no latency or no round numbers. "
+                f"Use the dataset of the run, with its samples, or omit ci."
+            )
     point = annotate(metric(data, None), name, units, long_name)
     if ci is None:
         return point
@@ -136,15 +127,19 @@ def estimate(
         cells = {dim: span for dim, span in part.items() if dim in point.dims}
         bounds = _compute_bounds(metric, data.isel(part), point.isel(cells), sampler)
         low[cells], high[cells] = (bound.transpose(*point.dims).values for bound in bounds)
-    variables = {
-        name: point,
-        "ci_low": annotate(low, "ci_low", units, f"low end of the {100 * ci:g} % interval: {long_name}"),
-        "ci_high": annotate(high, "ci_high", units, f"high end of the {100 * ci:g} % interval: {long_name}"),
-        "conclusive": annotate(
-            _find_conclusive(metric, data, point), "conclusive", "1", "whether it is of uncontended rounds"
-        ),
-    }
-    return xr.Dataset(variables, attrs={"ci": ci})
+    certain = annotate(_find_conclusive(metric, data, point), "conclusive", "1", "whether it is of uncontended rounds")
+    return combine_interval(point, (low, high), certain, ci)
+
+
+def combine_interval(
+    point: xr.DataArray, ends: tuple[xr.DataArray, xr.DataArray], conclusive: xr.DataArray, ci: float
+) -> xr.Dataset:
+    """Combine an annotated metric with the ends of its interval."""
+    variables = {point.name: point}
+    for side, end in zip(("low", "high"), ends, strict=True):
+        long_name = f"{side} end of the {100 * ci:g} % interval: {point.attrs['long_name']}"
+        variables[f"ci_{side}"] = annotate(end, f"ci_{side}", point.attrs["units"], long_name)
+    return xr.Dataset({**variables, "conclusive": conclusive}, attrs={"ci": ci})
 
 
 def split(sizes: Mapping[Hashable, int], unsplit: Collection[str]) -> Iterator[dict[str, slice]]:

@@ -53,25 +53,30 @@ def estimate_drifts(node: xr.Dataset) -> dict[str, Drift]:
     that were merged are further apart than the groups of one, so that anchors do not reduce what is assumed of them.
     """
     node = expand_labels(node)
-    runs = _count_runs(node)
-    parts = _prepare_baseline(node)
+    sweeps = json.loads(node.attrs.get("sweeps") or "[]")
+    runs = Counter(str(device) for sweep in sweeps for device in sweep["devices"])
+    has_baseline = BASELINE in list_labels(node, "compiler")
+    parts = ratios.prepare(node.sel(compiler=[BASELINE]) if has_baseline else node, anchored=True)
     copies = parts["copies_sd"] if "copies_sd" in parts else xr.DataArray(0.0)
     has_anchors = "anchor" in parts and 1 in parts["batch_size"]
     drifts = {}
     for label, device in zip(map(str, list_labels(node, "device")), ratios.list_devices(node), strict=True):
-        differences = _find_differences(parts.sel(device=label)) if has_anchors else np.array([])
+        differences = np.array([])
+        if has_anchors:  # two measurements of the baseline at batch size 1, each of a process of its own
+            part = parts.sel(device=label)
+            first = compute_medians(part["medians"].sel(compiler=BASELINE, batch_size=1, drop=True))
+            gains = ratios.ratio(compute_medians(part["anchor"]), first).where(part["batch_size"] != 1)
+            logs = np.log(gains.values.ravel())
+            differences = logs[np.isfinite(logs)]
         is_virtual = bool((device.get("conditions") or {}).get("virtual_machine"))
         copies_sd = float(copies.sel(device=label) if "device" in copies.dims else copies)
         assumed_sd = HOSTED_APART_SD if is_virtual else APART_SD
-        sd = _estimate_sd(differences, copies_sd, assumed_sd)
-        drifts[label] = Drift(max(sd, assumed_sd if runs[label] > 1 else 0.0), len(differences))
+        count = len(differences)
+        measured = MAD_SCALE * float(np.median(abs(differences))) if count else 0.0
+        variance = max(0.0, measured**2 - copies_sd**2) / 2  # of one of two
+        sd = math.sqrt((count * variance + _ASSUMED_WEIGHT * assumed_sd**2) / (count + _ASSUMED_WEIGHT))
+        drifts[label] = Drift(max(sd, assumed_sd if runs[label] > 1 else 0.0), count)
     return drifts
-
-
-def _count_runs(node: xr.Dataset) -> Counter[str]:
-    """Count the sweeps of a merged dataset that measured each device."""
-    sweeps = json.loads(node.attrs.get("sweeps") or "[]")
-    return Counter(str(device) for sweep in sweeps for device in sweep["devices"])
 
 
 def estimate_apart_sd(data: Data) -> float:
@@ -99,19 +104,15 @@ def describe_drift(data: Data) -> str:
         times.update(_count_times(node))
         for label, drift in estimate_drifts(node).items():
             drifts[label] = max(drift, drifts.get(label, drift), key=lambda each: each.sd)
-    moves = [
-        f"{f'{label} ' if len(times) > 1 else ''}{_describe_move(drift)}"
-        for label, drift in drifts.items()
-        if times[label] > 1
-    ]
+    moves = []
+    for label, drift in drifts.items():
+        if times[label] > 1:
+            source = f"{drift.anchors} anchor{'s' if drift.anchors > 1 else ''}" if drift.anchors else "assumed"
+            move = f"{100 * math.sqrt(2) * drift.sd:.0f} % (standard deviation, {source})"
+            moves.append(f"{label} {move}" if len(times) > 1 else move)
     if not moves:
         return ""
     return f"two groups also differ by their minutes: {', '.join(moves)}"
-
-
-def _describe_move(drift: Drift) -> str:
-    source = f"{drift.anchors} anchor{'s' if drift.anchors > 1 else ''}" if drift.anchors else "assumed"
-    return f"{100 * math.sqrt(2) * drift.sd:.0f} % (standard deviation, {source})"
 
 
 def _count_times(node: xr.Dataset) -> dict[str, int]:
@@ -131,26 +132,3 @@ def _count_times(node: xr.Dataset) -> dict[str, int]:
         alone = int(np.isnan(numbers).sum())
         counts[str(label)] = alone + len(np.unique(numbers[~np.isnan(numbers)]))
     return counts
-
-
-def _prepare_baseline(node: xr.Dataset) -> xr.Dataset:
-    """The baseline of a node with its anchors, prepared for ratios; without it, what is prepared of any column."""
-    if BASELINE in list_labels(node, "compiler"):
-        node = node.sel(compiler=[BASELINE])
-    return ratios.prepare(node, anchored=True)
-
-
-def _find_differences(parts: xr.Dataset) -> np.ndarray:
-    """The logarithms of the quotients of two measurements of the baseline at batch size 1, of one device."""
-    first = compute_medians(parts["medians"].sel(compiler=BASELINE, batch_size=1, drop=True))
-    gains = ratios.ratio(compute_medians(parts["anchor"]), first).where(parts["batch_size"] != 1)
-    values = np.log(gains.values.ravel())
-    return np.asarray(values[np.isfinite(values)])
-
-
-def _estimate_sd(differences: np.ndarray, copies_sd: float, assumed_sd: float) -> float:
-    """Estimate the deviation of one throughput from differences of two, each of a process of its own."""
-    count = len(differences)
-    measured = MAD_SCALE * float(np.median(abs(differences))) if count else 0.0
-    variance = max(0.0, measured**2 - copies_sd**2) / 2
-    return math.sqrt((count * variance + _ASSUMED_WEIGHT * assumed_sd**2) / (count + _ASSUMED_WEIGHT))

@@ -18,16 +18,6 @@ Cache = Literal["cold", "warm"]
 
 
 def _compute_calls(data: xr.Dataset, sampler: Sampler | None, *, cache: Cache = "cold") -> xr.DataArray:
-    extra = _compute_extra_seconds(data, cache)
-    rates = data["throughput"] if sampler is None else ratios.throughput(data, sampler)
-    call = ratios.ratio(data["batch_size"], ratios.select_reference(rates, "break_even", "compiler", BASELINE))
-    saved = call * (1 - ratios.ratio(xr.ones_like(call), ratios.speedup(data, "break_even", sampler)))
-    calls: xr.DataArray = xr.apply_ufunc(_count_calls, extra, saved)
-    return calls.transpose(*data["throughput"].dims, ...)
-
-
-def _compute_extra_seconds(data: xr.Dataset, cache: Cache) -> xr.DataArray:
-    """The seconds that a compiler takes longer to compile than the baseline."""
     validation.check("cache", Cache, cache)
     name = "compile_time" if cache == "cold" else "compile_time_warm"
     if name not in data:
@@ -36,16 +26,14 @@ def _compute_extra_seconds(data: xr.Dataset, cache: Cache) -> xr.DataArray:
             + ("Measure again with this ngbkit." if cache == "warm" else "Use the dataset of the run.")
         )
     times = data[name].where(data[name].notnull(), data["compile_time"])
-    return times - ratios.select_reference(times, "break_even", "compiler", BASELINE)
-
-
-def _count_calls(extra: np.ndarray, saved: np.ndarray) -> np.ndarray:
-    needed, gain = np.broadcast_arrays(np.maximum(extra, 0), saved)
-    calls = np.full(gain.shape, np.inf)
-    np.divide(needed, gain, out=calls, where=gain > 0)
-    calls[(gain == 0) & (needed == 0)] = 0
-    calls[np.isnan(gain) | np.isnan(needed)] = np.nan
-    return calls
+    extra = times - ratios.select_reference(times, "break_even", "compiler", BASELINE)
+    rates = data["throughput"] if sampler is None else ratios.throughput(data, sampler)
+    call = ratios.ratio(data["batch_size"], ratios.select_reference(rates, "break_even", "compiler", BASELINE))
+    saved = call * (1 - ratios.ratio(xr.ones_like(call), ratios.speedup("break_even", data, sampler)))
+    needed, gain = xr.broadcast(extra.clip(min=0), saved)
+    calls = (needed / gain.where(gain > 0)).fillna(np.inf)
+    calls = calls.where((gain != 0) | (needed != 0), 0.0).where(needed.notnull() & gain.notnull())
+    return calls.transpose(*data["throughput"].dims, ...)
 
 
 BREAK_EVEN = Metric(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import xarray as xr
 
@@ -15,22 +17,20 @@ from ngbkit.metrics.scaling import compute_ase
 from ngbkit.user_text import format_value
 
 
-def _compute_slope(data: xr.Dataset, sampler: Sampler | None, dim: str = "depth") -> xr.DataArray:
-    depths = _require_values(data, "depth_slope", dim)
-    speedups = ratios.speedup(data, "depth_slope", sampler)
-    if sampler is not None:
-        return _fit_slope(speedups, dim, depths, ratios.speedup(data, "depth_slope", None))
-    slopes = _fit_slope(speedups, dim, depths)
-    return _flag_contradictions(slopes, slopes, _divide_ends(speedups, dim, depths), dim)
-
-
-def _compute_retention(data: xr.Dataset, sampler: Sampler | None, dim: str = "depth") -> xr.DataArray:
-    depths = _require_values(data, "retention", dim)
-    speedups = ratios.speedup(data, "retention", sampler)
-    retentions = _divide_ends(speedups, dim, depths)
-    if sampler is not None:
+def _compute_curve(metric: str, data: xr.Dataset, sampler: Sampler | None, dim: str = "depth") -> xr.DataArray:
+    """The slope of the speed-up over a factor, or its retention: that at the largest value over that at the least."""
+    depths = _require_values(data, metric, dim)
+    speedups = ratios.speedup(metric, data, sampler)
+    deepest, shallowest = (speedups.isel({dim: int(i)}, drop=True) for i in (depths.argmax(), depths.argmin()))
+    retentions = ratios.ratio(deepest, shallowest)
+    if sampler is not None and metric == "retention":
         return retentions
-    return _flag_contradictions(retentions, _fit_slope(speedups, dim, depths), retentions, dim)
+    if sampler is not None:
+        return _fit_slope(speedups, dim, depths, ratios.speedup(metric, data, None))
+    slopes = _fit_slope(speedups, dim, depths)
+    contradictory = xr.apply_ufunc(arrays.contradict, slopes, retentions)
+    contradictory.attrs = describe("1", f"whether slope and retention over {dim} disagree, by their point estimates")
+    return (retentions if metric == "retention" else slopes).assign_coords(contradictory=contradictory)
 
 
 def _compute_friction(data: xr.Dataset, sampler: Sampler | None, dim: str = "width") -> xr.DataArray:
@@ -47,8 +47,8 @@ def _compute_friction(data: xr.Dataset, sampler: Sampler | None, dim: str = "wid
             "friction() measures the fall of ASE with the batch and needs batch size 1 and another; "
             f"the sweep has only {sizes[0]}. Add batch_sizes=[1, 4, …] or -b 1,4,…"
         )
-    point = None if sampler is None else -_log2(compute_ase(data, None, "friction"))
-    falls = _fit_slope(-_log2(compute_ase(data, sampler, "friction")), "batch_size", np.log2(sizes), point)
+    point = None if sampler is None else -_log2(compute_ase("friction", data, None))
+    falls = _fit_slope(-_log2(compute_ase("friction", data, sampler)), "batch_size", np.log2(sizes), point)
     point = None if point is None else _fit_slope(point, "batch_size", np.log2(sizes))
     return _fit_slope(falls, dim, np.log2(widths), point)
 
@@ -68,20 +68,6 @@ def _fit_slope(values: xr.DataArray, dim: str, x: np.ndarray, point: xr.DataArra
 def _log2(values: xr.DataArray) -> xr.DataArray:
     logarithms: xr.DataArray = xr.apply_ufunc(np.log2, values.where(values > 0))
     return logarithms
-
-
-def _divide_ends(speedups: xr.DataArray, dim: str, depths: np.ndarray) -> xr.DataArray:
-    """The speed-up at the largest value of a factor over that at the smallest."""
-    deepest, shallowest = (speedups.isel({dim: int(i)}, drop=True) for i in (depths.argmax(), depths.argmin()))
-    return ratios.ratio(deepest, shallowest)
-
-
-def _flag_contradictions(
-    values: xr.DataArray, slopes: xr.DataArray, retentions: xr.DataArray, dim: str
-) -> xr.DataArray:
-    contradictory = xr.apply_ufunc(arrays.contradict, slopes, retentions)
-    contradictory.attrs = describe("1", f"whether slope and retention over {dim} disagree, by their point estimates")
-    return values.assign_coords(contradictory=contradictory)
 
 
 def _require_values(data: xr.Dataset, metric: str, dim: str, quantity: str = "speed-ups") -> np.ndarray:
@@ -118,7 +104,7 @@ DEPTH_SLOPE = Metric(
     formula=r"\frac{\sum_d (d - \bar{d})(S_c(d) - \bar{S}_c)}{\sum_d (d - \bar{d})^2}",
     notes=_CONTRADICTORY,
     relative_to=("compiler",),
-    compute=_compute_slope,
+    compute=partial(_compute_curve, "depth_slope"),
     over="depth",
     in_frames=False,
     neutral=0.0,
@@ -131,7 +117,7 @@ RETENTION = Metric(
     formula=r"\frac{S_c(d_{\max})}{S_c(d_{\min})}",
     notes=_CONTRADICTORY,
     relative_to=("compiler",),
-    compute=_compute_retention,
+    compute=partial(_compute_curve, "retention"),
     over="depth",
     in_frames=False,
     place=8,

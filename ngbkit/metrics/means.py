@@ -12,7 +12,7 @@ from ngbkit.dataset.assembly import describe
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.contracts import Unlike
-from ngbkit.metrics.draws import Compute, Sampler, estimate
+from ngbkit.metrics.draws import Sampler, estimate
 from ngbkit.metrics.metric import Result, find_metric, load_frame_metrics
 from ngbkit.sweep.column import BASELINE
 from ngbkit.workloads.paper import find_family
@@ -73,10 +73,20 @@ def mean(
     if baseline != BASELINE and not options:
         raise UsageError(f"invalid baseline: got {baseline!r}, but {metric} has none. Leave it out.")
     data = record.prepare(dataset, unlike=unlike, baseline=baseline)
-    compute = partial(record.compute, **options)
-    present = compute(data, None).notnull()
+    compute_each = partial(record.compute, **options)
+    present = compute_each(data, None).notnull()
+
+    def compute(part: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
+        values = compute_each(part, sampler)
+        logarithms: xr.DataArray = xr.apply_ufunc(np.log, values)
+        # Without a network that has no replicates, or that is not conclusive, it would be the mean of other networks.
+        complete = ~(present & values.isnull())
+        means: xr.DataArray = xr.apply_ufunc(np.exp, _reduce(logarithms, members, xr.DataArray.mean))
+        complete_means = means.where(_reduce(complete, members, xr.DataArray.all))
+        return complete_means.transpose(*(_GROUP if dim == "workload" else dim for dim in values.dims))
+
     description = (metric, record.units, f"geometric mean of the {record.describe(**options)}")
-    result = estimate(_make_mean(compute, members, present), data, ci, description, along="workload")
+    result = estimate(compute, data, ci, description, along="workload")
     networks = _reduce(present, members, xr.DataArray.sum)
     networks.attrs = describe("1", "number of networks behind the mean")
     return result.assign_coords(networks=networks).rename({_GROUP: "workload"})
@@ -96,19 +106,6 @@ def _group(networks: list[str], by: Groups) -> dict[str, list[str]]:
     if not members:
         raise MetricError(f"mean() has no group for any of {', '.join(networks)}. Add them to `by`.")
     return members
-
-
-def _make_mean(compute_each: Compute, members: Mapping[str, list[str]], present: xr.DataArray) -> Compute:
-    def compute(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-        values = compute_each(data, sampler)
-        logarithms: xr.DataArray = xr.apply_ufunc(np.log, values)
-        # Without a network that has no replicates, or that is not conclusive, it would be the mean of other networks.
-        complete = ~(present & values.isnull())
-        means: xr.DataArray = xr.apply_ufunc(np.exp, _reduce(logarithms, members, xr.DataArray.mean))
-        complete_means = means.where(_reduce(complete, members, xr.DataArray.all))
-        return complete_means.transpose(*(_GROUP if dim == "workload" else dim for dim in values.dims))
-
-    return compute
 
 
 def _reduce(

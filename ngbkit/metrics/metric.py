@@ -18,7 +18,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError, NgbkitError, NgbkitWarning, UnknownNameError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.contracts import Unlike, UnlikeContractsError, mask_unlike
-from ngbkit.metrics.draws import Sampler, annotate, estimate
+from ngbkit.metrics.draws import Sampler, annotate, combine_interval, estimate
 from ngbkit.metrics.drift import estimate_drifts
 from ngbkit.sweep.column import BASELINE
 
@@ -133,26 +133,13 @@ class Metric:
             return self.compute(part, sampler, **settings)
 
         if ci is not None and self.interval is not None:
-            return self._bound(data, self.interval, ci)
+            validation.check("ci", validation.Probability, ci)
+            point = annotate(self.compute(data, None), self.name, self.units, self.describe())
+            is_measured = annotate(point.notnull(), "conclusive", "1", "whether it is of samples")
+            return combine_interval(point, self.interval(data, ci), is_measured, ci)
         dim = settings.get("dim", self.over)
         name = self.name.replace(self.over, dim) if dim else self.name
         return estimate(compute, data, ci, (name, self.units, self.describe(**settings)), along=dim)
-
-    def _bound(self, data: xr.Dataset, interval: Interval, ci: float) -> xr.Dataset:
-        """Compute the metric with its own interval, which needs no rounds."""
-        validation.check("ci", validation.Probability, ci)
-        point = self.compute(data, None)
-        scope = f"of the {100 * ci:g} % interval: {self.describe()}"
-        low, high = interval(data, ci)
-        return xr.Dataset(
-            {
-                self.name: annotate(point, self.name, self.units, self.describe()),
-                "ci_low": annotate(low, "ci_low", self.units, f"low end {scope}"),
-                "ci_high": annotate(high, "ci_high", self.units, f"high end {scope}"),
-                "conclusive": annotate(point.notnull(), "conclusive", "1", "whether it is of samples"),
-            },
-            attrs={"ci": ci},
-        )
 
     def is_in(self, data: Data) -> bool:
         """Return whether a dataset has the variables that it is of, if it is not of latencies."""

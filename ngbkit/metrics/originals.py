@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
 import xarray as xr
 
-from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.long_form import list_labels, map_cells
 from ngbkit.errors import MetricError
 from ngbkit.metrics import ratios
 from ngbkit.metrics.draws import Sampler
@@ -42,9 +41,7 @@ def find_referred(node: xr.Dataset) -> xr.DataArray:
     """Find the trials whose answers are compared with those of a file, `reference` of their sweep."""
     if "facts" not in node:
         return xr.zeros_like(node["status"], dtype=bool)
-    texts = map(str, node["facts"].values.ravel())
-    flags = ['"reference"' in text and "reference" in json.loads(text) for text in texts]
-    return node["facts"].copy(data=np.reshape(np.array(flags, dtype=bool), node["facts"].shape))
+    return map_cells(node["facts"], lambda text: '"reference"' in str(text) and "reference" in json.loads(text), bool)
 
 
 def _compute_gain(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:

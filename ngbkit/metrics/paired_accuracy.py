@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
-from ngbkit.dataset.long_form import list_labels, to_frame
+from ngbkit.dataset.long_form import list_labels, map_cells, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.metrics.answer_costs import read_cost
@@ -83,7 +84,9 @@ def count_discordant(data: xr.Dataset, metric: str) -> tuple[xr.DataArray, xr.Da
     """
     accuracy = read_cost(metric, data, needs="accuracy")
     texts = data["facts"].transpose(*accuracy.dims)
-    answers, references = (_read_all(texts, fact) for fact in ("correct", "reference_correct"))
+    answers, references = (
+        map_cells(texts, partial(_read_answers, fact=fact)) for fact in ("correct", "reference_correct")
+    )
     has_references = any(isinstance(old, np.ndarray) for old in references.values.ravel())
     if has_references and not find_originals(list_labels(answers, "compiler")):
         originals = references
@@ -99,18 +102,9 @@ def count_discordant(data: xr.Dataset, metric: str) -> tuple[xr.DataArray, xr.Da
     return gained, lost, count
 
 
-def _read_all(texts: xr.DataArray, fact: str) -> xr.DataArray:
-    """Read the bits of one fact of every trial."""
-    answers = texts.copy(data=np.empty(texts.shape, object))
-    flat = answers.values.ravel()
-    for place, text in enumerate(texts.values.ravel()):
-        flat[place] = _read_answers(str(text), fact)
-    return answers
-
-
 def _read_answers(text: str, fact: str) -> np.ndarray | None:
     """Read which samples are answered right from the facts of a trial; None without labels."""
-    facts = json.loads(text) if f'"{fact}"' in text else {}
+    facts = json.loads(text) if f'"{fact}"' in str(text) else {}
     try:
         bits = np.frombuffer(base64.b64decode(facts[fact], validate=True), np.uint8)
         return np.unpackbits(bits, count=int(facts["evaluated_samples"])).astype(bool)
@@ -138,13 +132,6 @@ def _compute_chance(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     return gained.copy(data=np.reshape(chances, gained.shape))
 
 
-def _bound_chance(data: xr.Dataset, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return the probability as both ends: it has no interval of its own."""
-    del ci
-    chance = _compute_chance(data, None)
-    return chance, chance
-
-
 ACCURACY_CHANGE = Metric(
     name="accuracy_change",
     long_name="change of accuracy from f32 of the same runtime",
@@ -167,7 +154,7 @@ ACCURACY_CHANCE = Metric(
     notes=f"{_NOTES} Of the m discordant samples, k is the smaller of those gained and lost. It has no interval.",
     compute=_compute_chance,
     variables=_VARIABLES,
-    interval=_bound_chance,
+    interval=lambda data, _: (_compute_chance(data, None),) * 2,  # it has no interval of its own
     neutral=np.nan,
     place=19,
 )

@@ -13,13 +13,14 @@ import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_unchecked
+from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.hardware import environment
 from ngbkit.metrics.beside import identify_trial, list_turns, split_sides
-from ngbkit.metrics.compared_runs import ComparedRuns, list_altered, list_differences, pair_runs
+from ngbkit.metrics.compared_runs import list_differences, pair_runs
 from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.contracts import describe_differences
 from ngbkit.metrics.drift import estimate_apart_sd
@@ -74,8 +75,10 @@ def compare(
     by round.
     """
     runs = pair_runs(first, second, names, beside)
-    record = find_metric(metric or _choose_metric(first, second, runs), load_frame_metrics())
-    origins, outcomes = (compute_values(data, record, LEVEL) for data in (first, second))
+    has_baseline = all(BASELINE in list_labels(data, "compiler") for data in (first, second))
+    usual = "speedup" if has_baseline and not runs.is_changed else "throughput"
+    record = find_metric(metric or usual, load_frame_metrics())
+    origins, outcomes = (compute_values(data, record) for data in (first, second))
     outcomes = outcomes.assign(workload=outcomes["workload"].replace({b: a for a, b in runs.renamed.items()}))
     labels = [frame["device"].unique().tolist() for frame in (origins, outcomes)]
     if all(len(devices) == 1 for devices in labels):
@@ -88,10 +91,11 @@ def compare(
     keys = ["workload", *(name for name in factors if name in others), *_KEYS]
     joined = earlier.merge(later, on=keys, suffixes=("_first", "_second"))
     if joined.empty:
+        columns_of = [frame[name] for frame in (earlier, later) for name in ("workload", "device")]
+        names_of = [", ".join(column.unique()[:4]) for column in columns_of]
         raise UsageError(
-            f"no trial in common: the first dataset has {_name_few(earlier['workload'])} on "
-            f"{_name_few(earlier['device'])}, the second {_name_few(later['workload'])} on "
-            f"{_name_few(later['device'])}. Compare two runs of one sweep."
+            f"no trial in common: the first dataset has {names_of[0]} on {names_of[1]}, the second {names_of[2]} on "
+            f"{names_of[3]}. Compare two runs of one sweep."
         )
     columns = ["workload", *dict.fromkeys([*factors, *others]), *_KEYS]
     drift_sd = 0.0 if record.relative_to else math.hypot(*map(estimate_apart_sd, (first, second)))
@@ -100,8 +104,15 @@ def compare(
     paired = [turns.get(identify_trial(each), (math.nan, math.nan)) for each in labels_of_trials]
     if paired and not any(math.isnan(ratio) for ratio, _ in paired):
         drift_sd = 0.0
-    incomparable = [*list_differences(first, second, environment.find_hardware_differences), *_list_unlike(joined)]
-    unlike = [*list_differences(first, second, environment.find_differences), *list_altered(first, second)]
+    counts: Counter[str] = Counter()
+    for (before, after), pairs in joined.groupby(["contract_first", "contract_second"]):
+        if before and after and (lines := describe_differences(json.loads(str(after)), json.loads(str(before)))):
+            counts[", ".join(lines)] += len(pairs)
+    incomparable = list_differences(first, second, environment.find_hardware_differences)
+    incomparable += [f"{count} trials were timed with {lines}" for lines, count in counts.items()]
+    unlike = list_differences(first, second, environment.find_differences)
+    altered = [name for name, data in (("first", first), ("second", second)) if data.attrs.get(ALTERED)]
+    unlike += [f"the file of the {name} run was altered" for name in altered]
     return Comparison(
         metric=record.name,
         runs=runs,
@@ -121,26 +132,14 @@ def compare_sides(data: Data, label: str, name: str = "this run", metric: str | 
     return compare(*split_sides(data, label), metric or "throughput", names=(label, name))
 
 
-def _choose_metric(first: Data, second: Data, runs: ComparedRuns) -> str:
-    """Choose the throughput where speed-ups are over other networks, or over none."""
-    has_baseline = all(
-        any(BASELINE in list_labels(node, "compiler") for node in nodes(data).values()) for data in (first, second)
-    )
-    return "speedup" if has_baseline and not runs.is_changed else "throughput"
-
-
-def _name_few(labels: pd.Series[str]) -> str:
-    return ", ".join(labels.unique()[:4])
-
-
-def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
+def compute_values(data: Data, metric: Metric) -> pd.DataFrame:
     """The metric of every trial that has one, with its interval; and those that failed, with their reason."""
     import pandas as pd
 
     frames, problem = [], None
     for node in nodes(data).values():
         try:
-            result = metric.compute_masked(node, ci=level)
+            result = metric.compute_masked(node, ci=LEVEL)
         except MetricError as error:
             problem = error
             continue
@@ -148,7 +147,9 @@ def compute_values(data: Data, metric: Metric, level: float) -> pd.DataFrame:
         node = node.assign({name: blank for name in ("status", "error") if name not in node})
         columns = {"value": metric.name, "low": "ci_low", "high": "ci_high", "conclusive": "conclusive"}
         variables = {column: result[name] for column, name in columns.items()}
-        variables |= {"rounds": _count_rounds(node), "reason": _describe_failures(node)}
+        variables["rounds"] = xr.apply_ufunc(_count_rounds, node["round"], input_core_dims=[["repeat"]])
+        reasons = node["status"].astype(str) + ": " + node["error"].astype(str)
+        variables["reason"] = reasons.where(~node["status"].isin(["", *MEASURED, *OPEN]), "")
         variables["unchecked"] = node["error"].where(find_unchecked(node), "")
         variables["contract"] = node.get("contract", xr.full_like(node["error"], ""))
         frame = to_frame(xr.Dataset(variables))
@@ -192,22 +193,10 @@ def _list_unchecked(joined: pd.DataFrame) -> list[str]:
     return texts
 
 
-def _count_rounds(node: xr.Dataset) -> xr.DataArray:
-    """Count the rounds of every trial."""
-    counts: xr.DataArray = xr.apply_ufunc(_count_distinct, node["round"], input_core_dims=[["repeat"]])
-    return counts
-
-
-def _count_distinct(rounds: np.ndarray) -> np.ndarray:
+def _count_rounds(rounds: np.ndarray) -> np.ndarray:
     """Count the distinct numbers of each row that are not negative."""
     ordered = np.sort(np.nan_to_num(np.asarray(rounds, float), nan=-1), axis=-1)
     return np.asarray(np.count_nonzero(np.diff(ordered, axis=-1, prepend=-1) > 0, axis=-1))
-
-
-def _describe_failures(node: xr.Dataset) -> xr.DataArray:
-    """Describe why each trial failed; empty where it did not, or has not been measured."""
-    reasons = node["status"].astype(str) + ": " + node["error"].astype(str)
-    return reasons.where(~node["status"].isin(["", *MEASURED, *OPEN]), "")
 
 
 def _find_matched(frame: pd.DataFrame, joined: pd.DataFrame, keys: list[str]) -> np.ndarray:
@@ -227,15 +216,6 @@ def _list_lost(origins: pd.DataFrame, outcomes: pd.DataFrame, joined: pd.DataFra
     return both.drop(columns=["unchecked", "contract", "reason_after"]).assign(**columns)
 
 
-def _list_unlike(joined: pd.DataFrame) -> list[str]:
-    """List how trials of the second run were timed under another contract than those of the first."""
-    counts: Counter[str] = Counter()
-    for (first, second), pairs in joined.groupby(["contract_first", "contract_second"]):
-        if first and second and (differences := describe_differences(json.loads(str(second)), json.loads(str(first)))):
-            counts[", ".join(differences)] += len(pairs)
-    return [f"{count} trials were timed with {differences}" for differences, count in counts.items()]
-
-
 def _describe_left_out(
     earlier: pd.DataFrame, later: pd.DataFrame, keys: list[str], names: tuple[str, str]
 ) -> Iterator[str]:
@@ -246,9 +226,7 @@ def _describe_left_out(
                 others = set(other[column])
                 labels = [label for label in frame[column].unique() if label not in others and label == label]
                 if labels:
-                    texts = [format_value(label) for label in labels[:_MOST_LABELS]] + ["…"] * (
-                        len(labels) > _MOST_LABELS
-                    )
+                    texts = [*map(format_value, labels[:_MOST_LABELS]), *["…"][: len(labels) > _MOST_LABELS]]
                     yield f"only {name} has {column.replace('_', ' ')} {', '.join(texts)}"
             elif column not in VALUES:
                 yield f"only {name} varies {column}: each value is compared with the same trial of the other run"

@@ -91,7 +91,7 @@ def _tabulate(node: xr.Dataset) -> pd.DataFrame:
     frame = frame[frame["status"] != ""].reset_index(drop=True)
     frame["precision"] = [_name_precision(row) for row in frame.to_dict("records")]
     for title in variables:
-        frame[title] = [_show(cell) for cell in frame[title]]
+        frame[title] = ["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in frame[title]]
     del frame["contract"]
     return frame
 
@@ -122,8 +122,3 @@ def _name_precision(row: dict[Any, Any]) -> str:
     if not requested or not computed or computed == requested:
         return requested or computed or "f32"
     return f"{requested} ({computed})"
-
-
-def _show(cell: Any) -> Any:
-    """Return a cell, and an empty one in place of NaN."""
-    return "" if isinstance(cell, float) and math.isnan(cell) else cell

@@ -113,24 +113,6 @@ def _tabulate(node: xr.Dataset, published: xr.Dataset, compute: _Compute) -> pd.
 _Compute = Callable[[xr.Dataset, xr.Dataset], xr.Dataset]
 
 
-def _compute_compile_times(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
-    del published
-    return node[["compile_time"]]
-
-
-def _compute_sizes(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
-    """Of networks; their true operations too, since the paper's are torchinfo's."""
-    del published
-    return node.reset_coords()[["parameters", "mult_adds", "macs"]].expand_dims(device=1)
-
-
-def _compute_block_sizes(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
-    """Of one block: a stack has as many as it is deep."""
-    del published
-    sizes = (node["parameters"] / node["depth"]).min("depth")
-    return sizes.to_dataset(name="parameters").expand_dims(device=1)
-
-
 def _compute_family_means(node: xr.Dataset, published: xr.Dataset) -> xr.Dataset:
     compilers = [name for name in list_labels(node, "compiler") if name in published["compiler"]]
     part = node.sel(compiler=compilers)
@@ -168,9 +150,13 @@ def _divide_by_baseline(rates: xr.DataArray) -> xr.DataArray:
 
 
 _COMPUTE: Mapping[str, _Compute] = {
-    "III": _compute_compile_times,
-    "IV": _compute_sizes,
-    "V": _compute_block_sizes,
+    "III": lambda node, _: node[["compile_time"]],
+    # The true operations too, since the paper's are torchinfo's.
+    "IV": lambda node, _: node.reset_coords()[["parameters", "mult_adds", "macs"]].expand_dims(device=1),
+    # Of one block: a stack has as many as it is deep.
+    "V": lambda node, _: (
+        (node["parameters"] / node["depth"]).min("depth").to_dataset(name="parameters").expand_dims(device=1)
+    ),
     "VI": _compute_family_means,
     "VII": _compute_depths,
     "VIII": _compute_depths,

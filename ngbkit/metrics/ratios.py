@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import xarray as xr
 
 from ngbkit.dataset import contention
 from ngbkit.dataset.environments import read_environments
-from ngbkit.dataset.long_form import list_labels
+from ngbkit.dataset.long_form import list_labels, map_cells
 from ngbkit.device.timing import correlation
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
@@ -34,7 +33,12 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     """
     is_conclusive, anchors_conclusive = contention.conclusive(dataset), contention.find_conclusive_anchors(dataset)
     dataset = contention.select_samples(dataset)
-    data = xr.Dataset({"throughput": _compute_throughput(dataset), "conclusive": is_conclusive})
+    if "latency" in dataset:
+        columns, core = [dataset["latency"], dataset["batch_size"]], [["repeat"], []]
+        rates = xr.apply_ufunc(arrays.throughput, *columns, input_core_dims=core)
+    else:
+        rates = dataset["throughput"]
+    data = xr.Dataset({"throughput": rates, "conclusive": is_conclusive})
     if {"latency", "round"} <= set(dataset.variables):
         anchored = anchored and "anchor_latency" in dataset and "compiler" in dataset.dims
         anchored = anchored and BASELINE in dataset["compiler"]
@@ -152,10 +156,7 @@ def along_devices(dataset: xr.Dataset, values: list[float], missing: float) -> x
 
 
 def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    """Samples per second. Replicates are of the median of the rounds' medians, centred on the throughput itself.
-
-    Each process has the deviation that the self-check measured of its compiler.
-    """
+    """Samples per second; replicates are of the median of the rounds' medians, centred on the throughput itself."""
     rates = data["throughput"]
     if sampler is None:
         return rates
@@ -163,7 +164,7 @@ def throughput(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     return ratio(rates, ratio(draws, compute_medians(data["medians"])))
 
 
-def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: str = BASELINE) -> xr.DataArray:
+def speedup(metric: str, data: xr.Dataset, sampler: Sampler | None, *, baseline: str = BASELINE) -> xr.DataArray:
     """T_c / T_baseline, paired round by round where there are rounds, else from throughputs."""
     if "medians" not in data:
         return ratio(data["throughput"], select_reference(data["throughput"], metric, "compiler", baseline))
@@ -171,7 +172,8 @@ def speedup(data: xr.Dataset, metric: str, sampler: Sampler | None, baseline: st
     columns = data["medians"]["compiler"]
     deviation = _compute_deviation(data, metric, baseline)
     if Column.read(baseline).is_baseline:
-        deviation = deviation.where(~_mark(columns, lambda label: Column.read(label).is_baseline), data["copies_sd"])
+        is_baseline = map_cells(columns, lambda label: Column.read(str(label)).is_baseline, bool)
+        deviation = deviation.where(~is_baseline, data["copies_sd"])
     return _compute_paired(data, reference, deviation * (columns != baseline), sampler)
 
 
@@ -183,7 +185,7 @@ def compare_columns(
     return _compute_paired(data, reference, deviation.fillna(0.0), sampler)
 
 
-def scaling(data: xr.Dataset, metric: str, sampler: Sampler | None) -> xr.DataArray:
+def scaling(metric: str, data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     """T_c(b) / T_c(1), normalised by anchors where there are any; replicates of others have the drift of the device."""
     rates = data["throughput"]
     first = select_reference(rates, metric, "batch_size", 1)
@@ -232,34 +234,20 @@ def select_reference(values: xr.DataArray, metric: str, dim: str, label: str | i
     )
 
 
-def _compute_throughput(dataset: xr.Dataset) -> xr.DataArray:
-    if "latency" not in dataset:
-        return dataset["throughput"]
-    rates: xr.DataArray = xr.apply_ufunc(
-        arrays.throughput, dataset["latency"], dataset["batch_size"], input_core_dims=[["repeat"], []]
-    )
-    return rates
-
-
 def _compute_round_medians(dataset: xr.Dataset, anchored: bool) -> xr.DataArray:
     """The medians of every column, and of the anchors as one more column, so that all number their rounds alike."""
     variables = [dataset["latency"], dataset["round"]]
     if anchored:
-        anchors = [_select_anchor(dataset, name).expand_dims(compiler=[_ANCHOR]) for name in ("latency", "round")]
-        variables = [
-            xr.concat([column, anchor], "compiler", join="override")
-            for column, anchor in zip(variables, anchors, strict=True)
-        ]
+        for place, name in enumerate(("latency", "round")):
+            # In the groups of batch size 1 the baseline is its own anchor.
+            baseline = select_reference(dataset[name], "rtr", "compiler", BASELINE)
+            anchor = dataset[f"anchor_{name}"].where(dataset["batch_size"] != 1, baseline)
+            columns = [variables[place], anchor.expand_dims(compiler=[_ANCHOR])]
+            variables[place] = xr.concat(columns, "compiler", join="override")
     medians: xr.DataArray = xr.apply_ufunc(
         arrays.round_medians, *variables, input_core_dims=[["repeat"], ["repeat"]], output_core_dims=[["rounds"]]
     )
     return medians
-
-
-def _select_anchor(dataset: xr.Dataset, name: str) -> xr.DataArray:
-    """`latency` or `round` of the anchors; in the groups of batch size 1 the baseline is its own anchor."""
-    baseline = select_reference(dataset[name], "rtr", "compiler", BASELINE)
-    return dataset[f"anchor_{name}"].where(dataset["batch_size"] != 1, baseline)
 
 
 def _compute_normalised(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:
@@ -274,11 +262,6 @@ def _compute_deviation(data: xr.Dataset, metric: str, baseline: str) -> xr.DataA
     reference = select_reference(data["process_sd"], metric, "compiler", baseline)
     deviation: xr.DataArray = xr.apply_ufunc(np.hypot, data["process_sd"], reference)
     return deviation
-
-
-def _mark(columns: xr.DataArray, check: Callable[[str], bool]) -> xr.DataArray:
-    """Mark the labels that pass a check."""
-    return columns.copy(data=np.reshape([check(str(label)) for label in np.ravel(columns.values)], columns.shape))
 
 
 def _compute_paired(

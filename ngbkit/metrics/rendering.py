@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate, Uncertain
@@ -34,9 +33,16 @@ def to_texts(frame: pd.DataFrame) -> Texts:
     labels = [name for name in frame.index.names if name is not None]
     flat = frame.reset_index() if labels else frame
     columns = [flat[name].tolist() for name in flat.columns]
+    cells: list[list[str]] = []
+    previous: tuple[str, ...] = ()
+    for row in zip(*map(_format_column, columns), strict=True):
+        repeated = max(len(labels) - 1, 0)
+        same = next((place for place in range(repeated) if row[: place + 1] != previous[: place + 1]), repeated)
+        cells.append([*[""] * same, *row[same:]])
+        previous = row
     return Texts(
         header=[f"{name} {MARK}" if name in frame.attrs.get("marked", ()) else str(name) for name in flat.columns],
-        cells=list(_omit_repeated(zip(*map(_format_column, columns), strict=True), max(len(labels) - 1, 0))),
+        cells=cells,
         numeric=frozenset(index for index, column in enumerate(columns) if any(map(_is_number, column))),
         marked=_FAILED,
         title=frame.attrs.get("title", ""),
@@ -49,29 +55,15 @@ def _format_column(values: list[Any]) -> list[str]:
     """Format a column: its numbers are all integers, or all have decimals; an estimate knows its own."""
     numbers = [value for value in values if _is_number(value) and not isinstance(value, Estimate)]
     integers = all(value == int(value) for value in numbers if math.isfinite(value))
-    write = _format_integer if integers else format_number
-    return [
-        f"{write(value)}{_mark(value)}" if _is_number(value) and not isinstance(value, Estimate) else str(value)
-        for value in values
-    ]
-
-
-def _mark(value: float) -> str:
-    """Find the mark behind a number that is no estimate."""
-    return INCONCLUSIVE if isinstance(value, Uncertain) and not math.isnan(value) else ""
-
-
-def _format_integer(value: float) -> str:
-    return f"{value:.0f}" if math.isfinite(value) else format_number(value)
+    texts = []
+    for value in values:
+        if not _is_number(value) or isinstance(value, Estimate):
+            texts.append(str(value))
+            continue
+        text = f"{value:.0f}" if integers and math.isfinite(value) else format_number(value)
+        texts.append(f"{text}{INCONCLUSIVE if isinstance(value, Uncertain) and not math.isnan(value) else ''}")
+    return texts
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _omit_repeated(rows: Iterator[tuple[str, ...]], labels: int) -> Iterator[list[str]]:
-    previous: tuple[str, ...] = ()
-    for row in rows:
-        same = next((i for i in range(labels) if row[: i + 1] != previous[: i + 1]), labels)
-        yield [*[""] * same, *row[same:]]
-        previous = row

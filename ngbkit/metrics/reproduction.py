@@ -25,7 +25,7 @@ from ngbkit.sweep.column import BASELINE
 from ngbkit.user_text import format_count, format_network
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Verdict = Literal["holds", "does not hold", "not conclusive here", "not measured here", "not conclusive as published"]
 _HOLDS: Verdict = "holds"
@@ -65,21 +65,10 @@ class ReproducedFinding:
 
 
 def list_findings(first: Data, second: Data) -> list[ReproducedFinding]:
-    """Judge the conclusive findings of a run by another run of its sweep, on one device.
+    """Judge the conclusive findings of a run, one device after the other, by another run of its sweep, on one device.
 
-    Parameters
-    ----------
-    first
-        The run whose findings are judged: each speed-up beyond chance, the fastest compiler of each group, the fastest
-        network, and each reversal of the order of two networks between two compilers. Those of several devices are
-        judged one device after the other.
-    second
-        The other run, on one device, whatever its label.
-
-    Returns
-    -------
-    list of ReproducedFinding
-        A finding holds if the second run has it as conclusively, and does not if it has the opposite as conclusively.
+    These are each speed-up beyond chance, the fastest compiler of each group, the fastest network, and each reversal of
+    an order. One holds if the second run has it as conclusively, and does not if that has the opposite as conclusively.
     """
     devices = list_labels(first, "device")
     if len(devices) > 1:
@@ -113,7 +102,7 @@ def _judge_speedups(first: Data, second: Data) -> Iterator[ReproducedFinding]:
         compiler = row["compiler"]
         factors = {name: value for name, value in key if name not in ("workload", "compiler", "batch_size")}
         yield ReproducedFinding(
-            subject=_name_subject(format_network(str(row["workload"]), factors), row["batch_size"]),
+            subject=f"{format_network(str(row['workload']), factors)}, batch {row['batch_size']}",
             claim=f"{compiler} is {direction} than the baseline" if direction else f"speed-up of {compiler}",
             first=_format(row),
             second=_format(other) if has_value else str(other.get("reason", "")),
@@ -121,36 +110,28 @@ def _judge_speedups(first: Data, second: Data) -> Iterator[ReproducedFinding]:
         )
 
 
-def _list_speedups(data: Data) -> dict[tuple[tuple[str, str], ...], dict[str, Any]]:
+def _list_speedups(data: Data) -> dict[tuple[tuple[str, str], ...], dict[Any, Any]]:
     """List the speed-up of each trial by its labels, whatever its device; none without the baseline."""
     try:
-        values = compute_values(data, load_frame_metrics()["speedup"], LEVEL)
+        values = compute_values(data, load_frame_metrics()["speedup"])
     except MetricError:
         return {}
     labels = [str(name) for name in values if name not in (*VALUES, "device")]
     return {
         tuple(sorted((name, str(row[name])) for name in labels if row[name] == row[name])): row
-        for row in _list_rows(values)
+        for row in values.to_dict("records")
         if row["compiler"] != BASELINE
     }
 
 
-def _list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _find_direction(row: Mapping[str, Any]) -> str:
+def _find_direction(row: Mapping[Any, Any]) -> str:
     """Find the direction in which a speed-up surely differs from 1; empty if in none."""
     if not row["conclusive"] or row["unchecked"]:
         return ""
     return "faster" if row["low"] > 1 else "slower" if row["high"] < 1 else ""
 
 
-def _name_subject(network: str, batch_size: object) -> str:
-    return f"{network}, batch {batch_size}"
-
-
-def _format(row: Mapping[str, Any]) -> str:
+def _format(row: Mapping[Any, Any]) -> str:
     return str(Estimate(row["value"], row["low"], row["high"], conclusive=row["conclusive"]))
 
 
@@ -169,7 +150,7 @@ def _judge_contests(first: Data, second: Data) -> Iterator[ReproducedFinding]:
             verdict = _HOLDS if _list_rivals(other)[0] == winner else FAILS
         _, network, batch_size = _identify_contest(contest)
         yield ReproducedFinding(
-            subject=_name_subject(network or "all networks", batch_size),
+            subject=f"{network or 'all networks'}, batch {batch_size}",
             claim=f"{winner} is the fastest {contest.subject}",
             first=_describe_lead(contest),
             second="" if other is None else _describe_lead(other),
@@ -199,12 +180,12 @@ def _judge_reversals(first: Data, second: Data) -> Iterator[ReproducedFinding]:
         published = reversals(first, unlike="mask")
     except MetricError:
         return
-    rows = _list_rows(published[published["conclusive"].astype(bool)])
+    rows = published[published["conclusive"].astype(bool)].to_dict("records")
     if not rows:
         return
     factors = list_factors(first)
     try:
-        repeated = _list_rows(reversals(second, unlike="mask"))
+        repeated = reversals(second, unlike="mask").to_dict("records")
     except MetricError:
         repeated = []
     probabilities = {_identify_reversal(row, factors): row["probability"] for row in repeated}
@@ -223,7 +204,7 @@ def _judge_reversals(first: Data, second: Data) -> Iterator[ReproducedFinding]:
         elif winners[0] == winners[1] != "":
             verdict = FAILS
         yield ReproducedFinding(
-            subject=_name_subject(" and ".join(pair), row["batch_size"]),
+            subject=f"{' and '.join(pair)}, batch {row['batch_size']}",
             claim=f"their order differs between {' and '.join(compilers)}",
             first=f"{row['ratio_1']:.2f} and {row['ratio_2']:.2f}",
             second=", ".join(answers),
@@ -231,7 +212,7 @@ def _judge_reversals(first: Data, second: Data) -> Iterator[ReproducedFinding]:
         )
 
 
-def _identify_reversal(row: Mapping[str, Any], factors: Sequence[str]) -> tuple[Any, ...]:
+def _identify_reversal(row: Mapping[Any, Any], factors: Sequence[str]) -> tuple[Any, ...]:
     values = tuple(str(row.get(name)) for name in factors)
     compilers = frozenset((row["compiler_1"], row["compiler_2"]))
     return frozenset((row["workload_a"], row["workload_b"])), values, row["batch_size"], compilers
@@ -242,7 +223,7 @@ def _list_orders(data: Data, compilers: Collection[str]) -> dict[tuple[frozenset
     orders = {}
     for compiler in set(list_labels(data, "compiler")).intersection(compilers):
         with suppress(MetricError):
-            for row in _list_rows(compare_networks(data, compiler, unlike="mask")):
+            for row in compare_networks(data, compiler, unlike="mask").to_dict("records"):
                 pair = frozenset((row["network_a"], row["network_b"]))
                 orders[pair, compiler, row["batch_size"]] = str(row["network_a"]) if row["conclusive"] else ""
     return orders

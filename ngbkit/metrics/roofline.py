@@ -44,7 +44,15 @@ def roofline(dataset: xr.Dataset) -> xr.Dataset:
             f"roofline() needs the operations and bytes of each network; this dataset lacks {', '.join(missing)}. "
             "Measure again with this ngbkit, which counts them where it can."
         )
-    peaks = [_read_peaks(dataset, name) for name in ("flops", "bytes_per_s")]
+    # The peaks are those of the CPU, also on a device that measures on a GPU.
+    machines = [
+        device.get("peaks") or {} if device.get("accelerator", "cpu") == "cpu" else {}
+        for device in ratios.list_devices(dataset)
+    ]
+    peaks = [
+        ratios.along_devices(dataset, [float(machine.get(name) or np.nan) for machine in machines], np.nan)
+        for name in ("flops", "bytes_per_s")
+    ]
     if not (peaks[0].notnull() & peaks[1].notnull()).any():
         devices = ", ".join(map(str, list_labels(dataset, "device"))) or "any device"
         raise MetricError(
@@ -57,27 +65,18 @@ def roofline(dataset: xr.Dataset) -> xr.Dataset:
     flops = calls * (2 * dataset["macs"] * batch)
     traffic = calls * (dataset["weight_bytes"] + batch * (dataset["input_bytes"] + dataset["output_bytes"]))
     shares = ratios.ratio(flops, peaks[0]), ratios.ratio(traffic, peaks[1])
-    bound, fraction = xr.apply_ufunc(_name_bound, *shares), xr.apply_ufunc(np.maximum, *shares)
+    fraction = xr.apply_ufunc(np.maximum, *shares)
+    bound = xr.full_like(fraction, "compute", dtype=object).where(shares[0] >= shares[1], "memory")
+    bound = bound.where(fraction.notnull(), "")
     variables = {
-        "flops": annotate(flops, "flops", "s-1", "floating-point operations per second"),
-        "bytes_per_s": annotate(traffic, "bytes_per_s", "byte s-1", "compulsory traffic per second, a lower bound"),
-        "intensity": annotate(
-            ratios.ratio(flops, traffic), "intensity", "byte-1", "floating-point operations per byte moved"
-        ),
-        "bound": annotate(bound, "bound", "", "the nearer of the two peaks"),
-        "fraction": annotate(fraction, "fraction", "1", "share of the nearer of the f32 peaks"),
+        "flops": (flops, "s-1", "floating-point operations per second"),
+        "bytes_per_s": (traffic, "byte s-1", "compulsory traffic per second, a lower bound"),
+        "intensity": (ratios.ratio(flops, traffic), "byte-1", "floating-point operations per byte moved"),
+        "bound": (bound, "", "the nearer of the two peaks"),
+        "fraction": (fraction, "1", "share of the nearer of the f32 peaks"),
     }
-    return xr.Dataset({name: values.transpose(*rates.dims) for name, values in variables.items()}, attrs=dataset.attrs)
-
-
-def _name_bound(compute: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    bound = np.where(compute >= memory, "compute", "memory").astype(object)
-    bound[np.isnan(compute + memory)] = ""
-    return bound
-
-
-def _read_peaks(dataset: xr.Dataset, name: str) -> xr.DataArray:
-    # The peaks are those of the CPU, also on a device that measures on a GPU.
-    environments = ratios.list_devices(dataset)
-    peaks = [device.get("peaks") or {} if device.get("accelerator", "cpu") == "cpu" else {} for device in environments]
-    return ratios.along_devices(dataset, [float(peak.get(name) or np.nan) for peak in peaks], np.nan)
+    columns = {
+        name: annotate(values, name, units, long_name).transpose(*rates.dims)
+        for name, (values, units, long_name) in variables.items()
+    }
+    return xr.Dataset(columns, attrs=dataset.attrs)

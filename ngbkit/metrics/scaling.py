@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import xarray as xr
 
@@ -12,25 +14,13 @@ from ngbkit.metrics.metric import Chart, Metric
 from ngbkit.sweep.column import BASELINE
 
 
-def compute_ase(data: xr.Dataset, sampler: Sampler | None, metric: str = "ase") -> xr.DataArray:
+def compute_ase(metric: str, data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
     """Compute ASE of medians or of replicates, for a metric that errors name."""
-    return ratios.ratio(ratios.scaling(data, metric, sampler), data["throughput"]["batch_size"])
-
-
-def _compute_speedup(data: xr.Dataset, sampler: Sampler | None, *, baseline: str = BASELINE) -> xr.DataArray:
-    return ratios.speedup(data, "speedup", sampler, baseline)
-
-
-def _compute_rtr(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    return ratios.scaling(data, "rtr", sampler)
-
-
-def _compute_ase(data: xr.Dataset, sampler: Sampler | None) -> xr.DataArray:
-    return compute_ase(data, sampler)
+    return ratios.ratio(ratios.scaling(metric, data, sampler), data["throughput"]["batch_size"])
 
 
 def _compute_bsr(data: xr.Dataset, sampler: Sampler | None, *, baseline: str = BASELINE) -> xr.DataArray:
-    speedups = ratios.speedup(data, "bsr", sampler, baseline)
+    speedups = ratios.speedup("bsr", data, sampler, baseline=baseline)
     return ratios.ratio(speedups, ratios.select_reference(speedups, "bsr", "batch_size", 1))
 
 
@@ -49,7 +39,12 @@ def _compute_tcr(
         )
     saved = raw - compressed
     if raw_bytes is None or compressed_bytes is None:
-        saved = _drop_expanding(saved)
+        saved = xr.DataArray(saved).where(lambda size: size > 0)
+        if not saved.notnull().any():
+            raise MetricError(
+                "tcr() is of networks that compress: got outputs at least as large as the inputs, by shape and dtype. "
+                "State the bytes of a sample by raw_bytes=… and compressed_bytes=…"
+            )
     elif np.any(np.asarray(saved) < 0):
         raise UsageError(
             f"tcr(): a compressed sample is larger than a raw one: got {raw_bytes=}, {compressed_bytes=}; "
@@ -75,17 +70,6 @@ def _select_bytes(data: xr.Dataset, name: str, size: float | xr.DataArray | None
     return counted
 
 
-def _drop_expanding(saved: float | xr.DataArray) -> xr.DataArray:
-    """Set the networks to NaN whose outputs are as large as their inputs; a `MetricError` if none compresses."""
-    compressing: xr.DataArray = xr.DataArray(saved).where(lambda size: size > 0)
-    if not compressing.notnull().any():
-        raise MetricError(
-            "tcr() is of networks that compress: got outputs at least as large as the inputs, by shape and dtype. "
-            "State the bytes of a sample by raw_bytes=… and compressed_bytes=…"
-        )
-    return compressing
-
-
 THROUGHPUT = Metric(
     name="throughput",
     units="s-1",
@@ -103,7 +87,7 @@ SPEEDUP = Metric(
     meaning=f"S(b) = T(b) / T_{BASELINE}(b), paired round by round where there are rounds: above 1, compiling pays",
     formula=r"S_c(b) = \frac{T_c(b)}{T_{\mathrm{identity}}(b)}",
     relative_to=("compiler",),
-    compute=_compute_speedup,
+    compute=partial(ratios.speedup, "speedup"),
     chart=Chart(reference=1, paper="figure 6"),
     place=2,
 )
@@ -114,7 +98,7 @@ RTR = Metric(
     meaning="below 1, a batch costs throughput (the paper, section V-A4)",
     formula=r"\frac{T_c(b)}{T_c(1)}",
     relative_to=("batch_size",),
-    compute=_compute_rtr,
+    compute=partial(ratios.scaling, "rtr"),
     chart=Chart(reference=1),
     place=3,
 )
@@ -125,7 +109,7 @@ ASE = Metric(
     meaning="at 1, the batch gains perfectly; at 1 / b, it takes as long as its samples one by one (section V-A4)",
     formula=r"\frac{T_c(b)}{b\,T_c(1)}",
     relative_to=("batch_size",),
-    compute=_compute_ase,
+    compute=partial(compute_ase, "ase"),
     chart=Chart(reference=1, paper="figure 8"),
     place=4,
 )

@@ -37,10 +37,7 @@ _BLOCK = 64
 
 
 def to_normal_scores(scores: ArrayLike, rounds: ArrayLike, degrees: float = DEGREES) -> Floats:
-    """Convert scores of Student's t to normal scores of the same tail probabilities.
-
-    The degrees of freedom are `degrees` times the square root of the `rounds` behind each score.
-    """
+    """Convert scores of Student's t, of `degrees` times the root of `rounds`, to normal ones of the same tails."""
     values = np.asarray(scores, float)
     tails = stdtr(degrees * np.sqrt(np.asarray(rounds, float)), -np.abs(values))
     return np.asarray(-np.sign(values) * ndtri(tails))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, means
-from ngbkit.metrics.conclusions import describe_contention
+from ngbkit.metrics.conclusions import conclude, describe_contention
 from ngbkit.metrics.draws import split
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain
 from ngbkit.metrics.means import Groups
 from ngbkit.metrics.metric import Metric, find_metric, load_frame_metrics, load_metrics
+from ngbkit.metrics.originals import PRECISION_GAIN, find_originals
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.unchecked import describe_unchecked, explain_inconclusive
 from ngbkit.report import Report, Reported
@@ -36,12 +37,7 @@ from ngbkit.user_text import join_names
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Table",
-    "compact",
-    "estimate",
-    "list_figures",
-]
+__all__ = ["Table", "compact", "estimate", "list_figures"]
 
 _ENDS = ("low", "high")
 _VARIABLES = ("compile_time", "first_call_time", "cpu_percent", "peak_memory", "rmse_ratio")
@@ -101,7 +97,15 @@ def compact(
         columns = [label for node in datasets for label in list_labels(node, "compiler")]
         select = {**select, "compiler": match_labels("compiler", select["compiler"], columns)}
     is_whole = most is None or by is not None or bool(select) or (metric is not None and metric.over)
-    parts = _compute_nodes(datasets if is_whole else _take_first(datasets, most or 0), figure, by)
+    parts: list[tuple[xr.Dataset, xr.DataArray]] = []
+    problems: list[MetricError] = []
+    for node in datasets if is_whole else _take_first(datasets, most or 0):
+        try:
+            parts.append((node, _compute_figure(node, figure, by)))
+        except MetricError as error:
+            problems.append(error)
+    if not parts:
+        raise problems[0]
     trials = pd.concat([_compact_node(node, cells) for node, cells in parts], ignore_index=True)
     labels = [name for name in ("workload", *list_factors(data), "device", "batch_size") if name in trials]
     trials, compilers = _select(trials, labels, select or {})
@@ -124,6 +128,25 @@ def compact(
         *contracts.list_uncompared(data, metric.against if metric else ()),
     ]
     return table
+
+
+def build_report(
+    data: Data,
+    figures: Sequence[str],
+    most: int | None = None,
+    *,
+    remarks: Sequence[str] = (),
+    with_verdict: bool = True,
+) -> Report:
+    """Build the report of a run: its verdict, the table of the first figure, and the rest behind `more`."""
+    verdict = conclude(data) if with_verdict else Report()
+    labels = [str(label) for node in nodes(data).values() for label in list_labels(node, "compiler")]
+    if figures[:1] == ["speedup"] and find_originals(labels):
+        figures = ["speedup", PRECISION_GAIN.name, *figures[1:]]
+    frames = [to_texts(compact(data, figure, most=most)) for figure in figures]
+    notes = verdict.more.notes if verdict.more else ()
+    first = 1 + (PRECISION_GAIN.name in figures[:2])
+    return replace(verdict, frames=frames[:first], more=Report(frames=frames[first:], notes=[*notes, *remarks]))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -168,22 +191,6 @@ def _take_first(datasets: Sequence[xr.Dataset], most: int) -> list[xr.Dataset]:
 def _count_rows(node: xr.Dataset) -> int:
     is_requested = node["status"] != ""
     return int((is_requested.any("compiler") if "compiler" in is_requested.dims else is_requested).sum())
-
-
-def _compute_nodes(
-    datasets: Sequence[xr.Dataset], figure: str, by: Groups | None
-) -> list[tuple[xr.Dataset, xr.DataArray]]:
-    """Each node that has the reference of a figure, with its cells."""
-    parts: list[tuple[xr.Dataset, xr.DataArray]] = []
-    problems: list[MetricError] = []
-    for node in datasets:
-        try:
-            parts.append((node, _compute_figure(node, figure, by)))
-        except MetricError as error:
-            problems.append(error)
-    if not parts:
-        raise problems[0]
-    return parts
 
 
 def _compact_node(node: xr.Dataset, cells: xr.DataArray) -> pd.DataFrame:
@@ -248,7 +255,9 @@ def _compute_estimates(node: xr.Dataset, metric: Metric, compute: Callable[..., 
     numbers = result[next(iter(result.data_vars))]
     is_itself = compare_with_itself(numbers, metric)
     ends = (np.where(is_itself.values, numbers.values, result[f"ci_{end}"].values) for end in _ENDS)
-    is_conclusive = result["conclusive"] | (is_itself & ~_find_unchecked_cells(node, numbers))
+    unchecked, groups = find_unchecked(node), ("workload",) if "networks" in numbers.coords else ()
+    unchecked = unchecked.any([dim for dim in unchecked.dims if dim not in numbers.dims or dim in groups])
+    is_conclusive = result["conclusive"] | (is_itself & ~unchecked)
     columns = [column.ravel() for column in (numbers.values, *ends, is_conclusive.transpose(*numbers.dims).values)]
     cells = np.empty(numbers.size, dtype=object)
     cells[:] = [Estimate(*column) for column in zip(*columns, strict=True)]
@@ -260,13 +269,6 @@ def compare_with_itself(values: Any, metric: Metric) -> Any:
     """Find the values in which a metric compares a trial with itself: no measured ratio is 1 to the last bit."""
     is_neutral = values == metric.neutral
     return is_neutral if metric.neutral == 1 else is_neutral & (values["compiler"] == BASELINE)
-
-
-def _find_unchecked_cells(node: xr.Dataset, numbers: xr.DataArray) -> xr.DataArray:
-    """Find the numbers to which a trial contributes that was not checked."""
-    unchecked = find_unchecked(node)
-    groups = ("workload",) if "networks" in numbers.coords else ()
-    return unchecked.any([dim for dim in unchecked.dims if dim not in numbers.dims or dim in groups])
 
 
 def _mark_unchecked(node: xr.Dataset, numbers: xr.DataArray) -> xr.DataArray:

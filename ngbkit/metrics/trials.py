@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -76,11 +76,11 @@ def why(dataset: xr.Dataset) -> pd.DataFrame:
     frame = to_frame(xr.Dataset(variables))
     frame = frame[frame["status"].isin(MEASURED)].drop(columns="status").reset_index(drop=True)
     facts = [json.loads(text) if text else {} for text in frame["facts"]]
-    frame.insert(len(frame.columns) - 1, "f32_reasons", [_join_reasons(each.get("f32_reasons")) for each in facts])
+    reasons = [each.get("f32_reasons") for each in facts]
+    texts = [
+        "; ".join(f"{kind}: {text}" for kind, text in each.items()) if isinstance(each, dict) else ""
+        for each in reasons
+    ]
+    frame.insert(len(frame.columns) - 1, "f32_reasons", texts)
     frame["facts"] = facts
     return frame
-
-
-def _join_reasons(reasons: Any) -> str:
-    """Join the reasons by kind of layer; empty without any."""
-    return "; ".join(f"{kind}: {text}" for kind, text in reasons.items()) if isinstance(reasons, dict) else ""

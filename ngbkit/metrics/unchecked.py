@@ -1,26 +1,35 @@
-"""Trials whose outputs could not be compared: which they are, and the sentences that say so beside their numbers."""
+"""Names of trials in sentences, and the sentences on those whose outputs could not be compared."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_conclusive_anchors, find_unchecked, find_uncontended
-from ngbkit.dataset.long_form import list_factors, to_frame
+from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
 from ngbkit.dataset.selection import Select, list_selected
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics.estimate import INCONCLUSIVE
-from ngbkit.metrics.trial_names import name_places, name_trial
 from ngbkit.sweep.records import MEASURED, NOT_CHECKED
-from ngbkit.user_text import join_names
+from ngbkit.user_text import format_network, join_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # The fact of a trial whose memory grew: each longer run needs more of it, until none is left.
 _GROWTH = "memory_growth"
+
+
+def name_rows(data: Data, frames: Iterable[pd.DataFrame]) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """Iterate over the rows of frames with the name of each trial: ``inductor on net width=64 batch 1``."""
+    factors, has_devices = list_factors(data), len(list_labels(data, "device")) > 1
+    for row in (row for frame in frames for row in frame.to_dict("records")):
+        values = {name: row[name] for name in factors if name in row and row[name] == row[name]}
+        place = f" on {row['device']}" if has_devices else ""
+        yield f"{row['compiler']} on {format_network(row['workload'], values)}{place} batch {row['batch_size']}", row
 
 
 def describe_status(status: str, error: str) -> str:
@@ -36,50 +45,35 @@ def count_measured(data: Data) -> int:
 
 def list_unchecked(data: Data, select: Select | None = None) -> dict[str, list[str]]:
     """List the trials whose outputs were not compared, by name, under the reason; of the selected labels."""
-    factors = list_factors(data)
     names: dict[str, list[str]] = {}
+    frames = []
     for node in nodes(data).values():
-        if not bool(find_unchecked(node).any()):
-            continue
-        frame = to_frame(node[["status", "error"]])
-        for dim, selection in (select or {}).items():
-            frame = frame[frame[dim].isin(list_selected(selection))] if dim in frame else frame
-        frame["where"] = name_places(data, frame)
-        for row in frame[frame["status"] == NOT_CHECKED].to_dict("records"):
-            names.setdefault(str(row["error"]), []).append(name_trial(row, factors))
+        if bool(find_unchecked(node).any()):
+            frame = to_frame(node[["status", "error"]])
+            for dim, selection in (select or {}).items():
+                frame = frame[frame[dim].isin(list_selected(selection))] if dim in frame else frame
+            frames.append(frame[frame["status"] == NOT_CHECKED])
+    for trial, row in name_rows(data, frames):
+        names.setdefault(str(row["error"]), []).append(trial)
     return names
 
 
 def describe_unchecked(data: Data, select: Select | None = None) -> list[str]:
     """Describe in notes of a table the trials that were not checked, by reason, and those whose memory grew."""
     total = count_measured(data)
-    unchecked = [
+    notes = [
         f"{INCONCLUSIVE} not checked: {'all trials' if len(names) == total else join_names(names)}: {reason}"
         for reason, names in list_unchecked(data, select).items()
     ]
-    return [*unchecked, *_describe_growths(data)]
-
-
-def _describe_growths(data: Data) -> list[str]:
-    """Describe in a note each trial whose memory grew from call to call."""
-    factors, notes = list_factors(data), []
-    for node in nodes(data).values():
-        if "facts" not in node or "status" not in node:
-            continue
-        frame = to_frame(node[["status", "facts"]])
-        frame = frame[frame["facts"].astype(str).str.contains(f'"{_GROWTH}"')]
-        if frame.empty:
-            continue
-        frame["where"] = name_places(data, frame)
-        for row in frame.to_dict("records"):
-            notes.append(f"{name_trial(row, factors)}: {_describe_growth(json.loads(str(row['facts']))[_GROWTH])}")
+    frames = [to_frame(node[["facts"]]) for node in nodes(data).values() if "facts" in node]
+    grown = [frame[frame["facts"].astype(str).str.contains(f'"{_GROWTH}"')] for frame in frames]
+    for trial, row in name_rows(data, grown):
+        growth = json.loads(str(row["facts"]))[_GROWTH]
+        a_call_mb, total_mb = (1e-6 * float(growth[name]) for name in ("bytes_a_call", "bytes"))
+        rate = f"grows by {a_call_mb:.2g} MB a call" if a_call_mb else f"grew by {total_mb:,.0f} MB"
+        end = f"; its rounds ended early, after {total_mb:,.0f} MB" if growth["ended"] else ""
+        notes.append(f"{trial}: its memory {rate}{end}")
     return notes
-
-
-def _describe_growth(growth: dict[str, Any]) -> str:
-    a_call_mb, total_mb = (1e-6 * float(growth[name]) for name in ("bytes_a_call", "bytes"))
-    text = f"its memory grows by {a_call_mb:.2g} MB a call" if a_call_mb else f"its memory grew by {total_mb:,.0f} MB"
-    return f"{text}; its rounds ended early, after {total_mb:,.0f} MB" if growth["ended"] else text
 
 
 def count_unchecked(frame: pd.DataFrame, look: str) -> list[str]:

@@ -54,10 +54,10 @@ def build_report(data: Data, *, with_verdict: bool = True) -> Report | None:
     """Build the report of a dataset; None if it is not ngbkit's, or lacks what the tables need."""
     if _ATTRIBUTE not in data.attrs or not _count_trials(data):
         return None
-    from ngbkit.metrics import run_report
+    from ngbkit.metrics import tables
 
     try:
-        return run_report.build_report(data, choose_figures(data), _MOST_ROWS, with_verdict=with_verdict)
+        return tables.build_report(data, choose_figures(data), _MOST_ROWS, with_verdict=with_verdict)
     except Exception:  # noqa: BLE001  users select and compute as they like: a display never raises
         return None
 

@@ -83,7 +83,7 @@ class Snapshot:
     # A front end gets the result as text and as HTML.
     @cached_property
     def _report(self) -> Report:
-        from ngbkit.metrics.run_report import build_report  # NumPy is not imported with the extension
+        from ngbkit.metrics.tables import build_report  # NumPy is not imported with the extension
 
         return Report() if self.data is None else build_report(self.data, **self._arguments)
 

@@ -1,7 +1,7 @@
 """The panel: one widget that does what the lines of magics do.
 
 page.py      the widget: its script, page.js, shows HTML of Python and reports what the user does
-command.py   the magic that shows it
+commands/    the magic that shows it
 panel.py     puts the sections together, and finds the run of its cell again
 compose.py   the form that composes a sweep, of fields.py and choices.py; line.py writes and reads the line of %ngbench
 watch.py     follows a run: its progress, and the state of each trial

@@ -173,21 +173,16 @@ def _read_sweep(data: Data) -> Grid:
         ) from None
 
 
-def _check_files(sweep: Grid) -> None:
-    """Reject a sweep whose files this machine lacks."""
+def _run_tests(
+    sweep: Grid, load: Load, engines: Mapping[str, Engine], report: Callable[[str], object]
+) -> tuple[LoadTest, ...]:
+    """Run the tests of a load on the one network, compiler and device of a sweep; Ctrl-C ends them."""
     for workload in sweep.workloads:
         if missing := [digest for digest, path in workload.artifacts.items() if not path.exists()]:
             raise MetricError(
                 f"a load needs the files of {workload.name}, and this machine lacks {', '.join(missing)[:80]}. Measure "
                 "on the machine that started the run, or run the sweep here."
             )
-
-
-def _run_tests(
-    sweep: Grid, load: Load, engines: Mapping[str, Engine], report: Callable[[str], object]
-) -> tuple[LoadTest, ...]:
-    """Run the tests of a load on the one network, compiler and device of a sweep; Ctrl-C ends them."""
-    _check_files(sweep)
     (device,) = sweep.devices
     engine = engines.get(device) or acquire(device, Starter(report=report, stopped=bool))
     push_artifacts(engine, sweep)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,22 +28,10 @@ class Deletion:
 
 @explain_errors()
 def delete(run_ids: Sequence[str]) -> Deletion:
-    """Delete runs for good.
+    """Delete runs, each by its id or a prefix of it that no other run shares, with the artifacts that only they use.
 
-    Parameters
-    ----------
-    run_ids
-        The id of each, or a prefix of it that no other run shares.
-
-    Returns
-    -------
-    Deletion
-        What was deleted. Artifacts that other runs use stay; so do journals on devices of other machines.
-
-    Raises
-    ------
-    RunNotFoundError, FencedError
-        No run has an id, or a process still drives it. In either case no run is deleted.
+    Journals on devices of other machines stay. RunNotFoundError, FencedError: no run has an id, or a process drives it
+    still; then no run is deleted.
     """
     folders = list(dict.fromkeys(map(find, run_ids)))
     with ExitStack() as fences:
@@ -58,7 +46,11 @@ def delete(run_ids: Sequence[str]) -> Deletion:
             digests -= list_artifacts(without=sweeps).keys()
         for folder, sweep in sweeps.items():
             _remove(folder, sweep)
-        return Deletion(runs=tuple(folder.name for folder in folders), artifacts=tuple(_remove_artifacts(digests)))
+        files = Store(options.get_state_dir() / options.LAYOUT.artifacts).list_files() if digests else {}
+        artifacts = sorted(files.keys() & digests)
+        for path in (path for digest in artifacts for path in files[digest]):
+            path.unlink()
+        return Deletion(runs=tuple(folder.name for folder in folders), artifacts=tuple(artifacts))
 
 
 def list_artifacts(without: Collection[Path] = ()) -> dict[str, dict[str, str]]:
@@ -91,11 +83,3 @@ def _remove(folder: Path, sweep: dict[str, Any]) -> None:
             for suffix in ("", "-wal", "-shm", ".lock"):
                 Path(f"{journal}{suffix}").unlink(missing_ok=True)
     shutil.rmtree(folder)
-
-
-def _remove_artifacts(digests: Set[str]) -> Iterator[str]:
-    files = Store(options.get_state_dir() / options.LAYOUT.artifacts).list_files() if digests else {}
-    for digest in sorted(files.keys() & digests):
-        for path in files[digest]:
-            path.unlink()
-        yield digest

@@ -25,15 +25,17 @@ from ngbkit.workloads.base import Workload
 
 
 def list_earlier(data: Data, label: str, workloads: Sequence[Workload]) -> list[Workload]:
-    """List the networks of a dataset that the new `workloads` replace, by name or else by place, with its label.
-
-    UsageError: the dataset is of several runs or of none, it has no such network, or one cannot be built as it was.
-    """
+    """List the networks of a dataset that the new `workloads` replace, by name or else by place, with its label."""
     run_id = str(data.attrs.get("run_id", ""))
     if not data.attrs.get("sweep") or ", " in run_id:
         kind = "a merged dataset" if data.attrs.get("sweep") else "a dataset without its sweep"
         raise UsageError(f"invalid dataset beside: got {kind}; expected that of one run, which has its networks.")
-    earlier = _select(_read_networks(data), workloads, label)
+    names, locate = set(map(str, list_labels(data, "workload"))), _open_store().locate
+    described = [Workload.from_json(each, locate=locate) for each in json.loads(data.attrs["sweep"])["workloads"]]
+    # Those that it measured again of a still earlier run are left out.
+    again = tuple(label_network(name, "")[:-1] for name in names)
+    networks = [each for each in described if each.name in names and not each.name.startswith(again)]
+    earlier = _select(networks, workloads, label)
     files = {each.spec["filename"]: each.path for each in workloads if each.path and "filename" in each.spec}
     # A dataset has no paths: a file that both name has its modules where they are now.
     located = [replace(each, path=files.get(each.spec.get("filename", ""), "")) for each in earlier]
@@ -41,15 +43,6 @@ def list_earlier(data: Data, label: str, workloads: Sequence[Workload]) -> list[
         for workload in located:
             _check(workload, run_id, label)
     return [replace(workload, name=label_network(workload.name, label)) for workload in located]
-
-
-def _read_networks(data: Data) -> list[Workload]:
-    """Read the networks of a dataset, those that it measured again of a still earlier one left out."""
-    names = set(map(str, list_labels(data, "workload")))
-    locate = _open_store().locate
-    described = [Workload.from_json(each, locate=locate) for each in json.loads(data.attrs["sweep"])["workloads"]]
-    networks = [workload for workload in described if workload.name in names]
-    return [each for each in networks if not any(each.name.startswith(label_network(name, "")[:-1]) for name in names)]
 
 
 def _select(earlier: Sequence[Workload], workloads: Sequence[Workload], label: str) -> list[Workload]:
@@ -71,27 +64,21 @@ def _check(workload: Workload, run_id: str, label: str) -> None:
             f"{workload.name} of {label} cannot be measured again: its files are no longer in the state folder of this "
             "machine. Name its file beside the new one, with --together."
         )
-    digests = [digest for key, digest in _load_digests(run_id).items() if json.loads(key)[0] == workload.name]
-    changes = [contents.find_change(options.get_state_dir(), digest) for digest in digests]
+    digests: dict[str, str] = {}
+    with suppress(NgbkitError, OSError):  # a run that is gone
+        digests = summarize(get_runs_dir() / run_id).digests
+    of_network = [digest for key, digest in digests.items() if json.loads(key)[0] == workload.name]
+    changes = [contents.find_change(options.get_state_dir(), digest) for digest in of_network]
     is_foreign = all(change is None for change in changes)  # the run of another machine, or one that noted nothing
-    if any(changes) or (is_foreign and _imports_modules(workload)):
+    imports = False
+    if is_foreign and workload.source == cell.SOURCE.name:
+        world = World.capture()
+        imports = bool(cell.list_surroundings(workload, [*world.list_additions(), world.folder]))
+    if any(changes) or imports:
         raise UsageError(
             f"{workload.name} of {label} cannot be measured again: the modules that it imports have changed since, or "
             "are not those of this machine. Put both versions into one cell, as models, with --together."
         )
-
-
-def _load_digests(run_id: str) -> dict[str, str]:
-    """Load the contents that a run measured, by the key of a network's facts; none of a run that is gone."""
-    with suppress(NgbkitError, OSError):
-        return summarize(get_runs_dir() / run_id).digests
-    return {}
-
-
-def _imports_modules(workload: Workload) -> bool:
-    world = World.capture()
-    is_cell = workload.source == cell.SOURCE.name
-    return is_cell and bool(cell.list_surroundings(workload, [*world.list_additions(), world.folder]))
 
 
 def _open_store() -> Store:

@@ -65,14 +65,10 @@ _FIRST_PLAN, _SHIFT, _SHIFTS = 500_000_000, 1_500_000_000, 600_000_000
 class KnownTrials:
     """The known trials of a sweep on one device."""
 
-    # By the id of the trial in the new sweep; each has its `origin`.
-    records: Mapping[str, Record] = field(default_factory=dict)
-    # Of their networks.
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    # The description of the device when they were measured; empty without any.
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    # A sentence on what is known and what is not.
-    text: str = ""
+    records: Mapping[str, Record] = field(default_factory=dict)  # by the id of the trial in the new sweep
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of their networks
+    environment: Mapping[str, Any] = field(default_factory=dict)  # of the device when they were measured
+    text: str = ""  # a sentence on what is known and what is not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +77,12 @@ class KnownRun:
 
     run_id: str
     sweep: Grid
-    # The environment of the device when it measured, which its dataset has, and the description before that.
-    environment: Mapping[str, Any]
-    description: Mapping[str, Any]
-    # By the ids and the networks of the new sweep.
-    records: Mapping[str, Record]
-    facts: Mapping[str, Any]
-    # The names in the earlier sweep by those in the new one.
-    names: Mapping[str, str]
-    # The measurements that are left out: other work slowed too many of their rounds, or their run was stopped.
-    inconclusive: int = 0
+    environment: Mapping[str, Any]  # of the device when it measured, which its dataset has
+    description: Mapping[str, Any]  # of the device before that
+    records: Mapping[str, Record]  # by the ids of the new sweep
+    facts: Mapping[str, Any]  # by the networks of the new sweep
+    names: Mapping[str, str]  # in the earlier sweep, by those in the new one
+    inconclusive: int = 0  # the measurements that are left out: other work slowed them, or their run was stopped
 
     @classmethod
     def open(cls, sweep: Grid, device: str, run_id: str, networks: Mapping[str, str]) -> KnownRun:
@@ -108,7 +100,12 @@ class KnownRun:
             for trial in (*group.trials, *([group.anchor] if group.anchor is not None else []))
         }
         with Journal(folder / "journal.sqlite", writable=False) as journal:
-            present = [record for record in journal.records(trials) if _is_certain(record)]
+            # One that failed as another attempt would is certain; an index may be reached later.
+            present = [
+                record
+                for record in journal.records(trials)
+                if isinstance(record, Measurement) or (record.status in _LASTING and record.stage != "install")
+            ]
             environment = journal.notes("environment").get(device, {})
             description = journal.notes("description").get(device, {})
             facts = journal.notes("facts")
@@ -135,7 +132,9 @@ class KnownRun:
         before = {**self.description, "releases": self.environment.get("releases", {}), "change": ""}
         if changes := find_changes(before, description):
             return "; ".join(changes[:_MOST_CHANGES])
-        if change := self.description.get("change") or self._find_change_meanwhile():
+        start, end = (self.environment.get(name) for name in ("conditions", "conditions_after"))
+        meanwhile = find_changes({"conditions": start}, {"conditions": end}) if start and end else []
+        if change := self.description.get("change") or next(iter(meanwhile), ""):
             return f"the device changed while run {self.run_id} measured: {change}"
         history = (self.environment.get("history") or {}).get("deviations") or {}
         is_unsteady = max(history.values(), default=0.0) > _UNSTEADY_SD
@@ -149,12 +148,6 @@ class KnownRun:
         if self.records and age_s < -_SKEW_S:
             return f"run {self.run_id} is dated in the future: the clock of the device was wrong"
         return self._find_disagreement()
-
-    def _find_change_meanwhile(self) -> str:
-        """Find how the conditions changed between the start and the end of the run's last plan."""
-        before, after = (self.environment.get(name) for name in ("conditions", "conditions_after"))
-        changes = find_changes({"conditions": before}, {"conditions": after}) if before and after else []
-        return next(iter(changes), "")
 
     def _find_disagreement(self) -> str:
         """Find a later self-check of this machine that disagrees with that of the run."""
@@ -191,10 +184,6 @@ class KnownRun:
             and all(workloads[self.names[each.name]].factors == each.factors for each in sweep.workloads)
         )
 
-    def measured(self, trial_ids: Sequence[str]) -> bool:
-        """Return whether the run has a measurement of each of these."""
-        return all(isinstance(self.records.get(trial_id), Measurement) for trial_id in trial_ids)
-
 
 class EarlierRuns:
     """The earlier measurements of the networks of a run."""
@@ -221,14 +210,11 @@ class EarlierRuns:
             # Where all failed, the user has most likely changed something: the failures are tried again.
             records |= earlier if any(map(_is_measured, earlier.values())) else {}
         total = [trial.id for trial in self._sweep.trials(device)]
-        return KnownTrials(
-            records=records,
-            facts={key: value for source in reversed(sources) for key, value in source.facts.items()}
-            if records
-            else {},
-            environment=sources[0].environment if records else {},
-            text=_describe([records[name] for name in total if name in records], len(total), reasons),
-        )
+        text = _describe([records[name] for name in total if name in records], len(total), reasons)
+        if not records:
+            return KnownTrials(text=text)
+        facts = {key: value for source in reversed(sources) for key, value in source.facts.items()}
+        return KnownTrials(records=records, facts=facts, environment=sources[0].environment, text=text)
 
     def _open_sources(
         self,
@@ -304,7 +290,9 @@ def _take_columns(group: Group, sources: Sequence[KnownRun]) -> dict[str, Record
     """Take over columns of a group, each with the rounds of the baseline and of the anchor beside it."""
     baseline, *others = group.trials
     references = [baseline.id, *([group.anchor.id] if group.anchor is not None else [])]
-    complete = [source for source in sources if source.measured(references)]
+    complete = [
+        source for source in sources if all(isinstance(source.records.get(name), Measurement) for name in references)
+    ]
     records: dict[str, Record] = {}
     beside: list[KnownRun] = []
     for trial in others:
@@ -333,26 +321,15 @@ def _describe(records: Sequence[Record], total: int, reasons: Sequence[str]) -> 
     """Describe how many of the trials are known, and from when; or why none is."""
     if not records:
         return f"no trial is known: {reasons[0]}" if reasons else ""
-    when = _format_time(max(record.started_at for record in records))
+    moment, today = time.localtime(max(record.started_at for record in records)), time.localtime()
+    when = time.strftime("%H:%M" if moment[:3] == today[:3] else "%Y-%m-%d %H:%M", moment)
     if len(records) == total:
         return f"all {total} trials are known from {when}; --again measures them"
     return f"{len(records)} of {total} trials are known from {when}; {total - len(records)} to measure"
 
 
-def _format_time(seconds: float) -> str:
-    """Format a moment: the time of today, or with its date."""
-    moment, today = time.localtime(seconds), time.localtime()
-    form = "%H:%M" if moment[:3] == today[:3] else "%Y-%m-%d %H:%M"
-    return time.strftime(form, moment)
-
-
 def _takes_turns(sweep: Grid) -> bool:
     return sweep.together and len(sweep.workloads) > 1
-
-
-def _is_certain(record: Record) -> bool:
-    """Return whether a trial was measured, or failed as another attempt would; an index may be reached later."""
-    return isinstance(record, Measurement) or (record.status in _LASTING and record.stage != "install")
 
 
 def _is_usable(record: Record) -> bool:

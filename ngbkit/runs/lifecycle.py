@@ -170,10 +170,9 @@ def _resume_interrupted(summary: Summary, engines: Mapping[str, Engine] | None, 
     if note:
         replace(summary.context, note=note).save(folder)
     done = summary.trials - summary.statuses["pending"]
-    text = (
-        f"run {summary.id} of {format_age(time.time() - summary.created)} goes on, whose kernel ended after {done} of "
-    )
-    run.warnings = {**run.warnings, "resumed": [f"{text}{summary.trials} trials"]}
+    age = format_age(time.time() - summary.created)
+    text = f"run {summary.id} of {age} goes on, whose kernel ended after {done} of {summary.trials} trials"
+    run.warnings = {**run.warnings, "resumed": [text]}
     return run._begin()
 
 

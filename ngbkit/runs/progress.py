@@ -7,7 +7,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
@@ -234,7 +234,8 @@ class TimeLeft:
             estimate_s += count * compiling.get(compiler, usual_s)
         sizes = sorted(measuring)
         for size, units in rounds.items():
-            nearest = _find_nearest(sizes, size)
+            place = bisect_left(sizes, size)
+            nearest = min(sizes[max(place - 1, 0) : place + 1], key=lambda other: abs(math.log(other / size)))
             # A call takes from as long to as many times longer as a batch is larger: the root is between both.
             estimate_s += units * median(measuring[nearest]) * math.sqrt(size / nearest)
         if math.isnan(estimate_s):
@@ -269,12 +270,6 @@ class TimeLeft:
 
 def _get_network(trial: Trial) -> tuple[object, ...]:
     return trial.workload, trial.factors
-
-
-def _find_nearest(sizes: Sequence[int], size: int) -> int:
-    """Find the nearest of sorted batch sizes by their ratio to one."""
-    place = bisect_left(sizes, size)
-    return min(sizes[max(place - 1, 0) : place + 1], key=lambda other: abs(math.log(other / size)))
 
 
 def describe_search(event: Mapping[str, Any]) -> str:

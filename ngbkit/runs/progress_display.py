@@ -31,11 +31,7 @@ _LOG_EVERY_S = 10.0
 
 
 def describe(run: Run) -> str:
-    """Describe a run in one line: its recorded trials, the work that is done, the time left, the step, other work.
-
-    >>> describe(run)  # doctest: +SKIP
-    '3 of 12 trials, 27 % of the work, about 1 min 20 s left: resnet18 batch 4, round 2 of 5'
-    """
+    """Describe a run in one line: its recorded trials, the work that is done, the time left, the step, other work."""
     return describe_progress(run.progress, run.ended)
 
 
@@ -61,11 +57,7 @@ def describe_progress(progress: RunProgress, ended: bool) -> str:
 
 
 def describe_seconds(run: Run) -> str:
-    """Describe where the seconds of a run went, the longest step first; empty for a run that took none.
-
-    >>> describe_seconds(run)  # doctest: +SKIP
-    '12 s compiling, 6 s measuring, 6 s preparing, 4 s starting'
-    """
+    """Describe where the seconds of a run went, the longest step first: ``12 s compiling, 4 s starting``."""
     steps = sorted(run.progress.seconds.items(), key=lambda step: -step[1])
     return ", ".join(f"{format_duration(seconds)} {step}" for step, seconds in steps if seconds >= _LEAST_S)
 
@@ -186,11 +178,7 @@ def list_known(run: Run) -> list[str]:
 
 
 def list_warnings(run: Run) -> list[str]:
-    """List the disturbances of the devices of a run, one line each.
-
-    >>> list_warnings(run)  # doctest: +SKIP
-    ['cpu: other work uses 46 % of all cores (python): end it, or wait until it has ended']
-    """
+    """List the disturbances of the devices of a run, one line each."""
     return [f"{device}: {line}" for device, lines in sorted(run.warnings.items()) for line in lines]
 
 

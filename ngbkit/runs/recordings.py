@@ -49,8 +49,7 @@ class EarlierRun(TypedDict):
     """A finished run of this machine, which may become a recording."""
 
     folder: str
-    # The contents of its networks by the keys of their facts, as `ngbkit.runs.Summary.digests`.
-    digests: Mapping[str, str]
+    digests: Mapping[str, str]  # as `ngbkit.runs.Summary.digests`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +58,8 @@ class Recordings:
 
     folder: Path
     measure: Measure = "missing"
-    # Whether measured sweeps are recorded.
-    records: bool = True
-    # Whether --again is heeded, and each run says that it is a replay: nobody set how sweeps are measured.
-    is_default: bool = False
+    records: bool = True  # whether measured sweeps are recorded
+    is_default: bool = False  # nobody set how sweeps are measured: --again is heeded, and runs say so
     earlier: Mapping[str, EarlierRun] = field(default_factory=dict)
 
     @classmethod

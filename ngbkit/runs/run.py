@@ -203,9 +203,9 @@ class Run:
     @property
     def progress(self) -> Progress:
         """The progress of the run at this moment."""
-        return self._summarize(None)
+        return self.progress_of(None)
 
-    def progress_of(self, device: str) -> Progress:
+    def progress_of(self, device: str | None) -> Progress:
         """Return how far the part of the run on one device is.
 
         Raises
@@ -213,9 +213,6 @@ class Run:
         UnknownNameError
             The run does not measure on that device.
         """
-        return self._summarize(device)
-
-    def _summarize(self, device: str | None) -> Progress:
         progress = self._tracker.snapshot(device)
         if self.is_replay:
             return replace(progress, remaining_s=None)
@@ -382,17 +379,12 @@ class Run:
         for listener in self._listeners:
             try:
                 listener(self)
-            except BaseException as error:  # noqa: BLE001  neither does SystemExit in a listener end a measurement
-                self._warn_of(listener, error)
-
-    def _warn_of(self, listener: Callable[[Run], None], error: BaseException) -> None:
-        if listener in self._faulty_listeners:
-            return
-        self._faulty_listeners.append(listener)
-        name = getattr(listener, "__qualname__", repr(listener))
-        text = f"{name} raised {error!r}; the run goes on"
-        self.warnings = {**self.warnings, "listener": [*self.warnings.get("listener", []), text]}
-        _LOGGER.error("a listener of run %s: %s", self.id, text, exc_info=error)
+            except BaseException as error:  # neither does SystemExit in a listener end a measurement
+                if listener not in self._faulty_listeners:
+                    self._faulty_listeners.append(listener)
+                    text = f"{getattr(listener, '__qualname__', repr(listener))} raised {error!r}; the run goes on"
+                    self.warnings = {**self.warnings, "listener": [*self.warnings.get("listener", []), text]}
+                    _LOGGER.error("a listener of run %s: %s", self.id, text, exc_info=error)
 
     def __repr__(self) -> str:
         progress = self.progress

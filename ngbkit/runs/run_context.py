@@ -29,21 +29,11 @@ CELL: ContextVar[str] = ContextVar("CELL", default="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The place that a run was started from, and its note.
+    """The place that a run was started from, and its note."""
 
-    Parameters
-    ----------
-    notebook
-        The file of the notebook or of the script; empty for a shell.
-    cell
-        The text of the cell; empty outside of notebooks.
-    note
-        The user's note.
-    """
-
-    notebook: str = ""
-    cell: str = ""
-    note: str = ""
+    notebook: str = ""  # the file of the notebook or of the script; empty for a shell
+    cell: str = ""  # its text; empty outside of notebooks
+    note: str = ""  # the user's
 
     @classmethod
     def capture(cls, note: str = "") -> RunContext:

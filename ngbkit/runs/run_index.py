@@ -47,11 +47,7 @@ class _Entry:
         return zlib.crc32("\0".join([run_id, repr(self.created), self.stamp, self.summary]).encode())
 
 
-def _ignore(error: NgbkitError) -> None:
-    del error
-
-
-def summaries(report: Callable[[NgbkitError], None] = _ignore) -> Iterator[Summary]:
+def summaries(report: Callable[[NgbkitError], object] = str) -> Iterator[Summary]:
     """Summarize every run of this user, the latest first; `report` receives the error of each that cannot be read.
 
     Only those that are iterated over are read.

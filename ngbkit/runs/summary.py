@@ -153,7 +153,8 @@ def list_changes(before: Summary, after: Summary) -> list[str]:
 def _list_network_changes(before: Summary, after: Summary) -> Iterator[str]:
     changed = [name for name, network in after.networks.items() if before.networks.get(name, network) != network]
     if changed:
-        count = _count_lines(before.context.code, after.context.code)
+        old, new = Counter(before.context.code), Counter(after.context.code)
+        count = max((old - new).total(), (new - old).total())
         lines = "1 line" if count == 1 else f"{count} lines"
         yield f"{', '.join(changed)}: {lines if count else 'other content'}"
     others = [name for name, network in after.networks.items() if before.networks.get(name) == network]
@@ -187,12 +188,6 @@ def _list_option_changes(before: Mapping[str, Any], after: Mapping[str, Any]) ->
 def _list_differences(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     yield from (f"+ {name}" for name in after if name not in before)
     yield from (f"- {name}" for name in before if name not in after)
-
-
-def _count_lines(before: Sequence[str], after: Sequence[str]) -> int:
-    """Count the lines that were replaced, added or removed."""
-    old, new = Counter(before), Counter(after)
-    return max((old - new).total(), (new - old).total())
 
 
 def _format(value: Any) -> str:

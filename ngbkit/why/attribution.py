@@ -54,24 +54,12 @@ _LEAST_PIECE, _FEWEST_PIECES = 0.005, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attribution:
-    """The gap between two runtimes by pieces, in seconds of a call; positive where the second takes longer.
+    """The gap between two runtimes by pieces, in seconds of a call; positive where the second takes longer."""
 
-    Parameters
-    ----------
-    seconds
-        The mean seconds of each piece in both, ``(2, pieces)``.
-    differences
-        The gap of each piece in each round, ``(pieces, rounds)``.
-    allowances
-        The standard deviation of the gap of each piece that rounds do not show.
-    draws
-        Replicates of the gaps, ``(draws, pieces)``.
-    """
-
-    seconds: Floats
-    differences: Floats
-    allowances: Floats
-    draws: Floats
+    seconds: Floats  # the mean of each piece in both, ``(2, pieces)``
+    differences: Floats  # the gap of each piece in each round, ``(pieces, rounds)``
+    allowances: Floats  # the standard deviation of the gap of each piece that rounds do not show
+    draws: Floats  # replicates of the gaps, ``(draws, pieces)``
 
     def sum_parts(self, parts: Sequence[Sequence[int]]) -> Attribution:
         """Sum pieces to parts, each a list of their indices."""
@@ -121,7 +109,8 @@ class Attribution:
     @property
     def p_values(self) -> Floats:
         """The probability of so large a gap in a program and its copy, adjusted for the number of pieces (Holm)."""
-        deviations = np.hypot(_estimate_deviations(self.differences), self.allowances)
+        spreads = _estimate_inflation(self.differences) * self.differences.std(axis=1, ddof=1)
+        deviations = np.hypot(spreads / np.sqrt(self.rounds), self.allowances)
         scores = np.divide(self.gaps, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
         return adjust_by_holm(2 * stdtr(self.rounds - 1, -np.abs(scores)))
 
@@ -134,9 +123,7 @@ class Attribution:
 def attribute(profiles: Sequence[TrialProfile], pieces: Sequence[Piece], *, are_versions: bool = False) -> Attribution:
     """Attribute the gap between two profiles to their pieces, of which the last is the time between kernels.
 
-    `are_versions` says that both are versions of one program, most of which are the same.
-
-    MetricError: they have fewer than 6 rounds in common.
+    `are_versions` says that both are versions of one program. MetricError: they have fewer than 6 rounds in common.
     """
     first, second = profiles
     rounds = min(len(first.plain), len(second.plain))
@@ -199,12 +186,6 @@ def estimate_process_sd(means: Floats) -> tuple[float, float]:
 def _compute_rms(values: Floats) -> Floats:
     """Return the root of the mean square over both sides."""
     return np.asarray(np.sqrt((values**2).mean(axis=0)))
-
-
-def _estimate_deviations(differences: Floats) -> Floats:
-    """Estimate the standard deviation of the mean of each row."""
-    rounds = differences.shape[1]
-    return np.asarray(_estimate_inflation(differences) * differences.std(axis=1, ddof=1) / np.sqrt(rounds))
 
 
 def _estimate_inflation(values: Floats) -> Floats:

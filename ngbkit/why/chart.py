@@ -8,7 +8,7 @@ import numpy as np
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks
-from ngbkit.why.blocks import fold
+from ngbkit.why.pieces import fold
 
 if TYPE_CHECKING:
     import altair as alt

@@ -15,7 +15,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
+from ngbkit.metrics.rankings.candidates import list_candidates
 from ngbkit.metrics.rankings.networks import compare_candidates
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.json_values import to_json_value
@@ -74,8 +74,12 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     openvino is 1.61 ± 0.03 times as fast as onnxruntime on efficientnet_b3 (batch 1, cpu): 71 ± 6 % of the gap is
     depthwise convolutions with SiLU, which openvino fuses and onnxruntime does not.
     """
-    dim, *columns = _match_columns(data, first, second)
-    return _explain_columns(data, dim, (columns[0], columns[1]), labels)
+    compilers, networks = ({*list_labels(data, dim)} for dim in ("compiler", "workload"))
+    dim = "workload" if {first, second} & networks and not {first, second} <= compilers else "compiler"
+    matched = match_labels(dim, [first, second], list_labels(data, dim))
+    if matched[0] == matched[1]:
+        raise UsageError(f"invalid pair: got {first!r} twice; expected two columns. Name another.")
+    return _explain_columns(data, dim, (matched[0], matched[1]), labels)
 
 
 def list_profiles(data: Data) -> pd.DataFrame:
@@ -87,16 +91,6 @@ def list_profiles(data: Data) -> pd.DataFrame:
         return pd.DataFrame(columns=["workload", *list_factors(data), *LABELS, PROFILE])
     frame = pd.concat(parts, ignore_index=True)
     return frame[frame[PROFILE].fillna("") != ""].reset_index(drop=True)
-
-
-def _match_columns(data: Data, first: str, second: str) -> tuple[str, str, str]:
-    """Match the labels of two columns with those of compilers, or of networks."""
-    compilers, networks = ({*list_labels(data, dim)} for dim in ("compiler", "workload"))
-    dim = "workload" if {first, second} & networks and not {first, second} <= compilers else "compiler"
-    matched = match_labels(dim, [first, second], list_labels(data, dim))
-    if matched[0] == matched[1]:
-        raise UsageError(f"invalid pair: got {first!r} twice; expected two columns. Name another.")
-    return dim, matched[0], matched[1]
 
 
 def _find_cell(
@@ -145,12 +139,6 @@ def _ask_for_profiles(dim: str, columns: Sequence[str], missing: Sequence[str]) 
     )
 
 
-def _name_network(columns: tuple[str, str], cell: Mapping[str, Any]) -> str:
-    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
-    network = format_network(str(cell.get("workload", " and ".join(columns))), factors)
-    return network if "compiler" not in cell else f"{network} with {cell['compiler']}"
-
-
 def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> Explanation:
     cell, profiles = _find_cell(data, dim, columns, labels)
     part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
@@ -162,22 +150,20 @@ def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Map
     }
     candidate, other = (candidates[name] for name in columns)
     speedup = compare_candidates(candidate, other, LEVEL).estimate  # as verdicts estimate it
+    # The second's latency minus the first's: as many times the first's as the speed-up is over one.
+    latency = float(np.median(list(candidate.rounds.values())))
+    gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
+    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
+    network = format_network(str(cell.get("workload", " and ".join(columns))), factors)
     differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
     return Explanation(
-        network=_name_network(columns, cell),
+        network=network if "compiler" not in cell else f"{network} with {cell['compiler']}",
         device=str(cell["device"]),
         batch_size=int(cell["batch_size"]),
         names=columns,
         speedup=speedup,
-        timed_gap=_estimate_gap(candidate, speedup),
+        timed_gap=Estimate(gap, low, high, speedup.conclusive),
         profiles=profiles,
         pieces=tuple(pieces),
         attribution=attribute(profiles, pieces, are_versions=dim == "workload" or {*differences} <= {"release"}),
     )
-
-
-def _estimate_gap(first: RankingCandidate, speedup: Estimate) -> Estimate:
-    """Estimate the second's latency minus the first's: as many times the first's as the speed-up is over one."""
-    latency = float(np.median(list(first.rounds.values())))
-    gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
-    return Estimate(gap, low, high, speedup.conclusive)

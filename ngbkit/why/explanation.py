@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,16 @@ from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Charted, Report
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.why.attribution import ALPHA, Attribution
-from ngbkit.why.blocks import PiecesPart, describe_kernels, fold, group_families
-from ngbkit.why.pieces import BETWEEN, COPIES, REST, Piece, list_kinds
+from ngbkit.why.pieces import (
+    BETWEEN,
+    COPIES,
+    REST,
+    Piece,
+    PiecesPart,
+    describe_kernels,
+    fold,
+    group_families,
+)
 from ngbkit.why.trial_profile import TrialProfile
 
 if TYPE_CHECKING:
@@ -29,36 +37,18 @@ _SPECIAL = {BETWEEN: "time between kernels", COPIES: COPIES, REST: "kernels of u
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation(Charted):
-    """The gap between two columns, by the pieces of their network.
-
-    Parameters
-    ----------
-    network, device, batch_size
-        The trial that both measured; the network has the values of its factors.
-    names
-        The labels of the two.
-    speedup
-        How many times as fast the first is as the second, by the timed samples, with its 95 % interval.
-    timed_gap
-        The second's latency minus the first's, in seconds, by the timed samples, with its 95 % interval.
-    profiles
-        The profiles of both.
-    pieces
-        The parts of the network between the tensors that both keep, in topological order; then what is no part of it.
-    attribution
-        The times of the pieces, and their gaps.
-    """
+    """The gap between two columns, by the pieces of their network."""
 
     figure = "explanation"
-    network: str
+    network: str  # with the values of its factors
     device: str
     batch_size: int
-    names: tuple[str, str]
-    speedup: Estimate
-    timed_gap: Estimate
+    names: tuple[str, str]  # the labels of the two
+    speedup: Estimate  # how many times as fast the first is as the second, by the timed samples
+    timed_gap: Estimate  # the second's latency minus the first's in seconds, by the timed samples
     profiles: tuple[TrialProfile, TrialProfile]
-    pieces: tuple[Piece, ...]
-    attribution: Attribution
+    pieces: tuple[Piece, ...]  # between the tensors that both keep, in topological order; then those that are no part
+    attribution: Attribution  # the times of the pieces, and their gaps
 
     @property
     def gains(self) -> tuple[Estimate, Estimate]:
@@ -98,9 +88,10 @@ class Explanation(Charted):
         summed = self.attribution.sum_parts([part.pieces for part in parts])
         lows, highs = summed.gap_intervals
         shares, share_lows, share_highs = summed.shares
+        families = [list(dict.fromkeys(self.pieces[index].family for index in part.pieces)) for part in parts]
         columns = {
             "part": [part.name for part in parts],
-            "computes": [self._describe(part) for part in parts],
+            "computes": [", ".join(listed[:2]) + (", …" if len(listed) > 2 else "") for listed in families],
             "first_kernels": [self._list_kernels(part, 0) for part in parts],
             "second_kernels": [self._list_kernels(part, 1) for part in parts],
             "first_s": summed.seconds[0],
@@ -184,7 +175,7 @@ class Explanation(Charted):
 
     def to_json(self) -> dict[str, Any]:
         """All of it but the profiles, as plain JSON."""
-        columns: Mapping[str, Any] = {
+        columns = {
             "network": self.network,
             "device": self.device,
             "batch_size": self.batch_size,
@@ -199,8 +190,7 @@ class Explanation(Charted):
             "pieces": self.to_frame().to_dict("records"),
             "notes": self.list_notes(),
         }
-        plain: dict[str, Any] = to_json_value(columns)
-        return plain
+        return dict(to_json_value(columns))
 
     def __str__(self) -> str:
         first, second = self.names
@@ -236,10 +226,7 @@ class Explanation(Charted):
 
     @property
     def regression(self) -> str:
-        """The piece that surely takes longest longer in the second column, in words; empty where none does.
-
-        An example: ``layer3.1.conv2 (convolutions with ReLU: 1.2 to 1.9 ms, 96 ± 3 % of the gap)``.
-        """
+        """The piece that surely takes longest longer in the second column, in words; empty where none does."""
         gaps, is_guilty = self.attribution.gaps, self.attribution.is_guilty
         index = int(np.argmax(np.where(is_guilty, gaps, -np.inf)))
         if not is_guilty[index] or gaps[index] <= 0:
@@ -261,14 +248,9 @@ class Explanation(Charted):
             return f", which {faster} fuses and {slower} does not"
         return f", in {fewer} kernels of {faster} and {more} of {slower}" if fewer < more else ""
 
-    def _describe(self, part: PiecesPart) -> str:
-        families = dict.fromkeys(self.pieces[index].family for index in part.pieces)
-        listed = list(families)
-        return ", ".join(listed[:2]) + (", …" if len(listed) > 2 else "")
-
     def _list_kernels(self, part: PiecesPart, side: int) -> str:
-        kernels = [self.pieces[index].kernels[side] for index in part.pieces]
-        return describe_kernels(list_kinds(self.profiles[side], kernels))
+        places = [place for index in part.pieces for place in self.pieces[index].kernels[side]]
+        return describe_kernels([self.profiles[side].kernels[place].kind for place in places])
 
 
 def _format_share(share: float, low: float, high: float) -> str:

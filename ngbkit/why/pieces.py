@@ -9,42 +9,82 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ngbkit import validation
 from ngbkit.compilers.profiles.profile import Kernel, SourceNode
 from ngbkit.errors import MetricError
-from ngbkit.why.phrases import HEAVY, classify_operator, describe_operators
 from ngbkit.why.trial_profile import COPY, TrialProfile, is_mapped
 
 COPIES, REST, BETWEEN = "copies and layout changes", "kernels of unknown origin", "between kernels"
 """The pieces that no node of the network asks for."""
 
+# The parts of a network whose source names no modules.
+_PARTS = 12
+_MOST_KINDS = 3
 # The namespace of the operators of torch.
 _ATEN = "aten::"
+# The nouns of operators of ONNX and of modules of torch, in the plural, those that do most of the work first.
+_NOUNS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("Conv", "Conv2d", "Conv1d", "ConvInteger", "QLinearConv", "conv2d", "convolution", "_convolution"),
+        "convolutions",
+    ),
+    "Conv depthwise": "depthwise convolutions",
+    "Conv grouped": "grouped convolutions",
+    **dict.fromkeys(("ConvTranspose", "ConvTranspose2d", "transposed convolution"), "transposed convolutions"),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "MultiheadAttention"), "attention"),
+    **dict.fromkeys(("scaled_dot_product_attention", "ScaledDotProductAttention"), "attention"),
+    **dict.fromkeys(("MatMul", "Gemm", "Linear", "linear", "matmul", "bmm", "addmm", "Einsum"), "matrix products"),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent layers"),
+    **dict.fromkeys(("Softmax", "softmax"), "softmax"),
+    **dict.fromkeys(("LayerNormalization", "LayerNorm", "LayerNorm2d", "layer_norm"), "layer normalisations"),
+    **dict.fromkeys(("BatchNormalization", "BatchNorm2d", "batch_norm"), "batch normalisations"),
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization", "GroupNorm"), "normalisations"),
+    **dict.fromkeys(
+        ("GlobalAveragePool", "AdaptiveAvgPool2d", "ReduceMean", "mean", "AveragePool", "adaptive_avg_pool2d"),
+        "averages",
+    ),
+    **dict.fromkeys(("MaxPool", "MaxPool2d", "max_pool2d"), "maximum pooling"),
+    **dict.fromkeys(("Resize", "Upsample", "interpolate"), "resizing"),
+}
+HEAVY: Sequence[str] = tuple(_NOUNS)
+"""Operators, those that do most of the work first."""
+
+_ACTIVATIONS: Mapping[str, str] = {
+    **dict.fromkeys(("Relu", "ReLU", "relu", "relu_"), "ReLU"),
+    **dict.fromkeys(("Clip", "ReLU6"), "ReLU6"),
+    **dict.fromkeys(("Silu", "SiLU", "Swish", "silu", "silu_"), "SiLU"),
+    **dict.fromkeys(("Gelu", "GELU", "gelu"), "GELU"),
+    **dict.fromkeys(("HardSwish", "Hardswish", "hardswish"), "hard swish"),
+    **dict.fromkeys(("HardSigmoid", "Hardsigmoid"), "hard sigmoid"),
+    **dict.fromkeys(("Sigmoid", "sigmoid"), "sigmoid"),
+    **dict.fromkeys(("Tanh", "tanh"), "tanh"),
+}
+# An activation that an exporter writes as several operators: the operator that tells it, and those with it.
+_WRITTEN_OUT: Mapping[str, tuple[str, Sequence[str]]] = {
+    "Erf": ("GELU", ("Erf", "Div", "Add", "Mul", "Mul")),
+    "Sigmoid": ("SiLU", ("Sigmoid", "Mul")),
+}
+_REST: Mapping[str, str] = {
+    **dict.fromkeys(("Add", "add", "add_", "iadd"), "sums"),
+    **dict.fromkeys(("Mul", "Div", "mul", "div"), "products"),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), "conversions of precision"),
+    **dict.fromkeys(("Transpose", "permute", "Reshape", "Concat", "Slice", "Gather", "Split", "Roll"), "rearrangement"),
+    **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze", "Expand", "Pad", "reshape", "transpose"), "rearrangement"),
+    **dict.fromkeys(("flatten", "view", "cat", "roll", "chunk", "split", "unbind", "contiguous"), "rearrangement"),
+}
+_MATRIX_PRODUCTS = "matrix products"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a network that has a time of its own in every runtime.
+    """A part of a network that has a time of its own in every runtime."""
 
-    Parameters
-    ----------
-    name
-        The module of its heaviest node, or that node's name; of a piece that is no part of the network, what it is.
-    module
-        The path of that module, empty where the source has none.
-    family
-        What it computes, in words, such as ``"depthwise convolutions with SiLU"``.
-    nodes, operators
-        The names of its nodes, and their operators, in topological order.
-    kernels
-        The indices of its kernels in each profile.
-    """
-
-    name: str
-    module: str
-    family: str
-    nodes: tuple[str, ...]
-    operators: tuple[str, ...]
-    kernels: tuple[tuple[int, ...], ...]
+    name: str  # the module of its heaviest node, or that node's name; or what a piece is that is no part of the network
+    module: str  # the path of that module, empty where the source has none
+    family: str  # what it computes, in words, such as ``"depthwise convolutions with SiLU"``
+    nodes: tuple[str, ...]  # the names of its nodes, in topological order
+    operators: tuple[str, ...]  # those of the nodes
+    kernels: tuple[tuple[int, ...], ...]  # the indices of its kernels in each profile
 
     @property
     def is_network(self) -> bool:
@@ -52,11 +92,17 @@ class Piece:
         return bool(self.operators)
 
 
-def cut(profiles: Sequence[TrialProfile]) -> list[Piece]:
-    """Cut networks into the pieces that all profiles share, in topological order, followed by what is no part of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiecesPart:
+    """A part of a network, with the indices of its pieces."""
 
-    MetricError: two profiles have no node in common.
-    """
+    name: str
+    pieces: tuple[int, ...]
+    is_network: bool = True
+
+
+def cut(profiles: Sequence[TrialProfile]) -> list[Piece]:
+    """Cut networks into the pieces that all profiles share, in topological order, then what is no part of them."""
     keys = _identify(profiles)
     for others in keys[1:]:
         if not set(keys[0]) & set(others):
@@ -88,16 +134,11 @@ def cut(profiles: Sequence[TrialProfile]) -> list[Piece]:
             if key not in described or (node.module and not described[key].module):
                 described[key] = node
     network = [
-        _build_piece([described[key] for key in group], _gather(places, root), profiles)
+        _build_piece([described[key] for key in group], tuple(each.get(root, ()) for each in places), profiles)
         for root, group in members.items()
         if any(root in each for each in places)
     ]
     return [*_distinguish(network), *_list_others(profiles, places)]
-
-
-def list_kinds(profile: TrialProfile, kernels: Sequence[Sequence[int]]) -> list[str]:
-    """List the kinds of kernels, which are indices by piece."""
-    return [profile.kernels[index].kind for indices in kernels for index in indices]
 
 
 def _identify(profiles: Sequence[TrialProfile]) -> list[list[str]]:
@@ -109,7 +150,10 @@ def _identify(profiles: Sequence[TrialProfile]) -> list[list[str]]:
     names = [[node.name for node in profile.nodes] for profile in profiles]
     if all(profile.form == "onnx" for profile in profiles) or all(set(each) == set(names[0]) for each in names):
         return names
-    calls = [[(node.module, classify_operator(_name_operator(node))) for node in profile.nodes] for profile in profiles]
+    calls = [
+        [(node.module, classify_operator(node.operator.removeprefix(_ATEN))) for node in profile.nodes]
+        for profile in profiles
+    ]
     counts = [Counter(each) for each in calls]
     keys: list[list[str]] = []
     for profile, called in zip(profiles, calls, strict=True):
@@ -121,10 +165,6 @@ def _identify(profiles: Sequence[TrialProfile]) -> list[list[str]]:
             module, operator = call
             keys[-1].append(f"{module}:{operator}:{numbers[call]}" if is_common else module or node.name)
     return keys
-
-
-def _name_operator(node: SourceNode) -> str:
-    return node.operator.removeprefix(_ATEN)
 
 
 def _merge_orders(keys: Sequence[Sequence[str]]) -> dict[str, int]:
@@ -154,14 +194,10 @@ def _place_kernels(
     return {root: tuple(indices) for root, indices in placed.items()}
 
 
-def _gather(places: Sequence[Mapping[str, tuple[int, ...]]], root: str) -> tuple[tuple[int, ...], ...]:
-    return tuple(each.get(root, ()) for each in places)
-
-
 def _build_piece(
     nodes: Sequence[SourceNode], kernels: tuple[tuple[int, ...], ...], profiles: Sequence[TrialProfile]
 ) -> Piece:
-    operators = tuple(map(_name_operator, nodes))
+    operators = tuple(node.operator.removeprefix(_ATEN) for node in nodes)
     ranks = [HEAVY.index(operator) if operator in HEAVY else len(HEAVY) for operator in operators]
     heaviest = nodes[ranks.index(min(ranks))]
     module = heaviest.module or next((node.module for node in nodes if node.module), "")
@@ -203,8 +239,83 @@ def _distinguish(pieces: Sequence[Piece]) -> list[Piece]:
 def _list_others(profiles: Sequence[TrialProfile], places: Sequence[Mapping[str, tuple[int, ...]]]) -> list[Piece]:
     """List the pieces that are no part of the network; the last has no kernels."""
     names = [name for name in (COPIES, REST) if any(name in each for each in places)]
-    kernels = [_gather(places, name) for name in names] + [tuple(() for _ in profiles)]
+    kernels = [tuple(each.get(name, ()) for each in places) for name in names] + [tuple(() for _ in profiles)]
     return [
         Piece(name=name, module="", family=name, nodes=(), operators=(), kernels=indices)
         for name, indices in zip([*names, BETWEEN], kernels, strict=True)
     ]
+
+
+def classify_operator(operator: str) -> str:
+    """Return what an operator computes, in a word that those of ONNX and of torch have in common; or its own name."""
+    return next((words[operator] for words in (_NOUNS, _ACTIVATIONS, _REST) if operator in words), operator.lower())
+
+
+def describe_operators(operators: Sequence[str], *, is_depthwise: bool = False) -> str:
+    """Describe the operators of a piece: the heaviest, with its activation."""
+    counts = Counter(operators)
+    activations: list[str] = []
+    for operator, (name, parts) in _WRITTEN_OUT.items():
+        if counts[operator] and counts["Mul"] >= parts.count("Mul"):
+            activations.append(name)
+            counts = counts - Counter({part: counts[operator] * parts.count(part) for part in set(parts)})
+    activations += [_ACTIVATIONS[operator] for operator in counts if operator in _ACTIVATIONS]
+    nouns = [noun for operator, noun in _NOUNS.items() if counts[operator]]
+    if "softmax" in nouns and sum(counts[name] for name, noun in _NOUNS.items() if noun == _MATRIX_PRODUCTS) > 1:
+        nouns.insert(0, "attention")
+    if is_depthwise and nouns and nouns[0] == "convolutions":
+        nouns[0] = "depthwise convolutions"
+    if nouns:
+        return nouns[0] + (f" with {' and '.join(dict.fromkeys(activations))}" if activations else "")
+    others = [*activations, *(_REST[operator] for operator in counts if operator in _REST)]
+    return " and ".join(list(dict.fromkeys(others))[:2]) or ", ".join(list(dict.fromkeys(operators))[:2])
+
+
+def fold(pieces: Sequence[Piece], depth: int | None) -> list[PiecesPart]:
+    """Fold pieces to modules of that depth, in topological order; None folds nothing.
+
+    The number of a module belongs to its name: at depth 1, ``layer3.1.conv2`` is in ``layer3.1``.
+    """
+    depth = validation.check("depth", validation.Count | None, depth)
+    network = [index for index, piece in enumerate(pieces) if piece.is_network]
+    others = [PiecesPart(name=piece.name, pieces=(index,), is_network=False) for index, piece in enumerate(pieces)]
+    if depth is None:
+        return [PiecesPart(name=pieces[index].name, pieces=(index,)) for index in network] + others[len(network) :]
+    if 2 * sum(bool(pieces[index].module) for index in network) < len(network):
+        size = -(-len(network) // _PARTS) or 1
+        parts = [network[start : start + size] for start in range(0, len(network), size)]
+        split = [PiecesPart(name=f"from {pieces[part[0]].name}", pieces=tuple(part)) for part in parts]
+        return [*split, *others[len(network) :]]
+    groups: dict[str, list[int]] = {}
+    for index in network:
+        groups.setdefault(shorten_module(pieces[index].module, depth) or pieces[index].name, []).append(index)
+    return [PiecesPart(name=name, pieces=tuple(group)) for name, group in groups.items()] + others[len(network) :]
+
+
+def shorten_module(module: str, depth: int) -> str:
+    """Shorten the path of a module to that depth."""
+    steps: list[str] = []
+    for word in filter(None, module.split(".")):
+        if word.isdecimal() and steps and not steps[-1].rpartition(".")[2].isdecimal():
+            steps[-1] += f".{word}"
+        else:
+            steps.append(word)
+    return ".".join(steps[:depth])
+
+
+def group_families(pieces: Sequence[Piece]) -> list[PiecesPart]:
+    """Group pieces by what they compute; what is no part of the network stays as it is."""
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for index, piece in enumerate(pieces):
+        groups.setdefault((piece.family, piece.is_network), []).append(index)
+    return [
+        PiecesPart(name=family, pieces=tuple(group), is_network=is_network)
+        for (family, is_network), group in groups.items()
+    ]
+
+
+def describe_kernels(kinds: Sequence[str]) -> str:
+    """Describe kernels by kind, the most frequent first: ``Conv × 2, Relu``."""
+    counts = Counter(kinds).most_common()
+    texts = [f"{kind} × {count}" if count > 1 else kind for kind, count in counts]
+    return ", ".join(texts[:_MOST_KINDS] + (["…"] if len(texts) > _MOST_KINDS else [])) or "–"

@@ -54,35 +54,17 @@ class _ProfileRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrialProfile:
-    """The profile of one trial.
+    """The profile of one trial."""
 
-    Parameters
-    ----------
-    nodes, kernels
-        The network in topological order, and what ran.
-    seconds
-        Of each kernel in each round, the median of the profiled calls, without the profiler's own cost.
-    plain
-        Of a whole call without the profiler in each round, in seconds.
-    is_outlying
-        Whether other work slowed a round.
-    cost
-        The share by which the profiler slowed a call.
-    digest, form
-        Of the source network.
-    notes
-        What cannot be mapped, and why, in sentences.
-    """
-
-    nodes: tuple[SourceNode, ...]
-    kernels: tuple[Kernel, ...]
-    seconds: Floats
-    plain: Floats
-    is_outlying: NDArray[np.bool_]
-    cost: float
-    digest: str
+    nodes: tuple[SourceNode, ...]  # the network in topological order
+    kernels: tuple[Kernel, ...]  # what ran
+    seconds: Floats  # of each kernel in each round, the median of the profiled calls, without the profiler's own cost
+    plain: Floats  # of a whole call without the profiler in each round
+    is_outlying: NDArray[np.bool_]  # whether other work slowed a round
+    cost: float  # the share by which the profiler slowed a call
+    digest: str  # of the source network
     form: str
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what cannot be mapped, and why, in sentences
 
     @property
     def mapped_share(self) -> float:
@@ -98,10 +80,7 @@ def is_mapped(kernel: Kernel) -> bool:
 
 
 def parse_profile(text: str) -> TrialProfile:
-    """Parse the variable ``profile`` of a trial.
-
-    MetricError: it has no kernels, or it is damaged.
-    """
+    """Parse the variable ``profile`` of a trial; MetricError if it has no kernels, or is damaged."""
     try:
         data: _ProfileRecord = validation.parse(_ProfileRecord, parse_json(text))
         if not data["kernels"]:

@@ -27,7 +27,7 @@ from ngbkit import set_options
 from ngbkit.api import build_gate_sweep
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.hardware import environment
-from ngbkit.metrics.gates.regressions import judge
+from ngbkit.metrics.gates.gate import judge
 from ngbkit.metrics.gates.sides import judge_sides
 
 LAYERS, CHANNELS, SIZE = 100, 16, 28

@@ -10,7 +10,7 @@ import pytest
 
 from ngbkit import cli
 from ngbkit.runs.bisection import bisecting
-from ngbkit.runs.bisection.outcome import Bisection, GateStep
+from ngbkit.runs.bisection.search import Bisection, GateStep
 
 STEP = GateStep(
     run_id="run0",

@@ -14,8 +14,8 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
-from ngbkit.metrics import answer_costs, contracts, frames, run_report, tables
-from ngbkit.metrics.recorded_facts import describe_unasked_precision
+from ngbkit.metrics import answer_costs, contracts, frames, tables
+from ngbkit.metrics.conclusions import describe_unasked_precision
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.workloads.base import Workload
 
@@ -113,6 +113,6 @@ def test_what_a_runtime_computes_unasked_is_said(mlp: Workload) -> None:
 
 def test_a_lower_precision_is_over_its_own_f32_too(mlp: Workload) -> None:
     """The first screen of a run has both: over the baseline, and over f32 of the same runtime."""
-    first = run_report.build_report(build_dataset(mlp, None), ["speedup", "throughput"]).frames
+    first = tables.build_report(build_dataset(mlp, None), ["speedup", "throughput"]).frames
 
     assert ["speed-up over identity", "speed-up over f32 of the same runtime"] == [frame.title for frame in first]

@@ -1,7 +1,6 @@
 """The arithmetic of the metrics, by hand and by property."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as anything
@@ -121,11 +120,6 @@ def test_the_slope_is_numpys(speedup):
     expected = [np.polyfit(depths, line, 1)[0] for line in speedup]
 
     np.testing.assert_allclose(expected, arrays.slope(speedup, depths), atol=1e-9)
-
-
-def test_tcr_is_bytes_saved_a_second():
-    """100 bytes compressed to 40, 5 samples per second: 300 bytes per second."""
-    assert pytest.approx(300.0) == arrays.tcr(5.0, 100, 40)
 
 
 def test_rounds_of_a_second_session_take_no_more_room_than_they_are():

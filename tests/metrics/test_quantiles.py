@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngbkit.device.timing import intervals
-from ngbkit.metrics import quantiles
+from ngbkit.metrics.serving import configurations as quantiles
 
 DRAWS = 300
 

@@ -19,7 +19,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.release_index import IndexedReleases
 from ngbkit.errors import RunInterruptedError, UsageError
 from ngbkit.runs.bisection import bisecting
-from ngbkit.runs.bisection.outcome import Bisection
+from ngbkit.runs.bisection.search import Bisection
 from ngbkit.runs.folders import get_runs_dir
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.grid import Grid

@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from ngbkit.errors import MetricError
-from ngbkit.why.blocks import fold, group_families, shorten_module
-from ngbkit.why.phrases import describe_operators
-from ngbkit.why.pieces import BETWEEN, COPIES, REST, cut
+from ngbkit.why.pieces import (
+    BETWEEN,
+    COPIES,
+    REST,
+    cut,
+    describe_operators,
+    fold,
+    group_families,
+    shorten_module,
+)
 from ngbkit.why.trial_profile import TrialProfile, parse_profile
 
 NODES = [

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngbkit import validation
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.selection import LABELS, select_rows
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
-from ngbkit.metrics.serving.configurations import check_quantile, list_configurations
+from ngbkit.metrics.serving.configurations import list_configurations
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.user_text import format_seconds, parse_duration
 
@@ -57,7 +58,7 @@ def frontier(
     import altair as alt
 
     deadline_s = math.nan if deadline is None else parse_duration(deadline, "deadline")
-    share = f"{100 * check_quantile(quantile):.10g} %"
+    share = f"{100 * validation.check('quantile', validation.Quantile, quantile):.10g} %"
     frame, remarks = rows.drop_failed_compilers(_build_rows(data, quantile, select))
     panels = list(dict.fromkeys(frame["network"]))
     remarks += lines.describe_omitted(panels)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.metrics.gates.regressions import ALPHA, Verdict, judge
+from ngbkit.metrics.gates.gate import ALPHA, Verdict, judge
 from ngbkit.metrics.statistics import bound_ratio
 
 Floats = NDArray[np.floating[Any]]
@@ -50,10 +50,7 @@ class Evidence:
 
 
 def judge_ends(evidence: Sequence[Evidence], margin: float) -> Verdict:
-    """Judge whether the last release is slower than the first by more than the margin, by all gates so far.
-
-    Each of `MOST_LOOKS` looks has an equal part of the error.
-    """
+    """Judge by all gates so far if the last release is slower by more than the margin; each look shares the error."""
     if not evidence:
         return "not conclusive"
     slowdown, low, high = bound_ratio(*estimate_change(evidence))
@@ -119,12 +116,11 @@ class ChangePoints:
         return _LEVELS[int(np.argmax(self._sum_levels(place)))]
 
     def choose_probe(self, available: Collection[int]) -> int | None:
-        """Choose the release about whose level the hypotheses disagree most; None if none is available.
-
-        Of equals it is the one in the middle.
-        """
-        middle = (self.count - 1) / 2
-        entropies = {place: round(_compute_entropy(self._sum_levels(place)), 9) for place in available}
+        """Choose the release about whose level the hypotheses disagree most, of equals the middle one; or None."""
+        middle, entropies = (self.count - 1) / 2, {}
+        for place in available:
+            positive = (levels := self._sum_levels(place))[levels > 0]
+            entropies[place] = round(float(-(positive * np.log(positive)).sum()), 9)
         return max(entropies, key=lambda place: (entropies[place], -abs(place - middle)), default=None)
 
     def _sum_levels(self, place: int) -> Floats:
@@ -194,8 +190,3 @@ def _build_covariance(evidence: Sequence[Evidence], margin: float) -> Floats:
         covariance[start:stop, start:stop] += gate.covariance
         start = stop
     return covariance
-
-
-def _compute_entropy(probabilities: Floats) -> float:
-    positive = probabilities[probabilities > 0]
-    return float(-(positive * np.log(positive)).sum())

@@ -1,4 +1,14 @@
-"""A gate between two versions: the verdict of each trial, whether the gate passes, and how to print it."""
+"""A gate between two versions: the verdict of each trial, whether the gate passes, and how to print it.
+
+Of 40 trials, two are outside of their 95 % interval by chance. So each trial has a one-sided test of "slower by the
+margin at most", and the tests are combined by Holm's procedure (1979, "A Simple Sequentially Rejective Multiple Test
+Procedure", Scandinavian Journal of Statistics 6), which keeps the probability of any false alarm below `ALPHA` whatever
+the trials have in common.
+
+The tests reach far into the tails, where the spread that few rounds show is too uncertain for a normal distribution:
+they use Student's t (`ngbkit.metrics.statistics.FAMILY_DEGREES`). ``tests/metrics/gates/test_regressions.py`` counts
+false alarms of 10 to 40 rounds and 1 to 40 trials.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +17,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.gates.regressions import ALPHA, VERDICTS, Verdict, judge
+from ngbkit.metrics.statistics import FAMILY_DEGREES, adjust_by_holm, estimate_deviation, to_normal_scores
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.trials import split_labels
@@ -19,6 +33,19 @@ from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Verdict = Literal["slower", "failed", "not conclusive", "not judged", "not slower"]
+"""``"slower"`` by more than the margin, beyond chance; ``"failed"`` where the earlier side was measured and the later
+one failed; ``"not slower"`` than the margin, with 95 % confidence; ``"not conclusive"`` where neither is sure, or
+outputs were not checked; and ``"not judged"`` where the earlier side failed."""
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+ALPHA = 0.05
+"""The probability of any false alarm among all trials, and of a trial that passes although it is slower."""
+
+MARGIN = 0.01
+"""The slowdown that is no regression unless the user says otherwise."""
 
 FailOn = Literal["slower", "inconclusive"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
@@ -32,24 +59,15 @@ _CAUSES: Mapping[FailOn, tuple[Verdict, ...]] = {"slower": ("slower", "failed"),
 class Gate(Reported):
     """The verdicts of all trials that the earlier side measured, or that failed there.
 
-    Parameters
-    ----------
-    trials
-        One row per trial: its labels; ``before`` and ``after``, the compared values; ``slowdown``, how many times as
-        long a call takes after, with ``low`` and ``high``, its 95 % interval; ``verdict``, one of `VERDICTS`; and
-        ``reason``, why it failed, was not checked, or is not judged.
-    margin
-        The slowdown that is accepted: 0.02 for 2 %.
-    compared
-        What ``before`` and ``after`` are: ``"latency, measured in turns"``.
-    warnings
-        What weakens the verdicts, in sentences.
+    `trials` has one row per trial: its labels; ``before`` and ``after``, the compared values; ``slowdown``, how many
+    times as long a call takes after, with ``low`` and ``high``, its 95 % interval; ``verdict``, one of `VERDICTS`; and
+    ``reason``, why it failed, was not checked, or is not judged.
     """
 
     trials: pd.DataFrame
-    margin: float
-    compared: str
-    warnings: tuple[str, ...] = ()
+    margin: float  # the slowdown that is accepted: 0.02 for 2 %
+    compared: str  # what ``before`` and ``after`` are: ``"latency, measured in turns"``
+    warnings: tuple[str, ...] = ()  # what weakens the verdicts, in sentences
 
     def count(self, verdict: Verdict) -> int:
         """The number of trials with that verdict."""
@@ -132,6 +150,32 @@ def build_gate(
         reasons = ", ".join(dict.fromkeys(trials["reason"]))
         raise UsageError(f"no trial to judge: none has a result before ({reasons}). Mend that side, and measure again.")
     return Gate(trials=trials, margin=margin, compared=compared, warnings=tuple(warnings))
+
+
+def judge(
+    slowdown: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    level: float,
+    rounds: ArrayLike,
+    conclusive: ArrayLike,
+    margin: float = MARGIN,
+    alpha: float = ALPHA,
+) -> NDArray[np.str_]:
+    """Judge trials that both sides measured: one of `VERDICTS` for each; without an interval it is not conclusive.
+
+    `alpha` is the probability of any false alarm, and of a trial that passes although it is slower.
+    """
+    deviation = estimate_deviation(low, high, level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        score = np.where(deviation > 0, (np.log(np.asarray(slowdown, float)) - math.log1p(margin)) / deviation, np.nan)
+    normal = to_normal_scores(score, rounds, FAMILY_DEGREES)
+    usable = np.asarray(conclusive, bool) & ~np.isnan(normal)
+    slower = np.zeros(usable.shape, bool)
+    slower[usable] = adjust_by_holm(ndtr(-normal[usable])) < alpha
+    fine = usable & (ndtr(normal) < alpha)
+    return np.select([slower, fine], ["slower", "not slower"], "not conclusive")
 
 
 def judge_lost(before: str, after: str) -> dict[str, str]:

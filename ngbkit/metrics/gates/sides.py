@@ -16,19 +16,16 @@ from typing import Any
 import numpy as np
 
 from ngbkit import validation
-from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.metrics.beside import compare_sides, iterate_trials
-from ngbkit.metrics.gates.gate import Gate, build_gate, judge_lost
-from ngbkit.metrics.gates.regressions import MARGIN
+from ngbkit.metrics.beside import compare_sides, iterate_outcomes
+from ngbkit.metrics.gates.gate import MARGIN, Gate, build_gate, judge_lost
 from ngbkit.metrics.metric import name_regression
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.statistics import bound_ratio
-from ngbkit.metrics.trials import failures
 from ngbkit.sweep.column import Column
-from ngbkit.sweep.records import MEASURED, OPEN
+from ngbkit.sweep.records import OPEN
 from ngbkit.workloads.base import Workload
 
 BEFORE, AFTER = " (before)", " (after)"
@@ -39,10 +36,7 @@ Outcomes = dict[tuple[tuple[str, Any], ...], "RankingCandidate | str"]
 
 
 def name_sides(before: Sequence[Workload], after: Sequence[Workload]) -> list[Workload]:
-    """The networks of both sides, in pairs, each labelled by the name before and by its side.
-
-    UsageError: they are not as many.
-    """
+    """Name the networks of both sides in pairs, each by its name before and its side; UsageError if not as many."""
     if len(before) != len(after):
         raise UsageError(
             f"invalid sides: got {len(before)} networks before and {len(after)} after; expected as many, in pairs."
@@ -58,17 +52,7 @@ def name_sides(before: Sequence[Workload], after: Sequence[Workload]) -> list[Wo
 def judge_sides(data: Data, margin: float | str = MARGIN) -> Gate:
     """Judge the trials of a run of two sides: the networks of `name_sides`, or two releases of one compiler.
 
-    Parameters
-    ----------
-    data
-        The dataset of the run.
-    margin
-        The slowdown that is accepted: 0.02, or ``"2%"``.
-
-    Raises
-    ------
-    UsageError
-        The dataset has not both sides, or no trial that the earlier one measured; or the margin is no share.
+    UsageError: it has not both sides, or no trial that the earlier one measured; or the margin is no share.
     """
     import pandas as pd
 
@@ -132,25 +116,16 @@ def find_releases(data: Data) -> tuple[str, str] | None:
 def _list_outcomes(data: Data, columns: tuple[str, str] | None) -> tuple[Outcomes, Outcomes]:
     """List the trials of both sides, those that failed last."""
     sides: dict[str, Outcomes] = {BEFORE: {}, AFTER: {}}
-
-    def add(labels: Mapping[str, Any], outcome: RankingCandidate | str) -> None:
-        """Add a trial to its side, by its labels without that; one of neither side is left out."""
+    for labels, outcome in iterate_outcomes(data):
         workload, compiler = str(labels["workload"]), str(labels["compiler"])
         if columns is not None:
             side, compiler = BEFORE if compiler == columns[0] else AFTER, " to ".join(columns)
         else:
             side = next((each for each in sides if workload.endswith(each)), "")
             workload = workload.removesuffix(side)
-        if side:
+        is_open = isinstance(outcome, str) and outcome.partition(":")[0] in OPEN
+        if side and not is_open:
             sides[side][tuple({**labels, "workload": workload, "compiler": compiler}.items())] = outcome
-
-    for labels, trial in iterate_trials(data):
-        add(labels, trial)
-    for node in nodes(data).values():
-        for row in failures(node).to_dict("records"):
-            status, error = row.pop("status"), row.pop("error")
-            if status not in (*MEASURED, *OPEN):
-                add({str(name): label for name, label in row.items()}, f"{status}: {error}")
     return sides[BEFORE], sides[AFTER]
 
 

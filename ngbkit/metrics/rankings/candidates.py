@@ -80,6 +80,14 @@ def list_candidates(data: Data, metric: str, unlike: Unlike, untuned: bool) -> d
     return cells
 
 
+def group_by_network(candidates: Sequence[RankingCandidate]) -> list[list[RankingCandidate]]:
+    """Group the columns of each network, in the order of the networks."""
+    groups: dict[str, list[RankingCandidate]] = {}
+    for candidate in candidates:
+        groups.setdefault(candidate.network, []).append(candidate)
+    return list(groups.values())
+
+
 def find_fastest(columns: Sequence[RankingCandidate]) -> RankingCandidate:
     """Find the fastest column of a network by rounds that it shares with the baseline, as speed-ups are.
 

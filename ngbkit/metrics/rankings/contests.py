@@ -13,8 +13,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import DRAWS
-from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, find_highest
-from ngbkit.metrics.rankings.leads import ColumnPair, Lead, draw_leads, pair
+from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, find_highest, group_by_network
+from ngbkit.metrics.rankings.leads import draw_leads, pair
 from ngbkit.metrics.rankings.networks import NetworkComparison, build_comparison, list_cells, select_rivals
 from ngbkit.metrics.statistics import adjust_by_false_discovery
 
@@ -50,11 +50,11 @@ class Contest:
     @property
     def rivals(self) -> list[NetworkComparison]:
         """The comparisons that leave open which column is the fastest."""
-        rivals = [
-            comparison
-            for place, comparison in enumerate(self.comparisons)
-            if _leaves_open(comparison, is_closest=place == 0)
-        ]
+        rivals = [each for each in self.comparisons if not (each.estimate.low > 1 and each.probability >= LEVEL)]
+        # The closest must be measured in enough uncontended rounds as well.
+        closest = self.comparisons[:1]
+        if closest and closest[0].second.checked and not closest[0].conclusive and closest[0] not in rivals:
+            rivals = [*closest, *rivals]
         is_sure = self.probability >= LEVEL and self.chance <= 1 - LEVEL
         return rivals or ([] if is_sure else list(self.comparisons[:1]))
 
@@ -90,10 +90,7 @@ def list_contests(data: Data) -> list[Contest]:
 def iterate_groups(cells: Mapping[Cell, Sequence[RankingCandidate]]) -> Iterator[tuple[Cell, list[RankingCandidate]]]:
     """Iterate over the columns of each network in each cell."""
     for cell, candidates in cells.items():
-        groups: dict[str, list[RankingCandidate]] = {}
-        for candidate in candidates:
-            groups.setdefault(candidate.network, []).append(candidate)
-        yield from ((cell, members) for members in groups.values())
+        yield from ((cell, members) for members in group_by_network(candidates))
 
 
 def hold_contests(
@@ -103,16 +100,17 @@ def hold_contests(
 
     Some of many are clear by chance, so they are judged as one family (Benjamini and Hochberg, 1995).
     """
-    contests = _compare_with([_pair_columns(cell, subject, members) for cell, members in groups], level)
+    find_first = find_fastest if subject == "compiler" else find_highest
+    columns = [(cell, members, find_first(members)) for cell, members in groups]
+    contests = _compare_columns(subject, columns, level)
     # The estimate of a wide, skewed interval can be the highest, and rarely that of the fastest.
     changed = {
-        place: best for place, contest in enumerate(contests) if (best := _choose_first(contest)) is not contest.first
+        place: ((contest.device, contest.batch_size), contest.columns, best)
+        for place, contest in enumerate(contests)
+        if (best := _choose_first(contest)) is not contest.first
     }
-    again = [
-        _pair_columns((contests[place].device, contests[place].batch_size), subject, contests[place].columns, best)
-        for place, best in changed.items()
-    ]
-    for place, contest in zip(changed, _compare_with(again, level), strict=True):
+    again = _compare_columns(subject, list(changed.values()), level)
+    for place, contest in zip(changed, again, strict=True):
         contests[place] = replace(contest, probabilities=contests[place].probabilities)
     family = [place for place, contest in enumerate(contests) if contest.comparisons]
     chances = adjust_by_false_discovery([contests[place].compute_p_value() for place in family])
@@ -122,46 +120,28 @@ def hold_contests(
     return contests
 
 
-@dataclass(frozen=True, slots=True)
-class _PairedContest:
-    """A contest before its columns are compared."""
-
-    cell: Cell
-    subject: Subject
-    first: RankingCandidate
-    pairs: Sequence[ColumnPair]  # of the first with each of the others
-
-
-def _pair_columns(
-    cell: Cell, subject: Subject, members: Sequence[RankingCandidate], first: RankingCandidate | None = None
-) -> _PairedContest:
-    if first is None:
-        first = find_fastest(members) if subject == "compiler" else find_highest(members)
-    return _PairedContest(cell, subject, first, [pair(first, member) for member in members if member is not first])
-
-
-def _compare_with(paired: Sequence[_PairedContest], level: float) -> list[Contest]:
-    """Compare the columns of each contest with its first."""
-    replicates = draw_leads([contest.pairs for contest in paired], level)
-    return [_compare_columns(contest, leads, level) for contest, leads in zip(paired, replicates, strict=True)]
-
-
-def _compare_columns(contest: _PairedContest, leads: Sequence[tuple[Lead, np.ndarray]], level: float) -> Contest:
-    comparisons = [
-        build_comparison(each, lead, draws, level) for each, (lead, draws) in zip(contest.pairs, leads, strict=True)
-    ]
-    device, batch_size = contest.cell
-    return Contest(
-        device=device,
-        batch_size=batch_size,
-        subject=contest.subject,
-        first=contest.first,
-        comparisons=sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate))),
-        probabilities=_compute_probabilities(
-            [contest.first, *(each.second for each in comparisons)],
-            np.array([np.zeros(DRAWS), *(-draws for _, draws in leads)]),
-        ),
-    )
+def _compare_columns(
+    subject: Subject, groups: Sequence[tuple[Cell, Sequence[RankingCandidate], RankingCandidate]], level: float
+) -> list[Contest]:
+    """Compare the columns of each cell with the first of them, the last entry of each group."""
+    paired = [[pair(first, member) for member in members if member is not first] for _, members, first in groups]
+    contests = []
+    for ((device, batch_size), _, first), pairs, leads in zip(groups, paired, draw_leads(paired, level), strict=True):
+        comparisons = [build_comparison(each, *lead, level) for each, lead in zip(pairs, leads, strict=True)]
+        contests.append(
+            Contest(
+                device=device,
+                batch_size=batch_size,
+                subject=subject,
+                first=first,
+                comparisons=sorted(comparisons, key=lambda each: (not each.second.checked, float(each.estimate))),
+                probabilities=_compute_probabilities(
+                    [first, *(each.second for each in comparisons)],
+                    np.array([np.zeros(DRAWS), *(-draws for _, draws in leads)]),
+                ),
+            )
+        )
+    return contests
 
 
 def _compute_probabilities(columns: Sequence[RankingCandidate], draws: np.ndarray) -> dict[int, float]:
@@ -184,9 +164,3 @@ def _choose_first(contest: Contest) -> RankingCandidate:
         return contest.first
     checked = [column for column in contest.columns if column.checked]
     return max(checked, key=lambda column: contest.probabilities[id(column)])
-
-
-def _leaves_open(comparison: NetworkComparison, *, is_closest: bool) -> bool:
-    """Return whether a rival may be faster; the closest must be measured in enough uncontended rounds as well."""
-    is_slower = comparison.estimate.low > 1 and comparison.probability >= LEVEL
-    return not is_slower or (is_closest and comparison.second.checked and not comparison.conclusive)

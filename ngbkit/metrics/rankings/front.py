@@ -13,7 +13,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL
+from ngbkit.metrics.draws import DRAWS
 from ngbkit.metrics.rankings.candidates import RankingCandidate, list_candidates
 from ngbkit.metrics.rankings.leads import draw_speeds
 
@@ -71,22 +71,17 @@ def _find_fronts(node: xr.Dataset, size: str) -> Iterator[dict[str, Any]]:
     sizes = node[size].max([dim for dim in node[size].dims if dim in _COLUMN])
     for (device, batch_size), candidates in list_candidates(node, "front", "allow", untuned=True).items():
         for compiler in dict.fromkeys(candidate.compiler for candidate in candidates):
-            sized = [
-                (candidate, weight)
-                for candidate in candidates
-                if candidate.compiler == compiler and math.isfinite(weight := _find_size(sizes, candidate))
-            ]
+            sized = []
+            for member in (candidate for candidate in candidates if candidate.compiler == compiler):
+                place = {"workload": member.workload, **member.factors}
+                weight = float(sizes.sel({dim: value for dim, value in place.items() if dim in sizes.dims}).item())
+                sized += [(member, weight)] if math.isfinite(weight) else []
             members, weights = [member for member, _ in sized], np.array([weight for _, weight in sized])
             column = {"device": device, "batch_size": batch_size, "compiler": compiler}
             for (member, weight), (is_ahead, probability) in zip(sized, _find_front(weights, members), strict=True):
                 marks = {"on_front": is_ahead, "probability": probability, "checked": member.checked}
                 place = {"workload": member.workload, **member.factors}
                 yield {**place, **column, size: weight, "throughput": member.throughput, **marks}
-
-
-def _find_size(sizes: xr.DataArray, candidate: RankingCandidate) -> float:
-    place = {"workload": candidate.workload, **candidate.factors}
-    return float(sizes.sel({dim: value for dim, value in place.items() if dim in sizes.dims}).item())
 
 
 def _find_front(sizes: np.ndarray, members: Sequence[RankingCandidate]) -> list[tuple[bool, float]]:
@@ -98,7 +93,7 @@ def _find_front(sizes: np.ndarray, members: Sequence[RankingCandidate]) -> list[
     is_ahead = _mark_front(sizes, speeds, checked)[:, 0]
     draws = np.full((len(members), DRAWS), np.nan)
     if all(len(member.rounds) > 1 for member in members):
-        draws = draw_speeds(members, PROBABILITY_LEVEL)
+        draws = draw_speeds(members)
     probabilities = np.full(len(members), np.nan)
     if not np.isnan(draws).any():
         probabilities = _mark_front(sizes, draws, checked).mean(axis=-1)

@@ -20,7 +20,7 @@ import numpy as np
 from ngbkit.device.timing import correlation
 from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.metrics import arrays
-from ngbkit.metrics.draws import DRAWS, SEED, Sampler, bound_replicates
+from ngbkit.metrics.draws import DRAWS, PROBABILITY_LEVEL, SEED, Sampler, bound_replicates
 from ngbkit.metrics.rankings.candidates import RankingCandidate, divide_rounds, find_highest
 
 Compared = Literal["side by side", "normalised by anchors", "minutes apart"]
@@ -64,11 +64,6 @@ class ColumnPair:
     compared: Compared
     parts: Sequence[Sequence[float]]
     between_sd: float
-
-    @property
-    def likeness(self) -> tuple[Any, ...]:
-        """All that decides which replicates a pair needs: pairs of one likeness are alike."""
-        return self.compared, *map(len, self.parts), self.stopped
 
     @property
     def stopped(self) -> bool:
@@ -140,7 +135,7 @@ def _describe_likeness(pairs: Sequence[ColumnPair]) -> tuple[Any, ...]:
     columns = [column for each in pairs for column in each.columns]
     times, processes = [column.time for column in columns], [id(column) for column in columns]
     return (
-        tuple(each.likeness for each in pairs),
+        tuple((each.compared, *map(len, each.parts), each.stopped) for each in pairs),
         tuple(map(times.index, times)),
         tuple(map(processes.index, processes)),
     )
@@ -245,10 +240,10 @@ def _factorise(pairs: Sequence[ColumnPair]) -> np.ndarray:
     return np.asarray(np.linalg.cholesky(correlations))
 
 
-def draw_speeds(networks: Sequence[RankingCandidate], level: float) -> np.ndarray:
+def draw_speeds(networks: Sequence[RankingCandidate]) -> np.ndarray:
     """Draw the speeds of networks together, ``(networks, draws)``: logarithms, over that of the highest."""
     first = find_highest(networks)
     others = [network for network in networks if network is not first]
-    (leads,) = draw_leads([[pair(first, other) for other in others]], level)
+    (leads,) = draw_leads([[pair(first, other) for other in others]], PROBABILITY_LEVEL)
     speeds = {id(other): -draws for other, (_, draws) in zip(others, leads, strict=True)}
     return np.array([speeds.get(id(network), np.zeros(DRAWS)) for network in networks])

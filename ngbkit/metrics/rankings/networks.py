@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import stdtr
@@ -18,7 +18,7 @@ from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.estimate import Estimate
-from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, list_candidates
+from ngbkit.metrics.rankings.candidates import Cell, RankingCandidate, find_fastest, group_by_network, list_candidates
 from ngbkit.metrics.rankings.leads import ColumnPair, Lead, draw_leads, pair
 from ngbkit.metrics.statistics import FAMILY_DEGREES
 
@@ -82,8 +82,24 @@ def compare_networks(
 
     validation.check("ci", validation.Probability, ci)
     rows = [
-        {"device": cell[0], "batch_size": cell[1], **comparison.to_row()}
-        for cell, candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
+        {
+            "device": device,
+            "batch_size": batch_size,
+            "network_a": comparison.first.network,
+            "compiler_a": comparison.first.compiler,
+            "network_b": comparison.second.network,
+            "compiler_b": comparison.second.compiler,
+            "ratio": float(comparison.estimate),
+            "ci_low": comparison.estimate.low,
+            "ci_high": comparison.estimate.high,
+            "allowance": comparison.allowance,
+            "compared": comparison.lead.compared,
+            "probability": comparison.probability,
+            "conclusive": comparison.conclusive,
+            "rounds": comparison.lead.rounds,
+            "more_rounds": comparison.count_more_rounds(),
+        }
+        for (device, batch_size), candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
         for comparison in compare_pairs([*combinations(select_best(candidates), 2)], ci)
     ]
     names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
@@ -153,30 +169,9 @@ class NetworkComparison:
         side = self.lead.log_ratio - math.log(self.estimate.low if self.estimate > 1 else self.estimate.high)
         return fixed, math.sqrt(max(side**2 - fixed**2, (quantile * self.lead.rounds_sd) ** 2))
 
-    def to_row(self) -> dict[str, Any]:
-        """The row of the table of pairs."""
-        return {
-            "network_a": self.first.network,
-            "compiler_a": self.first.compiler,
-            "network_b": self.second.network,
-            "compiler_b": self.second.compiler,
-            "ratio": float(self.estimate),
-            "ci_low": self.estimate.low,
-            "ci_high": self.estimate.high,
-            "allowance": self.allowance,
-            "compared": self.lead.compared,
-            "probability": self.probability,
-            "conclusive": self.conclusive,
-            "rounds": self.lead.rounds,
-            "more_rounds": self.count_more_rounds(),
-        }
-
 
 def iterate_comparisons(data: Data) -> Iterator[tuple[Cell, NetworkComparison]]:
-    """Compare every pair of networks, each with its best compiler; and of each network that with every other.
-
-    What was not checked is left out: no number of rounds settles it.
-    """
+    """Compare every pair of networks, each with its best compiler, and that with its others; all of checked columns."""
     for cell, candidates in list_cells(data, "compare_networks", None, "mask", untuned=False).items():
         checked = [candidate for candidate in candidates if candidate.checked]
         best = select_best(checked)
@@ -199,22 +194,17 @@ def list_cells(
             "Use the dataset of a run, with its samples."
         )
     compilers = sorted({candidate.compiler for candidates in cells.values() for candidate in candidates})
-    if compiler is None:
-        return cells
-    if compiler not in compilers:
+    if compiler is not None and compiler not in compilers:
         raise UnknownNameError("compiler", compiler, compilers)
     return {
-        cell: [candidate for candidate in candidates if candidate.compiler == compiler]
+        cell: [candidate for candidate in candidates if compiler in (None, candidate.compiler)]
         for cell, candidates in cells.items()
     }
 
 
 def select_best(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
     """Of each network the column of its fastest compiler, the network of the highest throughput first."""
-    columns: dict[str, list[RankingCandidate]] = {}
-    for candidate in candidates:
-        columns.setdefault(candidate.network, []).append(candidate)
-    return sorted(map(find_fastest, columns.values()), key=lambda candidate: -candidate.throughput)
+    return sorted(map(find_fastest, group_by_network(candidates)), key=lambda candidate: -candidate.throughput)
 
 
 def select_rivals(candidates: Sequence[RankingCandidate]) -> list[RankingCandidate]:
@@ -233,10 +223,9 @@ def compare_candidates(first: RankingCandidate, second: RankingCandidate, level:
 def compare_pairs(pairs: Sequence[tuple[RankingCandidate, RankingCandidate]], level: float) -> list[NetworkComparison]:
     """Compare the candidates of each pair, whatever the others are."""
     contests = [[pair(*candidates)] for candidates in pairs]
-    replicates = draw_leads(contests, level)
     return [
-        build_comparison(each, lead, draws, level)
-        for (each,), ((lead, draws),) in zip(contests, replicates, strict=True)
+        build_comparison(each, *lead, level)
+        for (each,), (lead,) in zip(contests, draw_leads(contests, level), strict=True)
     ]
 
 

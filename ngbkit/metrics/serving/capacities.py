@@ -43,32 +43,19 @@ class Service:
 
     deadline: float
     quantile: float
-    # The batch sizes of the server; None for every measured one whose calls keep the deadline.
-    batch_sizes: tuple[int, ...] | None
-    # The shortest duration of a test.
-    seconds: float
-    # Of the times of requests.
-    seed: int
+    batch_sizes: tuple[int, ...] | None  # of the server; None for every measured one whose calls keep the deadline
+    seconds: float  # the shortest duration of a test
+    seed: int  # of the times of requests
 
     def build_load(self, limit: float) -> Load:
         """Build the load of a server that serves at most `limit` requests per second."""
-        return Load(
-            deadline=self.deadline,
-            quantile=self.quantile,
-            seconds=self.seconds,
-            limit=limit,
-            seed=self.seed,
-        )
-
-    @property
-    def percentile(self) -> str:
-        """The quantile as a word: ``p99``."""
-        return f"p{100 * self.quantile:g}"
+        shared = {name: getattr(self, name) for name in ("deadline", "quantile", "seconds", "seed")}
+        return Load(**shared, limit=limit)
 
     @property
     def text(self) -> str:
         """The condition in words: ``p99 within 50 ms``."""
-        return f"{self.percentile} within {format_seconds(self.deadline)}"
+        return f"p{100 * self.quantile:g} within {format_seconds(self.deadline)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +64,9 @@ class ServedColumn:
 
     labels: Mapping[str, Any]
     batch_sizes: tuple[int, ...] = ()
-    # The requests per second of full batches in a row, of the best size: no higher rate can be served.
-    limit: float = math.nan
+    limit: float = math.nan  # the requests per second of full batches in a row: no higher rate can be served
     reason: str = ""
-    # No rate keeps the deadline, and no measurement is necessary.
-    is_late: bool = False
+    is_late: bool = False  # no rate keeps the deadline, and no measurement is necessary
 
 
 def parse_service(
@@ -109,7 +94,7 @@ def list_columns(data: Data, service: Service, select: Mapping[str, Any]) -> lis
     """The selected columns of a dataset, each with its server."""
     import pandas as pd
 
-    names = _list_label_names(data)
+    names = ["workload", *list_factors(data), "device", "compiler"]
     variables = ("throughput", "status", "contract")
     frames = [to_frame(node[[name for name in variables if name in node]]) for node in nodes(data).values()]
     frame = pd.concat(frames, ignore_index=True).reindex(columns=[*names, "batch_size", *variables])
@@ -134,7 +119,8 @@ def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service:
         statuses = dict.fromkeys(str(trial["status"]) for trial in trials)
         reason = ", ".join(status for status in statuses if status not in (*MEASURED, "nan")) or "no samples"
         return ServedColumn(labels=labels, reason=reason)
-    overlap = max(_read_overlap(trial["contract"]) for trial in trials)
+    contracts = [json.loads(text) for trial in trials if (text := str(trial["contract"])).startswith("{")]
+    overlap = max((int(contract.get("overlap", 1)) for contract in contracts), default=1)
     if overlap > 1:
         return ServedColumn(labels=labels, reason=f"not served: a call has {overlap} inferences in flight")
     calls = {size: size / rate for size, rate in rates.items()}
@@ -145,14 +131,6 @@ def _build_column(labels: dict[str, Any], trials: list[dict[Any, Any]], service:
         return ServedColumn(labels=labels, limit=max(rates.values()), reason=reason, is_late=True)
     chosen = tuple(sorted(in_time if service.batch_sizes is None else rates))
     return ServedColumn(labels=labels, batch_sizes=chosen, limit=max(rates[size] for size in chosen))
-
-
-def _read_overlap(contract: Any) -> int:
-    return int(json.loads(contract).get("overlap", 1)) if str(contract).startswith("{") else 1
-
-
-def _list_label_names(data: Data) -> list[str]:
-    return ["workload", *list_factors(data), "device", "compiler"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,28 +145,20 @@ class CapacitySearch:
 class Capacities(Reported):
     """The capacity of each network with each compiler, as a notebook displays it: ``ngbkit.capacity(ds, "50ms")``.
 
-    Parameters
-    ----------
-    frame
-        One row per ``workload, <factors>, device, compiler``: ``capacity``, requests/s, the highest rate whose tests
-        are valid, 0 where none is, and NaN without a measurement, for the `reason`; ``lowest_invalid``, the lowest rate
-        above it whose tests are not; ``conclusive``, whether the search ended with both near each other, mostly
-        uncontended; ``latency``, of that quantile in seconds, ``requests_per_call`` and ``busy``, a share, at the
-        capacity; ``tests`` and those ``contended`` by other work; ``throughput`` of full batches in a row, requests/s;
-        ``batch_sizes``; ``measured_at``.
-    tests
-        One row per test of LoadGen, with the same labels: ``rate``, ``valid``, ``requests``, ``late``, ``latency``,
-        ``mean_latency``, ``completed_per_s``, ``calls``, ``busy``, ``contended``, ``loadgen``, its release.
-    service
-        The deadline, and the rest of the question.
-    notes
-        What a reader must know, one sentence each.
+    `frame` has one row per ``workload, <factors>, device, compiler``: ``capacity``, requests/s, the highest rate whose
+    tests are valid, 0 where none is, and NaN without a measurement, for the `reason`; ``lowest_invalid``, the lowest
+    rate above it whose tests are not; ``conclusive``, whether the search ended with both near each other, mostly
+    uncontended; ``latency``, of that quantile in seconds, ``requests_per_call`` and ``busy``, a share, at the
+    capacity; ``tests`` and those ``contended`` by other work; ``throughput`` of full batches in a row, requests/s;
+    ``batch_sizes``; ``measured_at``. `tests` has one row per test of LoadGen, with the same labels: ``rate``,
+    ``valid``, ``requests``, ``late``, ``latency``, ``mean_latency``, ``completed_per_s``, ``calls``, ``busy``,
+    ``contended``, ``loadgen``, its release.
     """
 
     frame: pd.DataFrame
     tests: pd.DataFrame
     service: Service
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader must know, one sentence each
 
     def to_frame(self) -> pd.DataFrame:
         """The table that is displayed: by compiler, the highest valid and the lowest invalid rate of each network."""
@@ -227,7 +197,7 @@ def build_capacities(
     rows = [{**column.labels, **_build_row(column, search)} for column, search in results]
     searched = [(column, search) for column, search in results if search is not None]
     tests = [{**column.labels, **asdict(test)} for column, search in searched for test in search.tests]
-    names = _list_label_names(data)
+    names = ["workload", *list_factors(data), "device", "compiler"]
     frame = pd.DataFrame(rows, columns=[*names, *_COLUMNS])
     return Capacities(
         frame=frame,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +15,10 @@ from ngbkit.metrics import acceptance
 from ngbkit.metrics.contracts import Unlike
 from ngbkit.metrics.estimate import Estimate, format_time
 from ngbkit.metrics.rendering import to_texts
-from ngbkit.metrics.serving.configurations import NUMBERS, check_quantile, list_configurations
+from ngbkit.metrics.serving.configurations import NUMBERS, list_configurations
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.user_text import format_seconds, format_share, format_value, parse_duration
+from ngbkit.user_text import format_seconds, format_share, format_value, join_names, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +27,6 @@ _PROBABILITY = Annotated[float, validation.share(0, "a probability from 0 to bel
 _LABELS = ("device", "compiler", "batch_size")
 _EVIDENCE = ("probability", "samples", "left_out", "samples_needed", "calls", "conclusive")
 _NUMBERS_OF_SECOND = (*NUMBERS[:3], "probability", "calls", "conclusive")
-# The number of configurations that are named one by one.
-_MOST = 6
 _LONGEST = 160
 
 
@@ -85,7 +83,7 @@ def choose(
     The probability is from replicates of rounds, not of samples, since the samples of a round resemble each other; it
     allows for differences between processes as all intervals do. It does not trust the slowest sample to be the slowest
     call: with 100 samples below any deadline, the probability that 99 % of all calls keep it is at most 0.63
-    (`ngbkit.metrics.quantiles`), and `Choices` says how many samples are needed.
+    (`ngbkit.metrics.serving.configurations`), and `Choices` says how many samples are needed.
 
     Short calls are timed in blocks, whose mean hides the slow ones. No call takes longer than its whole block, so the
     latency here is that of the block, an upper bound, and the probability is a lower one.
@@ -95,7 +93,8 @@ def choose(
     >>> print(ds.ngb.choose(deadline="50ms"))  # doctest: +SKIP
     resnet18 in openvino at batch 4 on cpu: 123 ± 4 samples/s, 99 % of calls within 41 ± 2 ms (deadline 50 ms, p = 0.97)
     """
-    deadline_s, share = parse_duration(deadline, "deadline"), check_quantile(quantile)
+    deadline_s = parse_duration(deadline, "deadline")
+    share = validation.check("quantile", validation.Quantile, quantile)
     validation.check("probability", _PROBABILITY, probability)
     data = acceptance.accept(data, accept) if accept else data
     trials = list_configurations(data, share, deadline_s, unlike=unlike, untuned=untuned)
@@ -113,7 +112,7 @@ def choose(
     )
 
 
-def _find_exclusion(row: Mapping[Hashable, Any], deadline_s: float) -> str:
+def _find_exclusion(row: Mapping[Any, Any], deadline_s: float) -> str:
     """Explain why a trial cannot be chosen; empty if it can."""
     reason = str(row["excluded"])
     calls = int(row["calls"])
@@ -135,7 +134,7 @@ def _build_table(trials: pd.DataFrame, networks: list[str], deadline_s: float, p
     return pd.DataFrame(rows, columns=[*networks, *_LABELS, "keeps", *NUMBERS, *_EVIDENCE, *second])
 
 
-def _choose(candidates: pd.DataFrame, deadline_s: float, probability: float) -> dict[str, Any]:
+def _choose(candidates: pd.DataFrame, deadline_s: float, probability: float) -> dict[Any, Any]:
     """Choose the fastest of the candidates that keep the deadline; of the others, the nearest."""
     if candidates.empty:
         return {"device": "", "compiler": "", "keeps": False, "second": ""}
@@ -143,7 +142,7 @@ def _choose(candidates: pd.DataFrame, deadline_s: float, probability: float) -> 
     keeps = (candidates["latency"] <= deadline_s) & (chances >= probability)
     ordered = candidates.assign(keeps=keeps, speed=candidates["throughput"].where(keeps, 0.0), chance=chances)
     ordered = ordered.sort_values(["keeps", "speed", "chance", "latency"], ascending=[False, False, False, True])
-    first, *rest = _list_rows(ordered)
+    first, *rest = ordered.to_dict("records")
     second = next((row for row in rest if row["keeps"]), {})
     numbers = {f"second_{name}": second.get(name, math.nan) for name in _NUMBERS_OF_SECOND}
     return {**first, "second": _name_setting(second) if second else "", **numbers}
@@ -153,46 +152,46 @@ def _choose(candidates: pd.DataFrame, deadline_s: float, probability: float) -> 
 class Choices(Reported):
     """The configuration of the highest throughput whose latency keeps a deadline, for each network.
 
-    Parameters
-    ----------
-    deadline_s, quantile, probability
-        The deadline in seconds, the share of the calls that must keep it, and the least probability least for.
-    networks
-        The columns that name a network.
-    table
-        One row per network: ``workload, <factors>, device, compiler, batch_size``; ``keeps``, false where none keeps
-        the deadline and the row is the nearest; ``throughput`` (samples/s) and ``latency`` (s, the quantile), each with
-        the ``_low`` and ``_high`` end of its 95 % interval; ``probability``, that the quantile keeps the deadline;
-        ``samples``, ``left_out`` (contended) and ``samples_needed`` for an upper end; ``calls`` that a sample spans;
-        ``conclusive``; and ``second``, the runner-up, with ``second_throughput`` and ``second_probability``.
-    trials
-        All configurations to choose from, with the same columns.
-    excluded
-        The others, with the reason in the column ``excluded``.
+    `table` has one row per network: ``workload, <factors>, device, compiler, batch_size``; ``keeps``, false where none
+    keeps the deadline and the row is the nearest; ``throughput`` (samples/s) and ``latency`` (s, the quantile), each
+    with the ``_low`` and ``_high`` end of its 95 % interval; ``probability``, that the quantile keeps the deadline;
+    ``samples``, ``left_out`` (contended) and ``samples_needed`` for an upper end; ``calls`` that a sample spans;
+    ``conclusive``; and ``second``, the runner-up, with ``second_throughput`` and ``second_probability``.
     """
 
     deadline_s: float
-    quantile: float
-    probability: float
-    networks: tuple[str, ...]
+    quantile: float  # the share of the calls that must keep it
+    probability: float  # the least with which a configuration must keep it
+    networks: tuple[str, ...]  # the columns that name a network
     table: pd.DataFrame
-    trials: pd.DataFrame
-    excluded: pd.DataFrame
+    trials: pd.DataFrame  # all configurations to choose from, with the same columns
+    excluded: pd.DataFrame  # the others, with the reason in the column ``excluded``
 
     @property
     def verdicts(self) -> list[str]:
         """The choice for each network, in a sentence or two."""
-        return [self._describe_choice(row) for row in _list_rows(self.table)]
+        return [self._describe_choice(row) for row in self.table.to_dict("records")]
 
     @property
     def notes(self) -> list[str]:
         """The limits of the choices: samples that are too few, blocks of calls, disturbances, and excluded trials."""
-        return [
-            *self._explain_few_samples(),
-            *self._explain_blocks(),
-            *self._explain_contention(),
-            *self._list_excluded(),
-        ]
+        notes = [*self._explain_few_samples()]
+        trials = self.trials
+        if count := int((trials["calls"] > 1).sum()):
+            notes.append(
+                f"{count} of {len(trials)} configurations were timed in blocks of calls, too short to be timed "
+                "one by one: their quantile of single calls is not known. Their latency here is that of a whole block, "
+                "which no call of it exceeds, and their probability a lower bound (p ≥)."
+            )
+        if count := int(trials["left_out"].sum()):
+            total = count + int(trials["samples"].sum())
+            notes.append(f"{count} of {total} samples were left out, since other work slowed them")
+        if not trials["conclusive"].all():
+            notes.append("? not conclusive: too few of its rounds were uncontended")
+        for reason, rows in self.excluded.groupby("excluded", sort=False):
+            text = str(reason) if len(str(reason)) <= _LONGEST else f"{str(reason)[: _LONGEST - 1]}…"
+            notes.append(f"excluded: {join_names(self._name_excluded(rows))} ({text})")
+        return notes
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""
@@ -200,7 +199,7 @@ class Choices(Reported):
         return {
             "deadline_s": self.deadline_s,
             "quantile": self.quantile,
-            **{name: to_json_value(list(_list_rows(frame))) for name, frame in frames.items()},
+            **{name: to_json_value(frame.to_dict("records")) for name, frame in frames.items()},
             "verdicts": self.verdicts,
             "notes": self.notes,
         }
@@ -209,43 +208,47 @@ class Choices(Reported):
         """The choices as a table for people, with estimates as the cells."""
         import pandas as pd
 
-        rows = [self._format_row(row) for row in _list_rows(self.table)]
+        rows = [self._format_row(row) for row in self.table.to_dict("records")]
         frame = pd.DataFrame(rows, dtype=object)  # floats would lose their intervals
-        frame.attrs["title"] = f"Highest throughput within {self._describe_deadline()} for {self._describe_share()}"
+        frame.attrs["title"] = (
+            f"Highest throughput within {format_seconds(self.deadline_s)} for {self._describe_share()}"
+        )
         return frame
 
     def to_report(self) -> Report:
         """Build the choice of each network in a sentence, the table, and its limits."""
         return Report(sentences=self.verdicts, frames=[to_texts(self.to_frame())], notes=self.notes)
 
-    def _describe_deadline(self) -> str:
-        return format_seconds(self.deadline_s)
-
     def _describe_share(self) -> str:
         return f"{format_share(self.quantile, '.10g')} of calls"
 
-    def _describe_choice(self, row: Mapping[str, Any]) -> str:
-        network = _name_network(row, self.networks)
+    def _describe_choice(self, row: Mapping[Any, Any]) -> str:
+        network, deadline = _name_network(row, self.networks), format_seconds(self.deadline_s)
         if not row["compiler"]:
             return f"{network}: no configuration to choose from"
         if not row["keeps"]:
             least = f" with a probability of at least {self.probability:g}" if self.probability else ""
             return (
-                f"{network}: nothing keeps {self._describe_deadline()} for {self._describe_share()}{least}; nearest is "
+                f"{network}: nothing keeps {deadline} for {self._describe_share()}{least}; nearest is "
                 f"{_name_setting(row)}, {self._describe_numbers(row)} ({_format_probability(row)})"
             )
-        limits = f"deadline {self._describe_deadline()}, {_format_probability(row)}"
+        limits = f"deadline {deadline}, {_format_probability(row)}"
         sentence = f"{network} in {_name_setting(row)}: {self._describe_numbers(row)} ({limits})"
-        return "; ".join([sentence, *self._describe_surest(row), *_describe_second(row)])
+        parts = [sentence, *self._describe_surest(row)]
+        if row["second"]:
+            second = {name: row[f"second_{name}"] for name in _NUMBERS_OF_SECOND}
+            chance = _format_probability(second)
+            parts.append(f"next is {row['second']} with {_estimate_rate(second)} samples/s ({chance})")
+        return "; ".join(parts)
 
-    def _describe_numbers(self, row: Mapping[str, Any]) -> str:
+    def _describe_numbers(self, row: Mapping[Any, Any]) -> str:
         at_most = "at most " if row["calls"] > 1 else ""
         return f"{_estimate_rate(row)} samples/s, {self._describe_share()} within {at_most}{self._format_latency(row)}"
 
-    def _format_latency(self, row: Mapping[str, Any]) -> str:
+    def _format_latency(self, row: Mapping[Any, Any]) -> str:
         return format_time(row["latency"], row["latency_low"], row["latency_high"], conclusive=bool(row["conclusive"]))
 
-    def _describe_surest(self, row: Mapping[str, Any]) -> Iterator[str]:
+    def _describe_surest(self, row: Mapping[Any, Any]) -> Iterator[str]:
         """The fastest configuration that surely keeps the deadline, where the chosen one does not surely."""
         if row["probability"] >= LEVEL:
             return
@@ -256,7 +259,7 @@ class Choices(Reported):
         if sure.empty:
             yield "no configuration surely keeps it"
             return
-        best = next(_list_rows(sure.sort_values("throughput", ascending=False)))
+        best = sure.sort_values("throughput", ascending=False).to_dict("records")[0]
         rate, chance = _estimate_rate(best), _format_probability(best)
         yield f"surely {_name_setting(best)} keeps it, with {rate} samples/s ({chance})"
 
@@ -266,33 +269,14 @@ class Choices(Reported):
             return
         counts = sorted({int(count) for count in few["samples"]})
         samples = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        needed = _round_up(float(few["samples_needed"].max()))
+        most = float(few["samples_needed"].max())
+        step = 10.0 ** max(0, math.floor(math.log10(most)) - 1)
+        needed = int(math.ceil(most / step) * step)
         yield (
             f"{samples} samples say little of the slowest {100 - 100 * self.quantile:.3g} % of calls: in {len(few)} of "
             f"{len(self.trials)} configurations nothing bounds the quantile from above, and no probability is high. "
             f"Measure more: -r {needed}."
         )
-
-    def _explain_blocks(self) -> Iterator[str]:
-        count = int((self.trials["calls"] > 1).sum())
-        if count:
-            yield (
-                f"{count} of {len(self.trials)} configurations were timed in blocks of calls, too short to be timed "
-                "one by one: their quantile of single calls is not known. Their latency here is that of a whole block, "
-                "which no call of it exceeds, and their probability a lower bound (p ≥)."
-            )
-
-    def _explain_contention(self) -> Iterator[str]:
-        count, total = int(self.trials["left_out"].sum()), int(self.trials["samples"].sum())
-        if count:
-            yield f"{count} of {count + total} samples were left out, since other work slowed them"
-        if not self.trials["conclusive"].all():
-            yield "? not conclusive: too few of its rounds were uncontended"
-
-    def _list_excluded(self) -> Iterator[str]:
-        for reason, rows in self.excluded.groupby("excluded", sort=False):
-            text = str(reason) if len(str(reason)) <= _LONGEST else f"{str(reason)[: _LONGEST - 1]}…"
-            yield f"excluded: {_join(self._name_excluded(rows))} ({text})"
 
     def _name_excluded(self, rows: pd.DataFrame) -> Iterator[str]:
         """Name configurations; a compiler that has no other is named alone."""
@@ -300,12 +284,12 @@ class Choices(Reported):
         for compiler, members in rows.groupby("compiler", sort=False):
             elsewhere = len(self.excluded[self.excluded["compiler"] == compiler]) > len(members)
             if compiler in usable or elsewhere or len(members) == 1:
-                for row in _list_rows(members):
+                for row in members.to_dict("records"):
                     yield f"{_name_network(row, self.networks)} in {_name_setting(row)}"
             else:
                 yield f"all {len(members)} of {compiler}"
 
-    def _format_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _format_row(self, row: Mapping[Any, Any]) -> dict[str, Any]:
         labels = {name: row[name] if row[name] == row[name] else "" for name in self.networks}
         return {
             **labels,
@@ -319,31 +303,21 @@ class Choices(Reported):
         }
 
 
-def _list_rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    return ({str(name): value for name, value in row.items()} for row in frame.to_dict("records"))
-
-
-def _name_network(row: Mapping[str, Any], networks: Sequence[str]) -> str:
+def _name_network(row: Mapping[Any, Any], networks: Sequence[str]) -> str:
     factors = [f"{name} {format_value(row[name])}" for name in networks[1:] if row[name] == row[name]]
     return ", ".join([row["workload"], *factors])
 
 
-def _name_setting(row: Mapping[str, Any]) -> str:
+def _name_setting(row: Mapping[Any, Any]) -> str:
     """Name what a network runs in: ``openvino at batch 4 on cpu``."""
     return f"{row['compiler']} at batch {int(row['batch_size'])} on {row['device']}"
 
 
-def _estimate_rate(row: Mapping[str, Any]) -> Estimate:
+def _estimate_rate(row: Mapping[Any, Any]) -> Estimate:
     return Estimate(row["throughput"], row["throughput_low"], row["throughput_high"], bool(row["conclusive"]))
 
 
-def _describe_second(row: Mapping[str, Any]) -> Iterator[str]:
-    if row["second"]:
-        second = {name: row[f"second_{name}"] for name in _NUMBERS_OF_SECOND}
-        yield f"next is {row['second']} with {_estimate_rate(second)} samples/s ({_format_probability(second)})"
-
-
-def _format_probability(row: Mapping[str, Any]) -> str:
+def _format_probability(row: Mapping[Any, Any]) -> str:
     """The probability that the deadline is kept; of a thousand replicates, none proves certainty."""
     probability = row["probability"]
     if math.isnan(probability):
@@ -353,15 +327,3 @@ def _format_probability(row: Mapping[str, Any]) -> str:
     if probability > 0.99:
         return "p > 0.99"
     return "p < 0.01" if probability < 0.01 else f"p = {probability:.2f}"
-
-
-def _round_up(count: float) -> int:
-    """A round number of samples that is not smaller."""
-    step = 10.0 ** max(0, math.floor(math.log10(count)) - 1)
-    return int(math.ceil(count / step) * step)
-
-
-def _join(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f", and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return ", ".join(listed[:_MOST]) + more

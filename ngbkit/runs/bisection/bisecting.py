@@ -12,14 +12,13 @@ from attrs import evolve
 
 from ngbkit import options, validation
 from ngbkit.dataset.environments import read_environments
-from ngbkit.device.release_index import IndexedReleases, list_indexed_releases
+from ngbkit.device.release_index import list_indexed_releases
 from ngbkit.errors import RunInterruptedError, RunNotFoundError, UsageError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.environment import list_refusals
-from ngbkit.metrics.gates.regressions import ALPHA, MARGIN
+from ngbkit.metrics.gates.gate import ALPHA, MARGIN
 from ngbkit.runs import lifecycle
-from ngbkit.runs.bisection.outcome import Bisection
-from ngbkit.runs.bisection.search import ReleaseSearch
+from ngbkit.runs.bisection.search import Bisection, ReleaseSearch
 from ngbkit.runs.folders import find, load_dataset
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.grid import Grid
@@ -37,10 +36,6 @@ _FORMAT = 1
 _LONGEST_NOTE = 200
 
 
-def _wait(run: Run) -> Data:
-    return run.result()
-
-
 def bisect(
     network: str | Workload,
     compiler: str,
@@ -51,7 +46,7 @@ def bisect(
     margin: float | str | None = None,
     error: float | str | None = None,
     again: bool = False,
-    wait: Callable[[Run], Data] = _wait,
+    wait: Callable[[Run], Data] | None = None,
     report: Callable[[str], object] = str,
     engines: Mapping[str, Engine] | None = None,
     **keywords: Any,
@@ -99,10 +94,11 @@ def bisect(
     request = {"sweep": sweep.id, "good": good, "bad": bad, "releases": list(releases)}
     log = _GateLog(request, again=again)
     if not log.releases:
+        log.releases = tuple(dict.fromkeys(releases))
         if not releases:
             report(f"listing the releases of {column.compiler}")
-        indexed = _list_releases(column, good, bad, releases)
-        log.releases, log.skipped = indexed.releases, indexed.skipped
+            indexed = list_indexed_releases(column.load_compiler().distribution, str(good), str(bad))
+            log.releases, log.skipped = indexed.releases, indexed.skipped
         log.save()
     elif log.gates:
         report(f"continuing after {format_count(len(log.gates), 'gate', 'gates')}; --again begins anew")
@@ -126,7 +122,7 @@ def bisect(
         else:
             run = lifecycle.resume(gate["run_id"], engines=engines)
         try:
-            data = wait(run)
+            data = run.result() if wait is None else wait(run)
         except KeyboardInterrupt:
             raise RunInterruptedError(
                 f"stopped in run {run.id}. The same command continues, and measures no finished gate again."
@@ -155,10 +151,7 @@ def bisect(
 
 
 class _GateLog:
-    """The releases of a bisection, and the run of each gate with its seconds, 0 until it ends: the same call continues.
-
-    It is a file of the state folder, by what the bisection asks for.
-    """
+    """The file of a bisection: its releases, and the run of each gate with its seconds, 0 until it ends."""
 
     def __init__(self, request: Mapping[str, Any], *, again: bool) -> None:
         folder = options.make_state_dir() / options.LAYOUT.bisections
@@ -226,9 +219,3 @@ def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[st
     for release in releases or (good, bad):
         compiler.check_release(str(release))
     return column
-
-
-def _list_releases(column: Column, good: str | None, bad: str | None, releases: Sequence[str]) -> IndexedReleases:
-    if releases:
-        return IndexedReleases(releases=tuple(dict.fromkeys(releases)), skipped={})
-    return list_indexed_releases(column.load_compiler().distribution, str(good), str(bad))

@@ -1,17 +1,18 @@
-"""The search of a bisection: it measures gates until the evidence tells the release, or that none tells it."""
+"""The search of a bisection, which measures gates until the evidence tells the release or none does; and its result."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.errors import UsageError
-from ngbkit.metrics.beside import compare_sides, iterate_trials
+from ngbkit.metrics.beside import compare_sides, iterate_outcomes
+from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.gates.change_points import (
     MOST_LOOKS,
     ChangePoints,
@@ -23,12 +24,113 @@ from ngbkit.metrics.gates.change_points import (
 from ngbkit.metrics.metric import name_regression
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.statistics import DEGREES, bound_ratio, widen_for_freedom
-from ngbkit.metrics.trials import failures
-from ngbkit.runs.bisection.outcome import Bisection, BisectionVerdict, GateStep
+from ngbkit.report import Report, Reported
 from ngbkit.sweep.column import Column
+from ngbkit.sweep.json_values import to_json_value
+from ngbkit.tabular import Texts
+from ngbkit.user_text import format_count, format_duration
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
+
+BisectionVerdict = Literal["slower", "several changes", "not slower", "not conclusive"]
+"""``"slower"``: a release made it slower; ``"several changes"``: a release between has a level of its own; ``"not
+slower"`` by more than the margin from the first to the last; and ``"not conclusive"``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateStep:
+    """One gate of a bisection: the latency of its probe, or else of the last release, over the first's."""
+
+    run_id: str
+    release: str  # of the probe; empty for a gate of the first and the last release
+    slowdown: float
+    low: float  # of the 95 % interval; NaN without
+    high: float
+    conclusive: bool  # by enough uncontended rounds
+    reading: str  # the conclusion from it, in words
+    seconds: float  # that the run took
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Bisection(Reported):
+    """The release of a compiler since which a network is slower.
+
+    `suspects` is the release that made it slower; several where those between could not be measured, or where the
+    verdict is not conclusive; and with several changes those that lie between both levels.
+    """
+
+    network: str
+    compiler: str
+    device: str
+    releases: tuple[str, ...]  # all, from the first to the last
+    skipped: Mapping[str, str]  # why releases could not be measured, by release
+    verdict: BisectionVerdict
+    suspects: tuple[str, ...] = ()
+    probability: float = math.nan  # that the change is at one of the suspects
+    slowdown: float = math.nan  # the latency of the last release over the first's, by all gates
+    low: float = math.nan  # of its 95 % interval
+    high: float = math.nan
+    margin: float  # the slowdown that is accepted: 0.01 for 1 %
+    gates: tuple[GateStep, ...] = ()  # in their order
+    notes: tuple[str, ...] = ()  # what else a reader must know, a sentence each
+
+    @property
+    def is_slower(self) -> bool:
+        """Return whether the last release is slower than the first by more than the margin, beyond chance."""
+        return self.verdict in ("slower", "several changes") or bool(self.suspects)
+
+    def to_report(self) -> Report:
+        """Build the verdict, the table of the gates, and the notes."""
+        rows = [
+            {
+                "gate": str(number),
+                "release": step.release or self.releases[-1],
+                f"latency / {self.releases[0]}": str(Estimate(step.slowdown, step.low, step.high, step.conclusive)),
+                "reading": step.reading,
+                "run": step.run_id,
+            }
+            for number, step in enumerate(self.gates, 1)
+        ]
+        return Report(sentences=[str(self)], frames=[Texts.of_rows(rows)], notes=self.list_notes())
+
+    def list_notes(self) -> list[str]:
+        """List the gates that it took, the skipped releases, and the other notes."""
+        seconds = sum(step.seconds for step in self.gates)
+        return [
+            f"{format_count(len(self.gates), 'gate', 'gates')} in {format_duration(seconds)}.",
+            *(f"{release} was skipped: {reason.rstrip('.')}." for release, reason in self.skipped.items()),
+            *self.notes,
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The bisection as plain JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dict(to_json_value({**fields, "gates": [asdict(step) for step in self.gates]}))
+
+    def __str__(self) -> str:
+        first, last = self.releases[0], self.releases[-1]
+        estimate = f"{Estimate(self.slowdown, self.low, self.high)} times as long with {last} as with {first}"
+        margin, name = f"{100 * self.margin:g} %", f"{self.network} with {self.compiler} on {self.device}"
+        if self.verdict == "slower":
+            count, listed = len(self.releases), " or ".join(self.suspects)
+            sure = f"{100 * self.probability:.4g} % sure, of {count} releases"
+            return f"{name} is slower since {listed} ({sure}): a call takes {estimate}."
+        if self.verdict == "several changes":
+            listed = " and ".join(self.suspects)
+            return (
+                f"{name} became slower in more than one release ({100 * self.probability:.4g} % sure): {listed} lies "
+                f"between. A call takes {estimate}. Bisect both parts: --good {first} --bad {self.suspects[0]}, and "
+                f"--good {self.suspects[-1]} --bad {last}."
+            )
+        if self.verdict == "not slower":
+            return f"{name} has no regression of more than {margin} from {first} to {last}: a call takes {estimate}."
+        if self.suspects:
+            listed = ", ".join(self.suspects)
+            return f"Not conclusive: {name} is slower since one of {listed}. A call takes {estimate}."
+        interval = f": a call takes {estimate}" if math.isfinite(self.slowdown) else ""
+        return f"Not conclusive: {name} may be slower by more than {margin} since {first}, or not{interval}."
+
 
 Measure = Callable[[Sequence[str]], tuple["Data", str, float]]
 """Measures a gate of columns in turns; returns its dataset, the id of its run, and the seconds that it took."""
@@ -37,6 +139,7 @@ Measure = Callable[[Sequence[str]], tuple["Data", str, float]]
 _FURTHER_GATES = 3
 # The ratios of a gate share one latency; more would be no distribution.
 _MOST_CORRELATED = 0.9
+_BOUNDS = ("slowdown", "low", "high")
 # Of rounds that do not differ at all.
 _LEAST_VARIANCE = 1e-10
 
@@ -118,7 +221,19 @@ class ReleaseSearch:
         text = self._add_reading(reading, columns, place)
         if not (reading.problems or reading.unchecked or reading.conclusive):
             self.contended.append(run_id)
-        self._steps.append(_build_step(reading, run_id=run_id, release=probe, reading=text, seconds=seconds))
+        bounds = (math.nan,) * 3
+        if evidence := reading.evidence:  # of its probe, or else of the last release
+            bounds = bound_ratio(evidence.log_ratios[-1], math.sqrt(evidence.covariance[-1, -1]))
+        self._steps.append(
+            GateStep(
+                run_id=run_id,
+                release=probe,
+                **dict(zip(_BOUNDS, bounds, strict=True)),
+                conclusive=reading.conclusive,
+                reading=text,
+                seconds=seconds,
+            )
+        )
         self.report(f"gate {len(self._steps)}: {text}")
         return reading
 
@@ -166,11 +281,11 @@ class ReleaseSearch:
         probability: float = math.nan,
         notes: tuple[str, ...] = (),
     ) -> Bisection:
-        slowdown = (math.nan,) * 3
+        bounds = (math.nan,) * 3
         if points is not None:
-            slowdown = points.estimate_slowdown()
+            bounds = points.estimate_slowdown()
         elif self._evidence:
-            slowdown = bound_ratio(*estimate_change(self._evidence))
+            bounds = bound_ratio(*estimate_change(self._evidence))
         if verdict == "slower":
             profile = "`--profile` names the piece of the network that takes longer."
             notes = (f"The piece that takes longer: {self._regression}." if self._regression else profile,)
@@ -190,32 +305,21 @@ class ReleaseSearch:
             verdict=verdict,
             suspects=tuple(self.releases[place] for place in sorted(places)),
             probability=probability,
-            slowdown=slowdown[0],
-            low=slowdown[1],
-            high=slowdown[2],
+            **dict(zip(_BOUNDS, bounds, strict=True)),
             margin=self.margin,
             gates=tuple(self._steps),
             notes=notes,
         )
 
 
-def _build_step(gate: _GateReading, **fields: Any) -> GateStep:
-    """Build the row of a gate, with the ratio of its probe, or else of the last release."""
-    slowdown = (math.nan,) * 3
-    if gate.evidence is not None:
-        slowdown = bound_ratio(gate.evidence.log_ratios[-1], math.sqrt(gate.evidence.covariance[-1, -1]))
-    return GateStep(slowdown=slowdown[0], low=slowdown[1], high=slowdown[2], conclusive=gate.conclusive, **fields)
-
-
 def _read_gate(data: Data, columns: Sequence[str], place: int | None) -> _GateReading:
     """Read the gate of a first and a last column, and of a probe between them, the release at `place`."""
     (node,) = nodes(data).values()
-    measured = {trial.compiler: trial for _, trial in iterate_trials(data)}
-    if missing := [label for label in columns if label not in measured]:
-        errors = {row["compiler"]: f"{row['status']}: {row['error']}" for row in failures(node).to_dict("records")}
-        problems = {label: errors.get(label, "it was not measured") for label in missing}
+    outcomes = {labels["compiler"]: outcome for labels, outcome in iterate_outcomes(data)}
+    read = [(label, outcomes.get(label, "it was not measured")) for label in columns]
+    if problems := {label: outcome for label, outcome in read if isinstance(outcome, str)}:
         return _GateReading(evidence=None, problems=problems)
-    first, *others = (measured[label] for label in columns)
+    first, *others = (outcome for _, outcome in read if not isinstance(outcome, str))
     evidence = _build_evidence(first, others[::-1], place)  # the last release comes before the probe
     return _GateReading(
         evidence=evidence,

@@ -11,9 +11,9 @@
 >>> selfcheck.run(groups=12)  # doctest: +SKIP
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ngbkit.exports import export_lazily
 from ngbkit.runs.selfcheck.check import run
 from ngbkit.runs.selfcheck.store import latest
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from ngbkit.runs.selfcheck.report import Noise, Pair, SelfCheck
 
 __all__ = ["History", "Noise", "Pair", "SelfCheck", "compare_runs", "latest", "run"]
-_ROOMS = {"History": "history", "compare_runs": "history", "Noise": "report", "Pair": "report", "SelfCheck": "report"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:  # they load xarray, which the magics do without
-        return getattr(import_module(f"ngbkit.runs.selfcheck.{_ROOMS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# They load xarray, which the magics do without.
+_EXPORTS = {"History": "history", "compare_runs": "history", "Noise": "report", "Pair": "report", "SelfCheck": "report"}
+__getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

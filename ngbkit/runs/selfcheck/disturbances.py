@@ -45,11 +45,9 @@ class Disturbance:
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    # Replacements of compilers, by the name of the compiler.
-    compilers: Mapping[str, str] = field(default_factory=dict)
+    compilers: Mapping[str, str] = field(default_factory=dict)  # their replacements, by name
     arguments: tuple[str, ...] = ()
-    # Measures in place of ``ngbkit run``.
-    measure: Callable[[], Numbers] | None = None
+    measure: Callable[[], Numbers] | None = None  # measures in place of ``ngbkit run``
 
 
 REFERENCE = Disturbance(name="nothing: as ngbkit measures")

@@ -7,7 +7,6 @@ runs differ beyond what their rounds explain is stored, and the intervals of eve
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ import xarray as xr
 
 from ngbkit import options
 from ngbkit.dataset.assembly import list_origins, nodes
+from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import to_frame
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, NgbkitError
@@ -35,6 +35,7 @@ from ngbkit.runs.selfcheck import store
 from ngbkit.runs.selfcheck.noise import set_process_sd
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
+from ngbkit.user_text import join_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,32 +55,16 @@ _PRIOR = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """Two runs of one sweep.
+    """Two runs of one sweep."""
 
-    Parameters
-    ----------
-    workloads
-        Names of the networks.
-    first, second
-        Ids of the two runs.
-    hours
-        Time between their starts.
-    judged, changed
-        Number of speed-ups that are conclusive in both runs, and of those that differ beyond their 95 % intervals.
-    inconclusive
-        Number of other speed-ups: not conclusive in at least one of the two.
-    consecutive
-        Whether no run of the sweep was between them.
-    """
-
-    workloads: tuple[str, ...]
-    first: str
+    workloads: tuple[str, ...]  # the names of the networks
+    first: str  # the id of the run
     second: str
-    hours: float
-    judged: int
-    changed: int
-    inconclusive: int
-    consecutive: bool
+    hours: float  # between their starts
+    judged: int  # speed-ups that are conclusive in both runs
+    changed: int  # those of them that differ beyond their 95 % intervals
+    inconclusive: int  # the other speed-ups: not conclusive in at least one of the two
+    consecutive: bool  # whether no run of the sweep was between them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -130,7 +115,7 @@ class History(Reported):
 
         rows = [
             {
-                "sweep": _name_few(pair.workloads),
+                "sweep": join_names(pair.workloads, most=_MOST_NAMED),
                 "first": pair.first,
                 "second": pair.second,
                 "apart": f"{pair.hours:.1f} h",
@@ -165,20 +150,15 @@ class History(Reported):
         ]
         if low > 1 - LEVEL:
             lines.append("They are too narrow here: run `ngbkit selfcheck`, and trust no difference as small as these.")
-        lines.append(self._describe_deviations())
-        return [*lines, *self.unlike]
-
-    def _describe_deviations(self) -> str:
-        if not self.deviations:
-            return (
-                f"How far speed-ups vary from run to run needs {_LEAST_RUNS} runs of one sweep, the first and the last "
-                f"at least {_LEAST_HOURS:.0f} h apart."
-            )
         parts = [f"{100 * deviation:.1f} % ({compiler})" for compiler, deviation in self.deviations.items()]
-        return (
+        lines.append(
             f"Speed-ups over identity vary by {', '.join(parts)} from run to run (standard deviations of {self.runs} "
             f"runs over {self.hours:.1f} h, beyond what their rounds explain). Intervals of later runs allow for it."
+            if parts
+            else f"How far speed-ups vary from run to run needs {_LEAST_RUNS} runs of one sweep, the first and the "
+            f"last at least {_LEAST_HOURS:.0f} h apart."
         )
+        return [*lines, *self.unlike]
 
     def to_report(self) -> Report:
         """Build the conclusions and the table of the pairs of runs."""
@@ -187,10 +167,7 @@ class History(Reported):
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON: every pair, and the share with its interval."""
         rate, low, high = self.share
-        json_value: dict[str, Any] = to_json_value(
-            {**asdict(self), "share": rate, "share_low": low, "share_high": high}
-        )
-        return json_value
+        return dict(to_json_value({**asdict(self), "share": rate, "share_low": low, "share_high": high}))
 
 
 def compare_runs(device: str | None = None) -> History:
@@ -229,10 +206,16 @@ def compare_runs(device: str | None = None) -> History:
             continue
         loaded = _load(list(islice(repeated, _MOST_RUNS))[::-1], reasons)
         repetitions += _compare_each(loaded, label, reasons)
-        comparable = _select_comparable(loaded, label)
+        comparable = [stored for stored in loaded if not _find_differences(stored[1], loaded[-1][1], label)]
+        if len(comparable) < _LEAST_RUNS or _count_hours(comparable) < _LEAST_HOURS:
+            continue
         # The latest sweep comes first: what other hardware or other numbers of threads did, says nothing of this one.
-        machine = machine or _describe_machine(comparable, label)
-        if comparable and _describe_machine(comparable, label) == machine:
+        latest, data = comparable[-1]
+        described = read_environments(data).get(label, {})
+        threads = latest.request.get("threads") or described.get("cores_usable", 0)
+        current = {"chip": str(described.get("chip", "")), "threads": threads}
+        machine = machine or current
+        if current == machine:
             runs, hours = runs + len(comparable), max(hours, _count_hours(comparable))
             for compiler, deviation in _estimate_deviations(comparable, label).items():
                 deviations[compiler] = max(deviations.get(compiler, 0.0), deviation)
@@ -265,24 +248,8 @@ def _load(repeated: Sequence[Summary], reasons: Counter[str]) -> list[Stored]:
     return loaded
 
 
-def _select_comparable(loaded: Sequence[Stored], device: str) -> list[Stored]:
-    """Select the runs of a sweep that are like its latest one; none if they are too few, or too close."""
-    comparable = [stored for stored in loaded if not _find_differences(stored[1], loaded[-1][1], device)]
-    return comparable if len(comparable) >= _LEAST_RUNS and _count_hours(comparable) >= _LEAST_HOURS else []
-
-
 def _count_hours(stored: Sequence[Stored]) -> float:
     return (stored[-1][0].created - stored[0][0].created) / 3600
-
-
-def _describe_machine(stored: Sequence[Stored], device: str) -> dict[str, Any]:
-    """Describe the machine of the latest of some runs; empty without any."""
-    if not stored:
-        return {}
-    latest, data = stored[-1]
-    machine = _read_environment(data, device)
-    threads = latest.request.get("threads") or machine.get("cores_usable", 0)
-    return {"chip": str(machine.get("chip", "")), "threads": threads}
 
 
 def _estimate_deviations(stored: Sequence[Stored], device: str) -> dict[str, float]:
@@ -293,7 +260,7 @@ def _estimate_deviations(stored: Sequence[Stored], device: str) -> dict[str, flo
     """
     import pandas as pd
 
-    conditions = _read_environment(stored[-1][1], device).get("conditions") or {}
+    conditions = read_environments(stored[-1][1]).get(device, {}).get("conditions") or {}
     prior = HOSTED_SD if conditions.get("virtual_machine") else UNCHECKED_SD
     values = [_compute_speedups(data, device).assign(run=number) for number, (_, data) in enumerate(stored)]
     frame = pd.concat(values, ignore_index=True)
@@ -306,10 +273,12 @@ def _estimate_deviations(stored: Sequence[Stored], device: str) -> dict[str, flo
             between = float(cell["log"].var(ddof=1) - cell["variance"].mean())
             variances.setdefault(compiler, []).append(between)
             counts[compiler] = min(counts.get(compiler, len(cell)), len(cell))
-    return {
-        compiler: _pool(max(0.0, float(np.mean(parts))), counts[compiler] - 1, prior)
-        for compiler, parts in variances.items()
-    }
+    deviations = {}
+    for compiler, parts in variances.items():
+        freedom, variance = counts[compiler] - 1, max(0.0, float(np.mean(parts)))
+        pooled = (_PRIOR * prior**2 + freedom * variance) / (_PRIOR + freedom)
+        deviations[compiler] = widen_for_freedom(math.sqrt(pooled), _PRIOR + freedom)
+    return deviations
 
 
 def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
@@ -332,19 +301,13 @@ def _compute_speedups(data: Data, device: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["compiler", "log", "variance"])
 
 
-def _pool(variance: float, freedom: int, prior: float) -> float:
-    """Pool a variance of so many degrees of freedom with the prior one, and widen its root as few runs need."""
-    pooled = (_PRIOR * prior**2 + freedom * variance) / (_PRIOR + freedom)
-    return widen_for_freedom(math.sqrt(pooled), _PRIOR + freedom)
-
-
 def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) -> list[Repetition]:
     """Compare runs of one sweep, the earliest first; count why some were left out."""
     repetitions = []
     for (index, (first, earlier)), (other, (second, later)) in combinations(enumerate(loaded), 2):
         differences = _find_differences(earlier, later, device)
         if differences:
-            reasons[_name_few(differences, "; ")] += 1
+            reasons[join_names(differences, "; ", most=_MOST_NAMED)] += 1
             continue
         try:
             comparison = compare(earlier, later)
@@ -368,15 +331,5 @@ def _compare_each(loaded: Sequence[Stored], device: str, reasons: Counter[str]) 
 
 
 def _find_differences(earlier: Data, later: Data, device: str) -> list[str]:
-    before, after = (_read_environment(data, device) for data in (earlier, later))
+    before, after = (read_environments(data).get(device, {}) for data in (earlier, later))
     return environment.find_differences(before, after)
-
-
-def _read_environment(data: Data, device: str) -> dict[str, Any]:
-    environments: dict[str, dict[str, Any]] = json.loads(data.attrs.get("environments") or "{}")
-    return environments.get(device, {})
-
-
-def _name_few(names: Sequence[str], separator: str = ", ") -> str:
-    more = f"{separator}and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return separator.join(names[:_MOST_NAMED]) + more

@@ -118,6 +118,11 @@ def _estimate_noise(dataset: xr.Dataset, allowance: float | None) -> Noise:
     covered = _find_covering(wide_low, wide_high)
     coverage, coverage_low, coverage_high = estimate_share(int(covered.sum()), len(covered), LEVEL)
     samples = _flatten(measured["latency"].sel(compiler=BASELINE).notnull().sum("repeat"))
+    latency = np.nanmedian(_compute_round_medians(measured, BASELINE)[0], axis=-1)
+    fastest, slowest = np.quantile(latency, [0.1, 0.9])
+    contended_share = math.nan
+    if "contended" in measured:
+        contended_share = float((measured["contended"] > 0).where(measured["latency"].notnull()).mean())
     return Noise(
         groups=len(groups),
         failed=int((~good & ~pending).sum()),
@@ -128,12 +133,12 @@ def _estimate_noise(dataset: xr.Dataset, allowance: float | None) -> Noise:
         smallest_speedup=float(np.exp(_compute_quantile(np.concatenate([-wide_low, wide_high]), _DETECTED))),
         process_sd=estimate_process_sd(groups),
         round_sd=float(np.median([estimate_robust_sd(ratios) for ratios in groups])),
-        drift=_estimate_drift(np.nanmedian(_compute_round_medians(measured, BASELINE)[0], axis=-1)),
+        drift=float(slowest / fastest - 1),
         coverage=coverage,
         coverage_low=coverage_low,
         coverage_high=coverage_high,
         coverage_within=estimate_share(int(covered_within.sum()), len(covered_within))[0],
-        contended_share=_compute_contended_share(measured),
+        contended_share=contended_share,
     )
 
 
@@ -152,7 +157,11 @@ def _estimate_pair(dataset: xr.Dataset, compiler: str, quiet: Pair | None) -> Pa
     middles = np.array([np.median(ratios) if len(ratios) else np.nan for ratios in groups])
     allowance = quiet.group_sd if quiet is not None and math.isfinite(quiet.group_sd) else None
     low, high = _allow_for_processes(judged, compiler, groups, estimate_group_sd, allowance)
-    centers = _find_centers(middles) if quiet is None else np.full(len(middles), math.log(quiet.speedup))
+    if quiet is not None:
+        centers = np.full(len(middles), math.log(quiet.speedup))
+    else:  # the median of the other groups
+        others = [np.delete(middles, index) for index in range(len(middles))]
+        centers = np.array([np.nanmedian(rest) if np.isfinite(rest).any() else np.nan for rest in others])
     bounded = np.isfinite(low) & np.isfinite(high) & np.isfinite(centers)
     ends = intervals.compute_median_interval(middles[np.isfinite(middles)], LEVEL)
     return Pair(
@@ -224,32 +233,13 @@ def _flatten(values: xr.DataArray) -> Any:
     return values.transpose("replicate", ...).values.reshape(values.sizes["replicate"])
 
 
-def _find_centers(middles: Floats) -> Floats:
-    """Find what the other groups measured, for each group: their median."""
-    others = (np.delete(middles, index) for index in range(len(middles)))
-    return np.array([np.nanmedian(rest) if np.isfinite(rest).any() else np.nan for rest in others])
-
-
 def _compute_quantile(values: Floats, share: float) -> float:
     """Compute a quantile of the finite values; NaN where there is none, for want of rounds."""
     finite = values[np.isfinite(values)]
     return float(np.quantile(finite, share)) if len(finite) else math.nan
 
 
-def _estimate_drift(latency: Floats) -> float:
-    """Estimate how far the latency of one block moved over the groups: its 90th percentile over its 10th, less 1."""
-    low, high = np.quantile(latency, [0.1, 0.9])
-    return float(high / low - 1)
-
-
 def _find_covering(low: Floats, high: Floats) -> NDArray[np.bool_]:
     """Find which intervals of log ratios cover 0; those without ends, for want of rounds, are dropped."""
     finite = np.isfinite(low) & np.isfinite(high)
     return (low[finite] <= 0) & (high[finite] >= 0)
-
-
-def _compute_contended_share(dataset: xr.Dataset) -> float:
-    """Compute the share of samples from rounds in which other work used the cores."""
-    if "contended" not in dataset:
-        return math.nan
-    return float((dataset["contended"] > 0).where(dataset["latency"].notnull()).mean())

@@ -158,10 +158,7 @@ class SelfCheck(Reported):
         """Return plain JSON: the quiet noise at the top level, the rest under ``contended`` and ``pairs``."""
         data = asdict(self)
         quiet = data.pop("quiet")
-        json_value: dict[str, Any] = to_json_value(
-            {**data, **quiet, "faults": self.find_faults(), "conclusions": self.conclude()}
-        )
-        return json_value
+        return dict(to_json_value({**data, **quiet, "faults": self.find_faults(), "conclusions": self.conclude()}))
 
     def find_faults(self) -> list[str]:
         """Find why the machine is unfit to measure on, in a few words each; empty if it is fit."""
@@ -193,7 +190,13 @@ class SelfCheck(Reported):
     def to_report(self) -> Report:
         """Build the conclusions, the conditions and the tables."""
         origin = f"run {self.run}, {self.created}, ngbkit {self.ngbkit_version}"
-        tables = [_build_noise_table(self), *([_build_pair_table(self)] if self.pairs else [])]
+        tables = [_build_noise_table(self)]
+        if self.pairs:  # a row a compiler, and another for its groups beside a busy process
+            import pandas as pd
+
+            tables.append(pd.DataFrame([_build_pair_row(pair) for pair in self.pairs]))
+            title = "identity against other compilers: the true speed-up is unknown, and the same in all groups"
+            tables[-1].attrs["title"] = title
         frames = [to_texts(table) for table in tables]
         return Report(sentences=[*self.conclude(), *self.conditions], frames=frames, notes=[origin])
 
@@ -296,15 +299,6 @@ def _build_noise_table(check: SelfCheck) -> pd.DataFrame:
     }
     table = pd.DataFrame({"figure": names, **values, "meaning": meanings})
     table.attrs["title"] = f"identity against identity: {check.device}, {check.chip}, {check.threads} threads"
-    return table
-
-
-def _build_pair_table(check: SelfCheck) -> pd.DataFrame:
-    """Build a table with one row a compiler, and another for its groups beside a busy process."""
-    import pandas as pd
-
-    table = pd.DataFrame([_build_pair_row(pair) for pair in check.pairs])
-    table.attrs["title"] = "identity against other compilers: the true speed-up is unknown, and the same in all groups"
     return table
 
 

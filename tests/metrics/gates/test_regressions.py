@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ngbkit.device.timing import correlation, intervals
-from ngbkit.metrics.gates import regressions
-from ngbkit.metrics.gates.regressions import judge
+from ngbkit.metrics.gates import gate
+from ngbkit.metrics.gates.gate import judge
 from ngbkit.metrics.statistics import adjust_by_holm
 
 RUNS = 400
@@ -86,4 +86,4 @@ def test_holm_adjusts_from_the_smallest() -> None:
 
 def test_the_verdicts_are_those_of_the_type() -> None:
     """The verdicts are those of the type, with the worst first."""
-    assert ("slower", "failed", "not conclusive", "not judged", "not slower") == regressions.VERDICTS
+    assert ("slower", "failed", "not conclusive", "not judged", "not slower") == gate.VERDICTS

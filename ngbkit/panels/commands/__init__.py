@@ -1,0 +1,1 @@
+"""The magic that shows a panel."""

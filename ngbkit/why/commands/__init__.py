@@ -1,0 +1,1 @@
+"""The command that explains a gap, for shell and magic alike."""
