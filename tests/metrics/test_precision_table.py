@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from drawn import LOW, add_costs, measured, network
-from profiled import FUSED, add_profiles, build_profile
 
 from ngbkit.metrics.precisions import precisions
 
@@ -31,14 +30,3 @@ def test_what_is_unknown_is_no_column() -> None:
     assert {"over identity", "file (MB)", "status"} <= set(table.columns)
     assert not {"accuracy", "agreement", "speed-up over f32"} & set(table.columns)
     assert {2.0} == set(table["file (MB)"])
-
-
-def test_a_note_names_the_operators_that_a_lower_precision_makes_slower() -> None:
-    """Profiles tell the piece that loses most; the note has the command where there are none."""
-    data = measured(network("net"), compilers=("identity", FUSED, LOW), batch_sizes=[1])
-    slow = {FUSED: build_profile(FUSED, 1), LOW: build_profile(FUSED, 2, slow={6: 4e-3})}
-    profiled = add_profiles(data, slow)
-    notes = ["\n".join(precisions(each).attrs["notes"]) for each in (profiled, profiled.drop_vars("profile"))]
-
-    assert f"Slower than in f32: {LOW} on net batch 1: most in blocks.1.conv_dw (depthwise convolutions" in notes[0]
-    assert f"--profile and ds.ngb.explain('{FUSED}', '{LOW}') tell where" in notes[1]

@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from profiled import build_profile
-from synthetic_records import QUIET, build_network, build_record
+from synthetic_records import QUIET, ROUNDS, build_network, build_record, measure_sides
 
 from ngbkit.api import build_gate_sweep
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import UsageError
-from ngbkit.metrics.gates import sides
 from ngbkit.metrics.gates.sides import judge_sides, name_sides
-from ngbkit.sweep.records import Failure, Record
-from ngbkit.workloads.base import Workload
-
-ROUNDS = 20
-
-
-def measure(
-    slowdown: float,
-    *networks: Workload,
-    compilers: tuple[str, ...] = ("onnxruntime",),
-    seed: int = 0,
-    noise: float = 0.01,
-    drift: float = 0.3,
-    bundles: tuple[int | None, int | None] = (7, 7),
-    failures: Mapping[str, Failure | None] | None = None,
-    failing_before: Collection[str] = (),
-    environments: Mapping[str, object] = QUIET,
-    **fields: object,
-) -> Data:
-    """A gate of one sample a round; the later side takes longer by a factor, and rounds drift by 30 %."""
-    before = list(networks) or [build_network("net")]
-    sweep = build_gate_sweep(before, before, compilers=compilers, repeats=ROUNDS)
-    generator = np.random.default_rng(seed)
-    common = np.exp(generator.normal(0, drift, ROUNDS))
-    records: list[Record] = []
-    for trial in sweep.trials():
-        is_after = trial.workload.endswith(sides.AFTER)
-        latency = common * np.exp(generator.normal(0, noise, ROUNDS)) * (slowdown if is_after else 1.0)
-        if (is_after or trial.compiler in failing_before) and trial.compiler in (failures or {}):
-            failure = (failures or {})[trial.compiler]
-            records += [] if failure is None else [replace(failure, trial_id=trial.id)]
-            continue
-        records.append(build_record(trial, latency, bundles[is_after], **fields))
-    return assemble(sweep, records, environments=environments, run_id="1")
+from ngbkit.sweep.records import Failure
 
 
 def verdicts(data: Data, margin: float | str = 0.02) -> list[str]:
@@ -60,7 +21,7 @@ def verdicts(data: Data, margin: float | str = 0.02) -> list[str]:
 
 def test_a_planted_slowdown_is_found_round_by_round() -> None:
     """The gate finds a slowdown of 5 % among rounds that drift by 30 %."""
-    gate = judge_sides(measure(1.05))
+    gate = judge_sides(measure_sides(1.05))
     (row,) = gate.trials.to_dict("records")
 
     assert ("net", "cpu", "onnxruntime", 1) == tuple(
@@ -72,21 +33,6 @@ def test_a_planted_slowdown_is_found_round_by_round() -> None:
     assert row["after"] / row["before"] == pytest.approx(1.05, abs=0.02)
     assert "latency, measured in turns" == gate.compared
     assert () == gate.warnings
-
-
-def test_the_piece_that_regressed_is_the_reason() -> None:
-    """A slower trial names the piece of its network that takes longer, where both sides were profiled."""
-    data = measure(1.2)
-    texts = data["status"].astype(object).copy(data=np.full(data["status"].shape, "", dtype=object))
-    for side, profile in (
-        (sides.BEFORE, build_profile("onnxruntime")),
-        (sides.AFTER, build_profile("onnxruntime", 1, slow={6: 3e-3})),
-    ):
-        texts.loc[{"workload": f"net{side}"}] = json.dumps(profile)
-    reasons = [judge_sides(each).trials["reason"].tolist() for each in (data, data.assign(profile=texts))]
-
-    assert [""] == reasons[0]
-    assert "blocks.1.conv_dw (depthwise convolutions: 1" in reasons[1][0]
 
 
 def test_two_releases_of_a_compiler_are_the_sides_of_a_gate() -> None:
@@ -114,8 +60,8 @@ def test_two_releases_of_a_compiler_are_the_sides_of_a_gate() -> None:
 def test_alarms_and_misses_of_many_gates_are_rare() -> None:
     """Few of 20 gates have a false alarm, and few miss a planted slowdown of 5 %."""
     compilers = ("onnxruntime", "openvino")
-    unchanged = [verdicts(measure(1.0, compilers=compilers, seed=seed), 0.0) for seed in range(20)]
-    planted = [verdicts(measure(1.05, compilers=compilers, seed=seed)) for seed in range(20)]
+    unchanged = [verdicts(measure_sides(1.0, compilers=compilers, seed=seed), 0.0) for seed in range(20)]
+    planted = [verdicts(measure_sides(1.05, compilers=compilers, seed=seed)) for seed in range(20)]
 
     assert sum("slower" in gate for gate in unchanged) <= 3  # more than 3 of 20 are as rare as 2 %, at 5 % each
     assert sum("slower" in gate for gate in planted) >= 19
@@ -123,8 +69,8 @@ def test_alarms_and_misses_of_many_gates_are_rare() -> None:
 
 def test_two_processes_of_one_program_may_differ() -> None:
     """A difference within that of processes is not conclusive if there is no self-check."""
-    exact = measure(1.007, noise=1e-4)
-    unchecked = measure(1.007, noise=1e-4, environments={})
+    exact = measure_sides(1.007, noise=1e-4)
+    unchecked = measure_sides(1.007, noise=1e-4, environments={})
 
     assert ["slower"] == verdicts(exact, 0.0)
     assert ["not conclusive"] == verdicts(unchecked, 0.0)
@@ -134,22 +80,22 @@ def test_a_virtual_machine_does_not_widen_a_gate() -> None:
     """The gate of a virtual machine has no allowance for its host, as both sides are one program."""
     hosted = {"cpu": {"conditions": {"virtual_machine": True}}}
 
-    assert ["slower"] == verdicts(measure(1.05, environments=hosted))
+    assert ["slower"] == verdicts(measure_sides(1.05, environments=hosted))
 
 
 def test_sides_that_took_no_turns_are_wider_and_say_so() -> None:
     """Sides without common rounds have wider intervals and a warning."""
-    gate = judge_sides(measure(1.04, drift=0.0, bundles=(7, 8)))
+    gate = judge_sides(measure_sides(1.04, drift=0.0, bundles=(7, 8)))
 
     assert ["not conclusive"] == gate.trials["verdict"].tolist()
     assert "some trials did not take turns" in gate.warnings[0]
     assert "latency" == gate.compared
-    assert ["slower"] == verdicts(measure(1.5, drift=0.0, bundles=(7, 8)))
+    assert ["slower"] == verdicts(measure_sides(1.5, drift=0.0, bundles=(7, 8)))
 
 
 def test_a_rule_that_stopped_widens() -> None:
     """An interval is wider if a rule stopped the measurement."""
-    fixed, stopped = (judge_sides(measure(1.05, looks=looks)).trials for looks in (0, 3))
+    fixed, stopped = (judge_sides(measure_sides(1.05, looks=looks)).trials for looks in (0, 3))
 
     widths = [np.log(trials["high"] / trials["low"])[0] for trials in (fixed, stopped)]
     assert widths[1] == pytest.approx(1.12 * widths[0])
@@ -159,7 +105,7 @@ def test_what_no_longer_runs_is_failed_and_what_is_pending_is_not_conclusive() -
     """The reason is that of the later side."""
     failure = Failure(trial_id="", status="not-equivalent", stage="check", error="the outputs differ")
     gate = judge_sides(
-        measure(1.0, compilers=("onnxruntime", "openvino", "tvm"), failures={"openvino": failure, "tvm": None})
+        measure_sides(1.0, compilers=("onnxruntime", "openvino", "tvm"), failures={"openvino": failure, "tvm": None})
     )
     rows = {row["compiler"]: (row["verdict"], row["reason"]) for row in gate.trials.to_dict("records")}
 
@@ -172,7 +118,7 @@ def test_what_fails_on_both_sides_is_named_and_no_plain_pass() -> None:
     """A failure on both sides fails no gate, and the outcome names it."""
     failure = Failure(trial_id="", status="unsupported", stage="compile", error="operator GridSample")
     compilers, failing = ("onnxruntime", "tvm"), {"failures": {"tvm": failure}, "failing_before": ("tvm",)}
-    gate = judge_sides(measure(1.0, compilers=compilers, **failing), 0.05)
+    gate = judge_sides(measure_sides(1.0, compilers=compilers, **failing), 0.05)
     row = next(row for row in gate.trials.to_dict("records") if row["compiler"] == "tvm")
 
     assert ("net", "not judged") == (row["workload"], row["verdict"])
@@ -183,13 +129,13 @@ def test_what_fails_on_both_sides_is_named_and_no_plain_pass() -> None:
     assert "; 1 not judged; 1 not slower." in str(gate)
     assert gate.passes(("slower", "inconclusive"))
     assert "passed, but no trial of tvm could be judged" == gate.describe_outcome()
-    assert "passed" == judge_sides(measure(1.0), 0.05).describe_outcome()
+    assert "passed" == judge_sides(measure_sides(1.0), 0.05).describe_outcome()
 
 
 def test_a_gate_without_any_result_before_is_an_error_with_the_reason() -> None:
     """Nothing could ever be slower than it."""
     failure = Failure(trial_id="", status="crashed", stage="measure", error="signal 11")
-    data = measure(1.0, failures={"onnxruntime": failure}, failing_before=("onnxruntime",))
+    data = measure_sides(1.0, failures={"onnxruntime": failure}, failing_before=("onnxruntime",))
 
     with pytest.raises(UsageError, match=r"none has a result before \(crashed: signal 11 on both sides\)"):
         judge_sides(data)
@@ -197,7 +143,7 @@ def test_a_gate_without_any_result_before_is_an_error_with_the_reason() -> None:
 
 def test_what_was_not_checked_is_not_conclusive_however_slow() -> None:
     """An unchecked trial is not conclusive, and its row has the side and the reason."""
-    gate = judge_sides(measure(1.5, unchecked="it draws random numbers"))
+    gate = judge_sides(measure_sides(1.5, unchecked="it draws random numbers"))
     (row,) = gate.to_report().frames[0].cells
 
     assert "not conclusive: not checked before and after: it draws random numbers" == row[-1]
@@ -207,7 +153,7 @@ def test_what_was_not_checked_is_not_conclusive_however_slow() -> None:
 
 def test_networks_and_values_of_factors_are_judged_apart() -> None:
     """Each pair is judged at each value of a factor, and all are one family."""
-    data = measure(1.05, build_network("a", seq=(32, 128)), build_network("b"))
+    data = measure_sides(1.05, build_network("a", seq=(32, 128)), build_network("b"))
     trials = judge_sides(data).trials
 
     assert [("a", 32), ("a", 128)] == [(row["workload"], row["seq"]) for row in trials.to_dict("records")][:2]
@@ -217,7 +163,7 @@ def test_networks_and_values_of_factors_are_judged_apart() -> None:
 
 def test_a_run_without_sides_is_an_error() -> None:
     """The error says what a gate needs."""
-    data = measure(1.0)
+    data = measure_sides(1.0)
     renamed = data.assign_coords(workload=["a", "b"])
 
     with pytest.raises(UsageError, match=r"a gate needs networks whose names end in ' \(before\)' and ' \(after\)'"):
