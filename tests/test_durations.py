@@ -39,6 +39,16 @@ def test_a_part_replaces_its_own_records(tmp_path: Path, monkeypatch: pytest.Mon
     assert {"a": 3.0, "b": 5.0, "folder:site": 7.0} == durations.load()
 
 
+def test_a_part_forgets_no_short_tests_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose short tests take seconds stays no quick one after a run of some of them."""
+    monkeypatch.setattr(durations, "RECORD", tmp_path / "durations.json")
+    tests = [SimpleNamespace(nodeid=f"a.py::{number}", duration=0.9) for number in range(4)]
+    durations.save(tests)  # type: ignore[arg-type]
+    durations.save(tests[:1], is_part=True)  # type: ignore[arg-type]
+
+    assert {"a.py": 3.6} == durations.load()
+
+
 def test_a_test_is_as_long_as_what_it_shares() -> None:
     """A short test is long if it needs a long fixture: whichever test comes first would wait for it."""
     fixture = SimpleNamespace(baseid="folder", argname="site")
