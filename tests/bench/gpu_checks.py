@@ -8,7 +8,6 @@ The last line that it prints is one JSON object: what was seen, with ``ok`` and 
 from __future__ import annotations
 
 import argparse
-import copy
 import ctypes
 import json
 import os
@@ -24,9 +23,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+from programs import compile_network, load_compiler
 
 from ngbkit import registry
-from ngbkit.compilers.base import Compiler, Program, Task, Tuning
+from ngbkit.compilers.base import Program
 from ngbkit.device.timing.sampling import choose_block_size, sample
 from ngbkit.errors import NgbkitError
 from ngbkit.hardware import telemetry
@@ -35,7 +35,6 @@ from ngbkit.hardware.accelerators.cuda import Driver
 from ngbkit.testing.networks import relative_rmse, run_reference
 from ngbkit.workloads import feeds, timm
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
-from ngbkit.workloads.export import export_for
 
 ACCELERATOR = "cuda"
 ROUNDS, SAMPLE_S = 30, 0.02
@@ -67,35 +66,8 @@ def build_products() -> Network:
     return Network(inputs=[TensorSpec(name="input", shape=(BATCH, 128, 32, 32))], module=Products().eval())
 
 
-def load_compiler(name: str) -> Compiler:
-    loaded: Compiler = registry.load(registry.COMPILERS, name)
-    return loaded
-
-
-def compile_for_gpu(
-    network: Network, compiler: str, batch_size: int, folder: Path, onnx: Path | None = None, **options: Any
-) -> Program:
-    """Compile a network in the first form that a compiler reads, as a device compiles it in its children."""
-    record = load_compiler(compiler)
-    form = next(iter(record.forms))
-    folder.mkdir(exist_ok=True)
-    if form == "onnx" and onnx is None:
-        onnx = export_for(network, folder, [batch_size], seed=0)[batch_size]
-    task = Task(
-        form=form,
-        # A compiler moves the module to its device.
-        module=copy.deepcopy(network.module) if form == "module" else None,
-        onnx=onnx if form == "onnx" else None,
-        inputs=network.inputs,
-        arrays=feeds.draw(network.inputs, network.examples, batch_size, seed=0),
-        batch_size=batch_size,
-        options=record.settle(options),
-        threads=4,
-        cache=folder,
-        accelerator=ACCELERATOR,
-        tuning=Tuning(folder=folder / "tuning"),
-    )
-    return record.compile(task)
+def compile_for_gpu(network: Network, compiler: str, batch_size: int, folder: Path, **options: Any) -> Program:
+    return compile_network(network, compiler, folder, batch_size=batch_size, accelerator=ACCELERATOR, **options)
 
 
 def check_machine() -> Result:
