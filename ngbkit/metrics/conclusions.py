@@ -137,7 +137,8 @@ class _Writer:
             place = f"for {self._name_place(win)}" if win.subject == "compiler" else self._name_cell(win)
             return f"{name} {place}, {leads[0]} times {_name_column(win, win.comparisons[0].second)}"
         groups = f"{len(wins)} of {total}" if len(wins) < total else f"all {total}" if total > 2 else "both"
-        return f"{name} in {groups} groups, {leads[0]} to {leads[-1]} times the next"
+        span = " to ".join(dict.fromkeys((f"{leads[0]}", f"{leads[-1]}")))
+        return f"{name} in {groups} groups, {span} times the next"
 
     def describe_doubts(
         self, contests: Sequence[Contest], unchecked: dict[str, list[str]], contended: Sequence[str]

@@ -176,6 +176,15 @@ def test_a_single_compiler_has_no_rival(mlp: Workload) -> None:
     assert "" == conclude(measure(mlp, {"identity": 1.0})).to_text()
 
 
+def test_equal_leads_are_said_once(mlp: Workload) -> None:
+    """The span of leads has one end where both read the same."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, devices=["cpu", "orin"])
+    latency = data["latency"].isel(device=[0, 0]).assign_coords(device=data["device"])
+    (line,) = conclude(data.assign(latency=latency)).lines
+
+    assert re.fullmatch(r"Fastest: openvino in both groups, [\d.]+ ± [\d.]+ times the next\.", line)
+
+
 def test_several_devices_are_named(mlp: Workload) -> None:
     """Each group has a winner of its own, whose place the details name."""
     conclusions = conclude(measure(mlp, {"identity": 1.0, "openvino": 3.0}, devices=["cpu", "orin"]))
