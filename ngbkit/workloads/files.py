@@ -92,10 +92,16 @@ def find_script_folder() -> str:
     return str(Path(find_working_folder(), main or "-").parent)
 
 
+# Those of the start, as Python has them: warm servers of an engine have imported packages before a later change.
+_PYTHON_PATH = frozenset(
+    os.path.normpath(Path(find_working_folder(), entry))
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+)
+
+
 def is_on_python_path(folder: str) -> bool:
     """Return whether the user's PYTHONPATH names a folder, so that its modules hide others everywhere."""
-    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return folder in (os.path.normpath(Path(find_working_folder(), entry)) for entry in entries)
+    return folder in _PYTHON_PATH
 
 
 def list_local_packages() -> Iterator[str]:

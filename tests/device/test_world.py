@@ -23,7 +23,7 @@ from ngbkit.device.isolation.servers import Child
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.runs.progress_display import list_warnings
-from ngbkit.workloads import cell
+from ngbkit.workloads import cell, files
 from ngbkit.workloads.base import Workload
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
@@ -157,19 +157,21 @@ def test_the_working_folder_is_the_last_of_the_path(tmp_path: Path, monkeypatch:
 
 
 def test_a_local_package_that_engines_do_not_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run warns of a fork in the working folder, unless PYTHONPATH makes it the one of engines, too."""
+    """A run warns of a fork in the working folder, unless a PYTHONPATH of the start makes it that of engines, too."""
     fork, sweep = tmp_path / "timm", Sweep("resnet18", ["identity"])
     fork.mkdir()
     (fork / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     before, other = (World.capture().list_warnings(networks) for networks in (sweep.workloads, cell.from_source(CELL)))
-    monkeypatch.setenv("PYTHONPATH", ".")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    late = World.capture().list_warnings(sweep.workloads)
+    monkeypatch.setattr(files, "_PYTHON_PATH", {str(tmp_path)})
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), "/installed"])
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     world = World.capture()
 
-    assert ["timm"] == list(before)
+    assert ["timm"] == list(before) == list(late)
     assert "imports timm of its folder, and engines the installed one" in before["timm"][0]
     assert {} == other
     assert (str(tmp_path), "/installed") == world.path

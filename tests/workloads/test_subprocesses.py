@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ngbkit.workloads import files
 from ngbkit.workloads.subprocesses import build_arguments, build_python_path, run_module
 
 # Of Python and of packages; each has once ended a controller, an engine or a child.
@@ -68,7 +69,7 @@ def test_a_run_survives_files_that_hide_modules(
 
 def test_the_users_folder_is_the_last_on_the_path(hiding_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of PYTHONPATH stays first, and one that a program adds follows the standard library."""
-    monkeypatch.setenv("PYTHONPATH", "/first")
+    monkeypatch.setattr(files, "_PYTHON_PATH", {"/first"})
     monkeypatch.setattr(sys, "path", ["", "/added", str(hiding_folder), "/first", os.__file__.rpartition("/")[0]])
     first, standard, added, *working = build_python_path().split(os.pathsep)
 
@@ -80,7 +81,7 @@ def test_a_folder_of_pythonpath_is_first_also_where_it_is_the_users(
     hiding_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every process imports from a working folder that PYTHONPATH names, as this one does."""
-    monkeypatch.setenv("PYTHONPATH", str(hiding_folder))
+    monkeypatch.setattr(files, "_PYTHON_PATH", {str(hiding_folder)})
     monkeypatch.setattr(sys, "path", ["", "/added", str(hiding_folder)])
 
     assert f"{hiding_folder}{os.pathsep}{hiding_folder}{os.pathsep}/added" == build_python_path()
