@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rooms import ADD_ONS, ROOMS, ROOT
 
-from ngbkit import registry
+from ngbkit import cli, registry
 
 LISTED = """
 import json
@@ -53,6 +53,16 @@ def test_ngbkit_works_without_an_add_on(add_on: str, tmp_path: Path) -> None:
     assert str(tmp_path / "ngbkit" / "__init__.py") == listed["file"]
     assert missing
     assert set() == missing & set(listed["names"])
+
+
+def test_an_estimate_without_its_add_on_is_refused(tmp_path: Path) -> None:
+    """The error says what is missing, and nothing is measured."""
+    words = [sys.executable, "-m", "ngbkit", "run", "resnet18", "--estimate"]
+    environment = copy_without(("predict",), tmp_path)
+    answer = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert cli.INVALID == answer.returncode
+    assert "this ngbkit lacks its add-on predict" in answer.stderr
 
 
 def test_the_tests_of_the_core_pass_without_add_ons(tmp_path: Path) -> None:

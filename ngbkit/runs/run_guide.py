@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ngbkit import registry
+from ngbkit.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,5 +65,11 @@ class Forecast(Protocol):
 
 
 def load_forecast() -> Forecast:
-    """Load the add-on that estimates sweeps, or raise `UnknownNameError` where it is missing."""
-    return cast("Forecast", registry.load(registry.GUIDES, "forecast"))
+    """Load the add-on that estimates sweeps, or raise `UsageError` where it is missing."""
+    forecast = registry.find(registry.GUIDES, "forecast")
+    if forecast is None:
+        raise UsageError(
+            "invalid call: got a budget or an estimate; expected none, since this ngbkit lacks its add-on predict. "
+            "Install ngbkit whole, or leave it out."
+        )
+    return cast("Forecast", forecast)
