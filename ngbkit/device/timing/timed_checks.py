@@ -182,8 +182,8 @@ class TimedChecks:
     @property
     def held_bytes(self) -> int:
         """The memory of inputs and outputs that checks keep, which are no part of the program's."""
-        probe = [] if self._probe is None else [*self._probe.arrays, *self._probe.expected]
-        return sum(array.nbytes for array in (*probe, *self.storage))
+        expected = [] if self._probe is None else self._probe.expected
+        return sum(array.nbytes for array in (*expected, *self.storage))
 
     def find_doubt(self) -> str:
         """Find what the timed calls left out although their outputs are right: it is done at other times."""
@@ -292,7 +292,7 @@ def compare_with_itself(checks: TimedChecks) -> None:
     for probe in itertools.islice(checks.probes, _OWN):
         checks.fresh.feed(probe.arrays)
         checks._keep(checks.program.run())
-        probes.append(KnownCall(arrays=probe.arrays, expected=checks._outputs))
+        probes.append(KnownCall(arrays=[array.copy() for array in probe.arrays], expected=checks._outputs))
         checks._outputs = []
     count = len(probes[0].expected) if probes else 0
     checks.reference = Reference(axes=(None,) * count, probe_errors=(0.0,) * count, scales=(0.0,) * count)
@@ -325,42 +325,30 @@ def _yield_probes(
     if not mixes and reference.row_wise and rows != reference.rows:
         return
     sets = [feeds.draw_other(task.inputs, examples, rows, seed, number, reference.rows) for number in numbers]
-    checks.storage = [array for arrays in sets for array in arrays]
     if not mixes:
+        checks.storage = [array for arrays in sets for array in arrays]
         for arrays, outputs in itertools.cycle(list(zip(sets, answers, strict=True))):
             yield KnownCall(arrays=arrays, expected=list(outputs))
+    axes, output_axes = [spec.batch_axis for spec in task.inputs], reference.axes
+    pools = [np.concatenate(parts, axis) for parts, axis in zip(zip(*sets, strict=True), axes, strict=True)]
+    outputs = [np.concatenate(parts, axis) for parts, axis in zip(zip(*answers, strict=True), output_axes, strict=True)]
     chooser, total, size = random.SystemRandom(), len(sets) * rows, task.batch_size
+    sets.clear()
+    # Of all batches: memory that comes and goes would be taken from the program's, whose next call asks for more pages.
+    arrays = [np.empty_like(array) for array in task.arrays]
+    checks.storage = [*pools, *arrays]
+    most = max(1, min(_MOST_SAMPLES, int(_MOST_BYTES / max(1, sum(array.nbytes for array in outputs) / total))))
     shift = size if size % total else 1  # each place has another sample than before
     while True:
         order = chooser.sample(range(total), total)
         for start in range(0, total * shift, shift):
             chosen = [order[(start + place) % total] for place in range(size)]
-            yield _mix(task, reference, sets, answers, chosen, chooser)
-
-
-def _mix(
-    task: Task,
-    reference: Reference,
-    sets: Sequence[Arrays],
-    answers: Sequence[Sequence[np.ndarray]],
-    chosen: Sequence[int],
-    chooser: random.Random,
-) -> KnownCall:
-    """Put samples of sets of inputs together to a batch; some of its outputs are compared."""
-    arrays = [
-        np.ascontiguousarray(np.concatenate(parts, spec.batch_axis).take(chosen, spec.batch_axis))
-        for spec, parts in zip(task.inputs, zip(*sets, strict=True), strict=True)
-    ]
-    total = len(sets) * reference.rows
-    size = sum(output.nbytes for outputs in answers for output in outputs) / total
-    most = max(1, min(_MOST_SAMPLES, int(_MOST_BYTES / max(size, 1))))
-    places = range(task.batch_size)
-    samples = sorted(chooser.sample(places, most)) if most < task.batch_size else list(places)
-    expected = [
-        _take(np.concatenate(parts, axis), [chosen[sample] for sample in samples], axis, total)
-        for parts, axis in zip(zip(*answers, strict=True), reference.axes, strict=True)
-    ]
-    return KnownCall(arrays=arrays, expected=expected, samples=samples)
+            for pool, axis, array in zip(pools, axes, arrays, strict=True):
+                np.take(pool, chosen, axis, out=array, mode="clip")  # other modes fill a copy first
+            samples = sorted(chooser.sample(range(size), min(most, size)))
+            places = [chosen[sample] for sample in samples]
+            expected = [_take(array, places, axis, total) for array, axis in zip(outputs, output_axes, strict=True)]
+            yield KnownCall(arrays=arrays, expected=expected, samples=samples)
 
 
 def _are_separable(inputs: Sequence[TensorSpec], reference: Reference) -> bool:
