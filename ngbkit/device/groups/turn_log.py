@@ -16,7 +16,8 @@ from ngbkit.hardware.conditions import Interference
 # A piece of a turn with less of its usual core time by more than this share was stopped, or the hypervisor ran
 # something else without telling. Some runtimes differ by a tenth from piece to piece on a quiet machine.
 STALLED = 0.12
-# Usual is this quantile of so many of the last pieces, and at least of so many.
+# Usual is this quantile of so many of the last pieces, and at least of so many. The first ones are judged by as many
+# more: a computer that sleeps, or a virtual machine that is paused, leaves no other trace.
 _USUAL_QUANTILE, _RECENT_PIECES, _FEWEST_PIECES = 0.75, 40, 3
 
 # Memory grows if it does in so many pieces or more, by more than the noise of an allocator, in this share of them, and
@@ -33,6 +34,8 @@ class TurnLog:
     _contended: list[bool] = field(default_factory=list)
     # The cores that this worker usually has, as the last pieces of its turns had them.
     _activity: list[float] = field(default_factory=list)
+    # The samples of each piece.
+    _samples: list[int] = field(default_factory=list)
     _foreign_s: float = 0.0
     _steal_s: float = 0.0
     _turns: int = 0
@@ -59,9 +62,19 @@ class TurnLog:
         self._rounds += [round_number] * samples
         self._contended += [contended] * samples
         self._activity = [*self._activity[1 - _RECENT_PIECES :], interference.active]
+        self._samples.append(samples)
+        if len(self._samples) == 2 * _FEWEST_PIECES:
+            self._judge_first_pieces()
         self._foreign_s += interference.foreign * reply["spent_s"]
         self._steal_s += interference.steal * reply["spent_s"]
         return contended
+
+    def _judge_first_pieces(self) -> None:
+        start = 0
+        for active, samples in zip(self._activity[:_FEWEST_PIECES], self._samples, strict=False):
+            if self._compute_stalled(active) > STALLED:
+                self._contended[start : start + samples] = [True] * samples
+            start += samples
 
     def _compute_stalled(self, active: float) -> float:
         """Compute which share of the core time that this worker usually has is missing in a piece."""

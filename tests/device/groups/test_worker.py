@@ -142,6 +142,20 @@ def test_missing_time_is_a_disturbance(build_worker: Build) -> None:
     assert 2 == sum(worker._contended)
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_a_stop_in_the_first_pieces_is_a_disturbance(build_worker: Build, place: int) -> None:
+    """There is nothing to compare the first pieces with until a trial has as many more."""
+    pieces = [QUIET] * 3
+    pieces[place] = STOPPED
+    worker = build_worker(pieces)
+    worker.time_turn(0, 4)
+    worker.time_turn(1, 4)
+    assert 0 == sum(worker._contended)
+
+    worker.time_turn(2, 4)
+    assert [place] * 2 == [number // 2 for number, contended in enumerate(worker._contended) if contended]
+
+
 @pytest.mark.parametrize(("growth_bytes", "expected"), [(8_000_000, 8_000_000), (4, 0), (0, 0)])
 def test_memory_that_grows_is_estimated_a_call(build_worker: Build, growth_bytes: int, expected: int) -> None:
     """Growth from turn to turn is divided by the calls; that of an allocator's noise is none."""
