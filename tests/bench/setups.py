@@ -1,13 +1,20 @@
-"""Measures what memory does to each column: every compiler with each memory, in the same rounds.
+"""Measures what a choice of set-up does to each column: one way and the other, in the same rounds.
 
     python tests/bench/setups.py measure results/setups --hours 1
     python tests/bench/setups.py table results/setups > notebooks/data/02-memory.json
+    python tests/bench/setups.py measure results/factors --of factors -r 10 -b 1 8
+    python tests/bench/setups.py measure results/minutes --of minutes -b 1 --networks mobilenetv3_small_100
+    python tests/bench/setups.py table results/factors results/minutes > notebooks/data/02-factors.json
 
-`measure` keeps a file for each network and batch size, and goes on where it ended. `table` prints a record a column:
-the seconds and the page faults of a call with memory ``kept``, and its faults with ``system``; each followed by both
-ends of its 95 % interval, ``system`` (the time of a call with it over that with ``kept``), ``huge`` (that over
-``kept``), the ``gain`` over eager PyTorch with either, and the ``share`` of memory in the gain that a script sees: the
-logarithm of what ``kept`` gains for eager PyTorch over that of the gain of the compiler.
+`measure` keeps a file for each network and batch size, and goes on where it ended; each has fork servers of its own.
+`table` prints a record a column. Those of memory have the seconds and the page faults of a call with memory ``kept``,
+and its faults with ``system``; each followed by both ends of its 95 % interval, ``system`` (the time of a call with it
+over that with ``kept``), ``huge`` (that over ``kept``), the ``gain`` over eager PyTorch with either, and the ``share``
+of memory in the gain that a script sees: the logarithm of what ``kept`` gains for eager PyTorch over that of the gain
+of the compiler. Those of ``factors`` have the time of a call with each factor of `ngbkit_factors` changed over that
+without, where ``control`` changes nothing; of the ``pairs`` of this compiler and a later one that have a sure order
+both with and without it, those that it ``flips``. Those of ``minutes`` have the tenth minute of a measurement over its
+first.
 """
 
 from __future__ import annotations
@@ -17,15 +24,17 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from plugin_path import put_on_path
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
+from ngbkit.cluster import engines
 from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import nodes
 from ngbkit.metrics.estimate import Estimate
@@ -39,36 +48,51 @@ NETWORKS = (
 )
 COMPILERS = (BASELINE, "torchscript", "onnxruntime", "openvino")
 BATCH_SIZES = (1, 8, 32)
+LONG = {"repeats": 1_000_000, "max_seconds": 600}
+FACTORS = ("control", "pinned", "inputs", "denormals", "fresh", "environment")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("measure", "table"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--of", choices=("memory", "factors", "minutes"), default="memory")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("-b", "--batches", nargs="+", type=int, default=BATCH_SIZES)
     parser.add_argument("-c", "--compilers", nargs="+", default=COMPILERS)
     parser.add_argument("-r", "--rounds", type=int, default=6, help="the rounds of each group (default: 6)")
     parser.add_argument("--hours", type=float, default=math.inf, help="begin no group later (default: no limit)")
     args = parser.parse_args()
+    put_on_path(Path(__file__).parent / "factors")
     if args.action == "measure":
         deadline_s = time.monotonic() + 3600 * args.hours
-        args.folder.mkdir(parents=True, exist_ok=True)
+        args.folders[0].mkdir(parents=True, exist_ok=True)
+        settings = LONG if args.of == "minutes" else {"repeats": args.rounds}
         for batch, network in itertools.product(args.batches, args.networks):
-            file = args.folder / f"{network}-{batch}.nc"
+            file = args.folders[0] / f"{network}-{batch}.nc"
             if not file.exists() and time.monotonic() < deadline_s:
-                measure(network, batch, args.compilers, args.rounds, file)
+                measure(network, batch, list_columns(args.compilers, args.of), settings, file)
         return
-    files = sorted(args.folder.glob("*.nc"), key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem))
+    paths = [path for folder in args.folders for path in folder.glob("*.nc")]
+    files = sorted(paths, key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem))
     print(json.dumps([row for file in files for node in nodes(storage.load(file)).values() for row in tabulate(node)]))
 
 
-def measure(network: str, batch: int, compilers: Sequence[str], rounds: int, file: Path) -> None:
+def list_columns(compilers: Sequence[str], kind: str) -> list[str]:
+    """List each compiler, and the same with something changed."""
+    if kind == "minutes":
+        return [*compilers]
+    if kind == "factors":
+        return [label for each in compilers for label in (each, *(f"{each}-{factor}" for factor in FACTORS))]
+    return [*compilers, *(name_column(compiler, SYSTEM) for compiler in compilers), name_column(BASELINE, HUGE)]
+
+
+def measure(network: str, batch: int, columns: Sequence[str], settings: Mapping[str, Any], file: Path) -> None:
     """Measure a network with every column, and save the dataset."""
-    columns = [*compilers, *(name_column(compiler, SYSTEM) for compiler in compilers), name_column(BASELINE, HUGE)]
-    sweep = Sweep(network, compilers=columns, batch_sizes=[batch], repeats=rounds, patience=1)
+    sweep = Sweep(network, compilers=columns, batch_sizes=[batch], patience=1, **settings)
     started_s = time.monotonic()
     dataset = sweep.run()
+    engines.close()
     storage.save(dataset, file)
     print(f"{file.stem}: {time.monotonic() - started_s:.0f} s", flush=True)
 
@@ -81,6 +105,12 @@ def tabulate(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
     """Tabulate the columns of one network at one batch size."""
     dataset = dataset.squeeze([name for name in dataset.dims if name not in ("compiler", "repeat")])
     present = {str(label) for label in dataset["compiler"].values}
+    if any(label.endswith(FACTORS) for label in present):
+        yield from tabulate_factors(dataset, present)
+        return
+    if not any("{" in label for label in present):
+        yield from tabulate_minutes(dataset)
+        return
     slow, median_s = name_column(BASELINE, SYSTEM), dataset["latency"].median("repeat")
     for compiler in sorted(label for label in present if "{" not in label):
         other, huge = name_column(compiler, SYSTEM), name_column(compiler, HUGE)
@@ -103,6 +133,55 @@ def tabulate(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
         for name, each in estimates.items():
             row |= {name: float(each), f"{name} low": each.low, f"{name} high": each.high}
         yield row
+
+
+def tabulate_factors(dataset: xr.Dataset, present: set[str]) -> Iterator[dict[str, Any]]:
+    """Tabulate a network's columns with one factor changed."""
+    for compiler, factor in itertools.product(COMPILERS, FACTORS):
+        if (label := f"{compiler}-{factor}") in present:
+            pairs = [
+                (find_order(dataset, compiler, other), find_order(dataset, label, f"{other}-{factor}"))
+                for other in COMPILERS[COMPILERS.index(compiler) + 1 :]
+                if f"{other}-{factor}" in present
+            ]
+            yield build_row(dataset, compiler, factor, divide(dataset, label, compiler), pairs)
+
+
+def tabulate_minutes(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
+    """Tabulate the last tenth of a long measurement over its first, by ten blocks of either."""
+    size = dataset.sizes["repeat"] // 10
+    first, last = (dataset.isel(repeat=part) for part in (slice(size), slice(-size, None)))
+    for compiler in COMPILERS:
+        logs = [np.log(part["latency"].sel(compiler=compiler).values) for part in (first, last)]
+        means = np.array([[block.mean() for block in np.array_split(values, 10)] for values in logs])
+        change, half = means[1].mean() - means[0].mean(), 2.1 * np.sqrt((means.var(axis=1, ddof=1) / 10).sum())
+        later = COMPILERS[COMPILERS.index(compiler) + 1 :]
+        pairs = [(find_order(first, compiler, other), find_order(last, compiler, other)) for other in later]
+        ratio = Estimate(*np.exp([change, change - half, change + half]), True)
+        yield build_row(dataset, compiler, "tenth minute", ratio, pairs)
+
+
+def build_row(
+    dataset: xr.Dataset, compiler: str, factor: str, ratio: Estimate, pairs: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    return {
+        "network": str(dataset["workload"].item()),
+        "batch size": int(dataset["batch_size"]),
+        "compiler": compiler,
+        "factor": factor,
+        "ratio": float(ratio),
+        "ratio low": ratio.low,
+        "ratio high": ratio.high,
+        "conclusive": ratio.conclusive,
+        "pairs": sum(bool(without and changed) for without, changed in pairs),
+        "flips": sum(without * changed < 0 for without, changed in pairs),
+    }
+
+
+def find_order(dataset: xr.Dataset, first: str, second: str) -> int:
+    """Find which of two columns is surely faster: 1 for the second, -1 for the first, 0 if it is not settled."""
+    ratio = divide(dataset, first, second)
+    return ratio.conclusive * (int(ratio.low > 1) - int(ratio.high < 1))
 
 
 def divide_logs(part: Estimate, total: Estimate) -> Estimate:
