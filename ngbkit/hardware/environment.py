@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from ngbkit.limits import find_control_groups
 from ngbkit.registry import find_version
 
 PACKAGES = (
@@ -204,6 +205,25 @@ def list_refusals(description: Mapping[str, Any]) -> list[str]:
 def count_usable_cores() -> int:
     """Count the cores that this process may run on."""
     return len(list_usable_cores())
+
+
+def read_cpu_quota_cores(root: Path = ROOT) -> float | None:
+    """Read how many cores' time the control groups around this process allow it; None without a limit."""
+    quotas = []
+    for folder in find_control_groups("cpu", root):
+        quota, period = read_number(folder / "cpu.cfs_quota_us"), read_number(folder / "cpu.cfs_period_us")
+        words = read_text(folder / "cpu.max").split()
+        if len(words) == 2 and words[0] != "max":
+            quota, period = int(words[0]), int(words[1])
+        if quota is not None and period and quota > 0:
+            quotas.append(quota / period)
+    return min(quotas, default=None)
+
+
+def count_threads(root: Path = ROOT) -> int:
+    """Count the threads that this process can run at once: one a core, and within the quota of its container."""
+    quota, cores = read_cpu_quota_cores(root), count_usable_cores()
+    return cores if quota is None else min(cores, max(1, int(quota)))
 
 
 def format_cores(cores: Sequence[int]) -> str:

@@ -38,6 +38,12 @@ from ngbkit.user_text import format_count, format_share, join_names
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
 QUIET = 0.1
+# What took time from the cores, by the variable that says how much.
+_CAUSES = {
+    "foreign_percent": "other processes took",
+    "steal_percent": "the host gave others",
+    "throttled_percent": "the container's quota withheld",
+}
 # A verdict names so many winners, and so many groups without any; its details have so many groups.
 _MOST, _MOST_GROUPS = 2, 12
 # More rounds than this take hours, for a difference of no use.
@@ -70,14 +76,16 @@ def _describe_contended_samples(data: Data) -> str:
     share = sum(int((node["contended"] > 0).where(node["latency"].notnull()).sum()) for node in parts) / max(total, 1)
     if share < QUIET:
         return ""
-    causes = []
-    for name, text in (("foreign_percent", "other processes took"), ("steal_percent", "the host gave others")):
-        values = np.concatenate([np.ravel(node[name]) for node in parts if name in node] or [np.array([])])
-        values = values[np.isfinite(values)]
-        if len(values) and (percent := float(values.mean())) >= 1:
-            causes.append(f"{text} {percent:.0f} % of their time")
+    percents = {name: _average_percent(parts, name) for name in _CAUSES}
+    causes = [f"{_CAUSES[name]} {percent:.0f} % of their time" for name, percent in percents.items() if percent >= 1]
     reason = f": of the cores, {' and '.join(causes)}" if causes else ""
     return f"{100 * share:.0f} % of the samples were contended{reason}"
+
+
+def _average_percent(parts: Sequence[xr.Dataset], name: str) -> float:
+    values = np.concatenate([np.ravel(part[name]) for part in parts if name in part] or [np.array([])])
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else 0.0
 
 
 def conclude(data: Data) -> Report:
@@ -90,7 +98,8 @@ def conclude(data: Data) -> Report:
     with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
     run_id = str(data.attrs.get("run_id") or "RUN")
     run = "RUN" if ", " in run_id else run_id
-    writer = _Writer(run=run, with_device=with_device, total=count_measured(data))
+    is_paused = _average_percent([*nodes(data).values()], "throttled_percent") >= 1
+    writer = _Writer(run=run, with_device=with_device, is_paused=is_paused, total=count_measured(data))
     sentences = [
         writer.describe_winners(contests),
         writer.describe_doubts(contests, unchecked, contended),
@@ -117,6 +126,7 @@ class _Writer:
 
     run: str
     with_device: bool  # whether there are several
+    is_paused: bool  # by the quota of a container
     total: int  # of the trials that were measured
 
     def describe_winners(self, contests: Sequence[Contest]) -> str:
@@ -163,6 +173,11 @@ class _Writer:
             return (
                 "Next: remove the reason why trials were not checked, and run again; "
                 f"`ngbkit resume {self.run} --retry {NOT_CHECKED}` repeats those of an unchanged network."
+            )
+        if contended and self.is_paused:
+            return (
+                "Next: raise the container's quota, which paused it (`docker run --cpus`, the limit of a pod), then "
+                f"`ngbkit resume {self.run} --retry {INCONCLUSIVE}`."
             )
         if contended:
             return f"Next: when the machine is quiet, `ngbkit resume {self.run} --retry {INCONCLUSIVE}`."

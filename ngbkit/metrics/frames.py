@@ -56,7 +56,8 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``compile_time``, ``compile_time_warm``,       s         compilation with empty and with filled caches; the first
     ``first_call_time``                                      call after it
     ``cpu_percent``, ``process_cpu_percent``,      %         of all cores: of the machine, of the measuring process,
-    ``foreign_percent``, ``steal_percent``                   of other processes, and of others on the host
+    ``foreign_percent``, ``steal_percent``,                  of other processes, of others on the host, and withheld
+    ``throttled_percent``                                    by the quota of a container
     ``bundle``                                     1         number of the set of trials that took turns
     ``peak_memory``, ``gpu_memory``                byte      resident memory of the process; memory of the accelerator
     ``minor_faults``, ``major_faults``             1         pages of a call: given by the kernel; read from a disk

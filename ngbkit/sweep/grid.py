@@ -234,7 +234,9 @@ class Grid:
     )
     threads: PositiveCount | None = field(
         default=None,
-        metadata=option("Worker threads of every runtime. Default: one a core that the device's engine may use."),
+        metadata=option(
+            "Worker threads of every runtime. Default: one a core of the device's engine, within a container's quota."
+        ),
     )
     memory: Memory = field(
         default=KEPT,

@@ -5,7 +5,7 @@ default is the signature's, and its metadata, made by `option`, documents it::
 
     threads: PositiveCount | None = field(
         default=None,
-        metadata=option("Worker threads of every runtime. Default: one a core that the device's engine may use."),
+        metadata=option("Worker threads of every runtime. Default: one a core of the device's engine."),
     )
 """
 

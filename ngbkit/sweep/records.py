@@ -188,6 +188,15 @@ class Measurement:
             "steal_percent", "%", "time that the hypervisor gave others while measuring", "of that of all cores"
         ),
     )
+    throttled_percent: Finite | None = field(
+        default=None,
+        metadata=variable(
+            "throttled_percent",
+            "%",
+            "time in which a quota paused the container while measuring",
+            "of that of all cores",
+        ),
+    )
     cpu_percent: Finite | None = field(
         default=None, metadata=variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
     )

@@ -145,6 +145,14 @@ def test_a_few_contended_samples_are_not_worth_a_word(mlp: Workload, samples: Se
     assert mentioned == bool(describe_contention(data))
 
 
+def test_a_quota_is_named_with_its_remedy(mlp: Workload) -> None:
+    """A container that is paused is not disturbed by other work, and no quiet hour helps."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"openvino": range(ROUNDS)}, throttled_percent=25.0)
+
+    assert describe_contention(data).endswith(": of the cores, the container's quota withheld 25 % of their time")
+    assert conclude(data).next.startswith("Next: raise the container's quota, which paused it (`docker run --cpus`")
+
+
 BUSY = {"other_busy_percent": 99.6, "busiest": ["stress"]}
 
 

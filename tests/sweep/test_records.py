@@ -29,6 +29,7 @@ MEASUREMENT = Measurement(
     contended_samples=(1,),
     foreign_percent=2.5,
     steal_percent=0.5,
+    throttled_percent=1.5,
     interleaved=False,
     bundle=7,
     looks=2,

@@ -38,6 +38,7 @@ class TurnLog:
     _samples: list[int] = field(default_factory=list)
     _foreign_s: float = 0.0
     _steal_s: float = 0.0
+    _throttled_s: float = 0.0
     _turns: int = 0
     _uncontended_turns: int = 0
     _turns_s: float = 0.0
@@ -67,6 +68,7 @@ class TurnLog:
             self._judge_first_pieces()
         self._foreign_s += interference.foreign * reply["spent_s"]
         self._steal_s += interference.steal * reply["spent_s"]
+        self._throttled_s += interference.throttled * reply["spent_s"]
         return contended
 
     def _judge_first_pieces(self) -> None:

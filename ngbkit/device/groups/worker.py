@@ -225,6 +225,7 @@ class Worker(TurnLog):
             looks=self.looks,
             foreign_percent=100 * self._foreign_s / self._turns_s if self._turns_s else None,
             steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
+            throttled_percent=100 * self._throttled_s / self._turns_s if self._turns_s else None,
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
             peak_memory_bytes=self.peak_memory_bytes,

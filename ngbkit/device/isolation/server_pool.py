@@ -48,8 +48,8 @@ def get_servers(spec: Spec, memory: str = KEPT) -> Servers:
 
 
 def choose_threads(spec: Spec) -> int:
-    """Choose the threads of every runtime: the sweep's, the device's, or one a core."""
-    return spec.sweep.threads or spec.threads or environment.count_usable_cores()
+    """Choose the threads of every runtime: the sweep's, the device's, or one a core within a container's quota."""
+    return spec.sweep.threads or spec.threads or environment.count_threads()
 
 
 def choose_memory(spec: Spec, column: Column) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 from ngbkit.hardware import environment
 from ngbkit.hardware.environment import ROOT, read_fields, read_number, read_text
 from ngbkit.hardware.resources import read_available_memory_bytes
-from ngbkit.limits import find_control_groups
 
 # Of one core, in percent. The services of an idle machine use less, and it is more than two ticks of an observation.
 BUSY_CORE_PERCENT = 15.0
@@ -44,7 +43,7 @@ def observe(seconds: float = 0.2, root: Path = ROOT, sleep: Callable[[float], No
         "on_battery": _read_on_battery(root),
         "memory_available_bytes": read_available_memory_bytes(root),
         "swap_used_bytes": _read_swap_used_bytes(root),
-        "cpu_quota_cores": _read_cpu_quota_cores(root),
+        "cpu_quota_cores": environment.read_cpu_quota_cores(root),
         "virtual_machine": environment.is_virtual_machine(root),
         "transparent_hugepages": _parse_selected(read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
     }
@@ -108,9 +107,10 @@ def _warn_of_too_few_cores(conditions: Mapping[str, Any], usable: int, threads: 
     quota = conditions.get("cpu_quota_cores")
     if quota is not None and quota < min(usable, threads):
         fewer = max(1, int(quota))
+        other = f", or measure with --threads {fewer}" if fewer < threads else ""
         yield (
             f"a quota limits this container to {quota:g} of its {usable} cores and pauses it when that is used up: "
-            f"raise it (`docker run --cpus`), or measure with --threads {fewer}"
+            f"raise it (`docker run --cpus {min(usable, threads)}`, the limit of a pod){other}"
         )
     physical = conditions.get("cores_physical")
     if threads > usable:
@@ -244,19 +244,6 @@ def _read_on_battery(root: Path) -> bool | None:
 def _read_swap_used_bytes(root: Path) -> int | None:
     memory = read_fields(root / "proc/meminfo")
     return (memory["SwapTotal:"] - memory["SwapFree:"]) * 1024 if {"SwapTotal:", "SwapFree:"} <= set(memory) else None
-
-
-def _read_cpu_quota_cores(root: Path) -> float | None:
-    """Read how many cores' time the control groups around this process allow it; None without a limit."""
-    quotas = []
-    for folder in find_control_groups("cpu", root):
-        quota, period = read_number(folder / "cpu.cfs_quota_us"), read_number(folder / "cpu.cfs_period_us")
-        words = read_text(folder / "cpu.max").split()
-        if len(words) == 2 and words[0] != "max":
-            quota, period = int(words[0]), int(words[1])
-        if quota is not None and period and quota > 0:
-            quotas.append(quota / period)
-    return min(quotas, default=None)
 
 
 def _parse_selected(text: str) -> str | None:

@@ -78,7 +78,7 @@ def measure(
     import pandas as pd
 
     rounds = validation.check("rounds", validation.PositiveCount, rounds)
-    arguments = ("-r", str(repeats), "--threads", str(threads or environment.count_usable_cores()), "--quiet")
+    arguments = ("-r", str(repeats), "--threads", str(threads or environment.count_threads()), "--quiet")
     order = random.Random(options.get_options()["seed"])
     numbers: dict[tuple[str, str], list[Numbers]] = defaultdict(list)
     for index in range(rounds):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from recorded import build_stat, record
 
-from ngbkit.hardware import conditions
+from ngbkit.hardware import conditions, environment
 
 OWN = os.getpid()
 CPU = "sys/devices/system/cpu"
@@ -142,6 +142,15 @@ def test_a_containers_quota_is_in_cores(tmp_path: Path, files: dict[str, object]
     assert quota == conditions.observe(0, record(tmp_path, files))["cpu_quota_cores"]
 
 
+@pytest.mark.parametrize(("quota", "threads"), [("max", 4), (800_000, 4), (200_000, 2), (150_000, 1), (50_000, 1)])
+def test_threads_fit_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | int, threads: int) -> None:
+    """Each thread has a core that the quota pays for: a quota that is used up pauses all of them."""
+    files = {"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/cpu.max": f"{quota} 100000"}
+    monkeypatch.setattr(environment, "count_usable_cores", lambda: 4)
+
+    assert threads == environment.count_threads(record(tmp_path, files))
+
+
 def test_a_quiet_machine_has_no_warning() -> None:
     """A quiet machine has no warning, and missing values cause none."""
     observed = {
@@ -203,6 +212,8 @@ def test_threads_with_a_core_each_have_no_warning() -> None:
     observed = {"cores_usable": 4, "cores_physical": 2, "cpu_quota_cores": 2.0}
 
     assert [] == conditions.list_warnings(observed, 2)
+    (warning,) = conditions.list_warnings({"cores_usable": 4, "cpu_quota_cores": 0.5}, 1)
+    assert warning.endswith("raise it (`docker run --cpus 1`, the limit of a pod)")
     assert ["5 threads share 4 cores: measure with --threads 4 or fewer"] == conditions.list_warnings(
         {"cores_usable": 4}, 5
     )
