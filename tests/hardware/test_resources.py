@@ -13,7 +13,6 @@ from recorded import record
 from ngbkit.hardware import resources
 
 MEMINFO = "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   5000 kB"
-MACHINE = {"proc/meminfo": MEMINFO}
 
 
 def build_group_v2(path: str, limit: object, used: int, inactive: int) -> dict[str, object]:
@@ -36,50 +35,44 @@ def build_group_v1(path: str, limit: int, used: int, inactive: int) -> dict[str,
 
 def test_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
     """The available memory is the kernel's in bytes if there is no control group."""
-    record(tmp_path, MACHINE)
+    record(tmp_path, {"proc/meminfo": MEMINFO})
 
     assert 5000 * 1024 == resources.read_available_memory_bytes(tmp_path)
 
 
-def test_a_control_group_of_version_2_limits_memory(tmp_path: Path) -> None:
-    """The available memory is the group's limit less its use, without the inactive file cache."""
-    files = {"proc/self/cgroup": "0::/user/job", **build_group_v2("user/job", 1_000_000, 400_000, 100_000)}
-    record(tmp_path, {**MACHINE, **files, **build_group_v2("user", "max", 900_000, 0)})
+@pytest.mark.parametrize(
+    ("groups", "files", "available"),
+    [
+        # The inactive file cache is available.
+        (
+            "0::/user/job",
+            build_group_v2("user/job", 1_000_000, 400_000, 100_000) | build_group_v2("user", "max", 900_000, 0),
+            700_000,
+        ),
+        # A parent's limit applies to all its children.
+        (
+            "0::/user/job",
+            build_group_v2("user/job", "max", 400_000, 0) | build_group_v2("user", 950_000, 900_000, 0),
+            50_000,
+        ),
+        (
+            "5:cpu,cpuacct:/\n4:memory:/job\n0::/",
+            build_group_v1("job", 1_000_000, 400_000, 50_000) | build_group_v1("", 9223372036854771712, 900_000, 0),
+            650_000,
+        ),
+        # In a container, the folder that the kernel names does not exist.
+        ("4:memory:/docker/1f", build_group_v1("", 1_000_000, 400_000, 0), 600_000),
+        # A group may be over a limit that was lowered.
+        ("0::/", build_group_v2("", 1_000, 4_000, 0), 0),
+    ],
+)
+def test_the_tightest_control_group_limits_memory(
+    tmp_path: Path, groups: str, files: dict[str, object], available: int
+) -> None:
+    """The available memory is a group's limit less its use."""
+    record(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": groups, **files})
 
-    assert 700_000 == resources.read_available_memory_bytes(tmp_path)
-
-
-def test_the_tightest_control_group_around_counts(tmp_path: Path) -> None:
-    """A parent's limit applies to all its children."""
-    files = {"proc/self/cgroup": "0::/user/job", **build_group_v2("user/job", "max", 400_000, 0)}
-    record(tmp_path, {**MACHINE, **files, **build_group_v2("user", 950_000, 900_000, 0)})
-
-    assert 50_000 == resources.read_available_memory_bytes(tmp_path)
-
-
-def test_a_control_group_of_version_1_limits_memory(tmp_path: Path) -> None:
-    """A limited control group of version 1 limits the available memory."""
-    groups = "5:cpu,cpuacct:/\n4:memory:/job\n0::/"
-    files = {"proc/self/cgroup": groups, **build_group_v1("job", 1_000_000, 400_000, 50_000)}
-    record(tmp_path, {**MACHINE, **files, **build_group_v1("", 9223372036854771712, 900_000, 0)})
-
-    assert 650_000 == resources.read_available_memory_bytes(tmp_path)
-
-
-def test_a_container_sees_its_own_group_as_the_topmost(tmp_path: Path) -> None:
-    """The folder that the kernel names does not exist there."""
-    record(
-        tmp_path, {**MACHINE, "proc/self/cgroup": "4:memory:/docker/1f", **build_group_v1("", 1_000_000, 400_000, 0)}
-    )
-
-    assert 600_000 == resources.read_available_memory_bytes(tmp_path)
-
-
-def test_memory_is_never_less_than_none(tmp_path: Path) -> None:
-    """A group may be over a limit that was lowered."""
-    record(tmp_path, {**MACHINE, "proc/self/cgroup": "0::/", **build_group_v2("", 1_000, 4_000, 0)})
-
-    assert 0 == resources.read_available_memory_bytes(tmp_path)
+    assert available == resources.read_available_memory_bytes(tmp_path)
 
 
 def test_memory_of_this_machine_is_known() -> None:

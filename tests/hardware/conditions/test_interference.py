@@ -47,18 +47,45 @@ class Machine:
         return self.monitor.end_turn()
 
 
-def test_a_turn_with_the_machine_to_itself_is_not_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn is uncontended if its own CPU time and the idle time add up to the capacity."""
-    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.4, idle=60)
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
 
-    assert (0.0, 0.0, 0.0, 0.0) == (
-        pytest.approx(interference.waited),
-        interference.crowded,
-        pytest.approx(interference.foreign),
-        interference.steal,
-    )
-    assert 0.005 == interference.resolution
-    assert not interference.contended
+
+@pytest.mark.parametrize(
+    ("clocks", "expected"),
+    [
+        # Its own CPU time and the idle time add up to the capacity.
+        (
+            {"wall": 1.0, "process_s": 1.4, "idle": 60},
+            {"waited": 0.0, "crowded": 0.0, "foreign": 0.0, "steal": 0.0, "resolution": 0.005, "contended": False},
+        ),
+        # Threads waited while something else ran.
+        ({"wall": 1.0, "process_s": 1.3, "waited": 0.6}, {"waited": 0.6, "foreign": 0.35, "contended": True}),
+        # A busy process on the other core disturbs, though no thread waits.
+        ({"wall": 1.0, "process_s": 1.0}, {"waited": 0.0, "foreign": 0.5, "contended": True}),
+        # Threads that wait for one another, because they are many or because two are on one core.
+        ({"wall": 1.0, "process_s": 2.0, "waited": 2.0}, {"waited": 0.0, "crowded": 2.0, "contended": False}),
+        (
+            {"wall": 1.0, "process_s": 1.0, "waited": 0.8, "idle": 100},
+            {"waited": 0.0, "crowded": 0.8, "contended": False},
+        ),
+        # The hypervisor's time is not that of another process.
+        ({"wall": 1.0, "process_s": 1.8, "stolen": 20}, {"steal": 0.1, "foreign": 0.0, "contended": True}),
+        # A tick, by which the kernel's counter is off, does not disturb a short turn; the waiting time is exact.
+        ({"wall": 0.01, "process_s": 0.01}, {"foreign": 0.5, "contended": False}),
+        ({"wall": 0.01, "process_s": 0.01, "waited": 0.004}, {"waited": 0.4, "contended": True}),
+        # The process had as many cores as its own time and the time in which it was ready tell.
+        ({"wall": 2.0, "process_s": 2.0, "waited": 1.0, "idle": 100}, {"active": 1.5}),
+    ],
+)
+def test_a_turn_is_contended_if_other_work_had_its_cores(
+    machine: Machine, clocks: dict[str, float], expected: dict[str, float]
+) -> None:
+    """The time that a turn lacks is attributed to other work, to its own threads and to the hypervisor."""
+    interference = machine.turn(**clocks)
+
+    assert pytest.approx(expected, rel=1e-9) == {name: getattr(interference, name) for name in expected}
 
 
 @pytest.mark.parametrize(
@@ -85,71 +112,17 @@ def test_a_turn_that_a_quota_paused_is_contended(
     assert (pytest.approx(0.1), True) == (paused.throttled, paused.contended)
 
 
-def test_a_turn_knows_how_many_cores_the_process_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The active cores of a turn are its own time and the time that it was ready."""
-    interference = Machine(tmp_path, monkeypatch).turn(wall=2.0, process_s=2.0, waited=1.0, idle=100)
-
-    assert 1.5 == pytest.approx(interference.active)
-
-
-def test_a_turn_beside_a_busy_process_is_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads waited while something else ran."""
-    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.3, waited=0.6)
-
-    assert (0.6, 0.35) == (pytest.approx(interference.waited), pytest.approx(interference.foreign))
-    assert interference.contended
-
-
-def test_a_busy_process_on_the_other_core_disturbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy process on another core makes a turn contended, though no thread waits."""
-    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.0)
-
-    assert (0.0, 0.5, True) == (interference.waited, interference.foreign, interference.contended)
-
-
-def test_threads_that_wait_for_one_another_are_not_contended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that wait for one another count as crowded, not as contended."""
-    machine = Machine(tmp_path, monkeypatch)
-    crowd, stacked = (
-        machine.turn(wall=1.0, process_s=2.0, waited=2.0),
-        machine.turn(wall=1.0, process_s=1.0, waited=0.8, idle=100),
-    )
-
-    assert [(0.0, 2.0, False), (0.0, 0.8, False)] == [
-        (pytest.approx(interference.waited), pytest.approx(interference.crowded), interference.contended)
-        for interference in (crowd, stacked)
-    ]
-
-
-def test_time_of_the_hypervisor_is_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time of the hypervisor makes a turn contended, and is not that of another process."""
-    interference = Machine(tmp_path, monkeypatch).turn(wall=1.0, process_s=1.8, stolen=20)
-
-    assert (0.1, 0.0, True) == (interference.steal, pytest.approx(interference.foreign), interference.contended)
-
-
-def test_one_tick_does_not_disturb_a_short_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel's counter is off by up to a tick; the waiting time is exact."""
-    machine = Machine(tmp_path, monkeypatch)
-    missed, waited = machine.turn(wall=0.01, process_s=0.01), machine.turn(wall=0.01, process_s=0.01, waited=0.004)
-
-    assert (0.5, False) == (pytest.approx(missed.foreign), missed.contended)
-    assert (0.4, True) == (pytest.approx(waited.waited), waited.contended)
-
-
-def test_constant_counters_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constant_counters_are_ignored(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constant counters, as in a sandbox, make no turn contended."""
-    machine = Machine(tmp_path, monkeypatch)
     monkeypatch.setattr(machine, "advance", lambda wall: setattr(machine, "wall", machine.wall + wall))
-    record(tmp_path, {"proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})
+    record(machine.root, {"proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})
     interference = machine.turn(wall=1.0)
 
     assert (0.0, 0.0, False) == (interference.foreign, interference.resolution, interference.contended)
 
 
-def test_only_the_cores_of_the_process_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_cores_of_the_process_count(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work on other cores does not disturb it."""
-    machine = Machine(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     interference = machine.turn(wall=1.0, process_s=0.4, idle=60)
 
@@ -170,8 +143,6 @@ def test_a_child_of_this_machine_is_monitored() -> None:
     code = "import sys\nfor line in sys.stdin: print(sum(range(10**6)), flush=True)"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         monitor = InterferenceMonitor(child.pid)
         monitor.begin_turn()
         child.stdin.write("\n")

@@ -47,11 +47,26 @@ def test_energy_is_the_difference_of_the_counter() -> None:
     assert (100.0, 2.0) == (pytest.approx(use.energy_j), use.turns_s)
 
 
-def test_the_counter_precedes_power() -> None:
-    """The energy counter is preferred to power, as it misses nothing."""
-    assert 100.0 == pytest.approx(
-        sum_up([build_turn(2.0, energy_j=lambda time_s: 50 * time_s, power_w=lambda time_s: 70.0)]).energy_j
-    )
+@pytest.mark.parametrize(
+    ("turns", "lag_s", "energy_j"),
+    [
+        # The counter is preferred to power, as it misses nothing.
+        ([build_turn(2.0, energy_j=lambda time_s: 50 * time_s, power_w=lambda time_s: 70.0)], 0.1, 100.0),
+        # The time between turns does not count.
+        ([build_turn(1.0, start=10.0 * index, energy_j=lambda time_s: 30 * time_s) for index in range(4)], 0.1, 120.0),
+        # A turn need not be long if the sensor does not lag: every reading belongs to it.
+        ([build_turn(0.1, power_w=lambda time_s: 15.0)], 0.0, 1.5),
+        # The driver may refuse some of the readings.
+        ([build_turn(2.0, energy_j=lambda time_s: None if 0.5 < time_s < 0.7 else 50 * time_s)], 0.1, 100.0),
+        # A counter that was reset is no source, and there is no power.
+        ([build_turn(2.0, energy_j=lambda time_s: 1000.0 if time_s < 1 else 5.0)], 0.1, None),
+    ],
+)
+def test_the_energy_of_turns_is_that_of_the_best_source(
+    turns: list[list[Reading]], lag_s: float, energy_j: float | None
+) -> None:
+    """The energy of turns is the sum of what their counter, or else their power, tells."""
+    assert pytest.approx(energy_j) == sum_up(turns, lag_s).energy_j
 
 
 def test_without_a_counter_energy_is_the_area_under_power() -> None:
@@ -71,13 +86,6 @@ def test_earlier_work_is_not_charged_to_a_turn() -> None:
     use = sum_up([build_turn(2.0, start=1.03, energy_j=counter)])
 
     assert 200.0 == pytest.approx(use.energy_j, rel=0.01)
-
-
-def test_energy_of_turns_adds_up() -> None:
-    """The energy of turns is summed without the time between them."""
-    turns = [build_turn(1.0, start=10.0 * index, energy_j=lambda time_s: 30 * time_s) for index in range(4)]
-
-    assert 120.0 == pytest.approx(sum_up(turns).energy_j)
 
 
 @pytest.mark.parametrize(
@@ -100,25 +108,6 @@ def test_energy_is_reported_only_if_it_is_accurate(seconds: float, turns: int, r
     ]
 
     assert reported == (sum_up(readings).energy_j is not None)
-
-
-def test_a_sensor_that_does_not_lag_needs_no_long_turns() -> None:
-    """Every reading belongs to the turn."""
-    assert 1.5 == pytest.approx(sum_up([build_turn(0.1, power_w=lambda time_s: 15.0)], lag_s=0.0).energy_j)
-
-
-def test_a_counter_reset_is_rejected() -> None:
-    """The energy is None if the counter was reset and there is no power."""
-    readings = build_turn(2.0, energy_j=lambda time_s: 1000.0 if time_s < 1 else 5.0)
-
-    assert None is sum_up([readings]).energy_j
-
-
-def test_readings_without_energy_are_skipped() -> None:
-    """The driver may refuse one of them."""
-    use = sum_up([build_turn(2.0, energy_j=lambda time_s: None if 0.5 < time_s < 0.7 else 50 * time_s)])
-
-    assert 100.0 == pytest.approx(use.energy_j)
 
 
 def test_use_of_the_gpu_is_weighted_by_time() -> None:
