@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 import vl_convert
 import xarray as xr
+from synthetic_records import build_network as network
 
 from ngbkit import figures
 from ngbkit.api import Sweep
@@ -30,10 +31,6 @@ from ngbkit.runs.capacity import build_question, build_sweep, save_search
 from ngbkit.sweep.low_precision import COSTS
 from ngbkit.sweep.records import Failure
 from ngbkit.workloads.base import Workload
-
-
-def network(name: str, **factors: tuple[float, ...]) -> Workload:
-    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
 
 
 def sweep(*workloads: Workload, compilers=("identity", "openvino"), batch_sizes=(1, 4), **more) -> Sweep:
@@ -92,6 +89,12 @@ def add_costs(data: xr.Dataset) -> xr.Dataset:
     facts = xr.full_like(data["facts"], json.dumps({"evaluated_samples": 100, "correct": correct}))
     costed = {name: xr.full_like(data["throughput"], value) for name, value in values.items()}
     return data.assign({**costed, "facts": facts})
+
+
+def change_texts(data: xr.Dataset, name: str, **fields: object) -> xr.Dataset:
+    """The dataset with other fields in the JSON of a variable."""
+    texts = [json.dumps({**json.loads(text), **fields}) for text in data[name].values.ravel()]
+    return data.assign({name: data[name].copy(data=np.reshape(np.array(texts, object), data[name].shape))})
 
 
 LOW = 'openvino{"precision":"bf16"}'

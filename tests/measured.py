@@ -14,6 +14,13 @@ settings.load_profile("ngbkit")
 Labels = Mapping[str, Sequence[object]]
 
 
+def build_rounds(coords: Mapping[str, Sequence[object]], latency: np.ndarray) -> xr.Dataset:
+    """Build a dataset of one sample a round; its dims are the coordinates, in order, and `repeat`."""
+    dims = (*coords, "repeat")
+    rounds = np.broadcast_to(np.arange(latency.shape[-1], dtype=np.int32), latency.shape).copy()
+    return xr.Dataset({"latency": (dims, latency), "round": (dims, rounds)}, coords)
+
+
 @pytest.fixture
 def measured() -> Callable[..., xr.Dataset]:
     """A function that makes a dataset of latencies; its dims are the labels, in order, and `repeat`."""

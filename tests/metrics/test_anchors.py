@@ -7,35 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from measured import build_rounds
+from synthetic_records import build_network, build_record
 
 import ngbkit.metrics  # noqa: F401  gives datasets their `ngb`
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.metrics.drift import APART_SD
-from ngbkit.sweep.records import Contract, Measurement
+from ngbkit.sweep.records import Measurement
 from ngbkit.sweep.trials import Trial
-from ngbkit.workloads.base import Workload
 
-NET = Workload(name="net", source="timm", spec={"model": "resnet18"})
-SWEEP = Sweep(NET, ["identity", "openvino"], [1, 4], repeats=6)
+SWEEP = Sweep(build_network("net"), ["identity", "openvino"], [1, 4], repeats=6)
 # Seconds per call on a quiet machine. Openvino: T(4) / T(1) = (4 / 0.100) / (1 / 0.050) = 2; identity: 1.6 / 1 = 1.6.
 QUIET = {("identity", 1): 0.1, ("identity", 4): 0.25, ("openvino", 1): 0.05, ("openvino", 4): 0.1}
 
 
-def measurement(trial: Trial, slowness: float, first_round: int = 0) -> Measurement:
+def measurement(trial: Trial, slowness: float) -> Measurement:
     """Six samples in three rounds, on a machine that was slowed by the factor `slowness`."""
     drift = slowness * np.array([1, 1, 1.5, 1.5, 1.2, 1.2])
-    return Measurement(
-        trial_id=trial.id,
-        latency_s=tuple(QUIET[trial.compiler, trial.batch_size] * drift),
-        rounds=tuple(first_round + number for number in (0, 0, 1, 1, 2, 2)),
-        compile_time_s=1.0,
-        first_call_time_s=1.0,
-        contract=Contract(runtime=trial.compiler),
-        rmse=0.0,
-        baseline_rmse=0.0,
-        max_abs_error=0.0,
-    )
+    return build_record(trial, QUIET[trial.compiler, trial.batch_size] * drift, samples=2)
 
 
 def measured(slowness_of_four: float, anchored: bool = True) -> xr.Dataset:
@@ -45,9 +35,7 @@ def measured(slowness_of_four: float, anchored: bool = True) -> xr.Dataset:
         slowness = slowness_of_four if group.batch_size == 4 else 1.0
         anchors = [group.anchor] if group.anchor is not None and anchored else []
         records += [measurement(trial, slowness) for trial in [*group.trials, *anchors]]
-    assembled = datasets.assemble(SWEEP, records)
-    assert isinstance(assembled, xr.Dataset)
-    return assembled
+    return datasets.assemble(SWEEP, records)
 
 
 @pytest.mark.parametrize("slowness", [1.0, 3.0, 0.5])
@@ -68,19 +56,13 @@ def test_rates_can_be_compared_untied() -> None:
 
 
 def test_without_anchors_the_rates_are_compared_as_they_are() -> None:
-    """Rates without anchors are compared as measured, with the drift of the machine."""
-    dataset = measured(3.0, anchored=False)
+    """Rates are compared as measured, with the drift of the machine, where no group or a single one has no anchor."""
+    unanchored, missing = measured(3.0, anchored=False), measured(3.0)
+    missing["anchor_latency"][:] = np.nan
 
-    assert "anchor_latency" not in dataset
-    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr().values.squeeze())
-
-
-def test_a_missing_anchor_leaves_its_group_untied() -> None:
-    """A group without an anchor is not normalised."""
-    dataset = measured(3.0)
-    dataset["anchor_latency"][:] = np.nan
-
-    np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr().values.squeeze())
+    assert "anchor_latency" not in unanchored
+    for dataset in (unanchored, missing):
+        np.testing.assert_allclose([[1, 1.6 / 3], [1, 2 / 3]], dataset.ngb.rtr().values.squeeze())
 
 
 def test_an_anchor_is_no_trial_of_the_dataset(tmp_path: Path) -> None:
@@ -103,10 +85,8 @@ def test_without_the_baseline_an_interval_has_the_drift_between_groups(name: str
     rounds, networks, sizes = 20, 200, [1, 4]
     slowness = np.exp(generator.normal(0, APART_SD, (1, networks, 1, len(sizes), 1)))
     latency = np.array(sizes)[:, None] * slowness * np.exp(generator.normal(0, 0.01, (1, networks, 1, 2, rounds)))
-    coords = {"device": ["cpu"], "workload": [f"n{place}" for place in range(networks)], "compiler": ["openvino"]}
-    dims = (*coords, "batch_size", "repeat")
-    data = xr.Dataset({"latency": (dims, latency)}, {**coords, "batch_size": sizes})
-    data["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
+    names = [f"n{place}" for place in range(networks)]
+    data = build_rounds({"device": ["cpu"], "workload": names, "compiler": ["openvino"], "batch_size": sizes}, latency)
     interval = getattr(data.ngb, name)(ci=0.95).sel(batch_size=4)
 
     covered = (interval["ci_low"] <= true) & (interval["ci_high"] >= true)

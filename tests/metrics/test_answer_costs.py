@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray as xr
+from drawn import LOW
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
@@ -19,7 +20,6 @@ from ngbkit.metrics.conclusions import describe_unasked_precision
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.workloads.base import Workload
 
-LOW = 'openvino{"precision":"bf16"}'
 COST = {
     "evaluated_samples": 100,
     "agreement": 0.98,
@@ -40,9 +40,7 @@ def build_dataset(workload: Workload, accept: str | None) -> xr.Dataset:
         else record
         for trial, record in zip(sweep.trials(), synthetic.make_records(sweep), strict=True)
     ]
-    dataset = assemble(sweep, records)
-    assert isinstance(dataset, xr.Dataset)
-    return dataset
+    return assemble(sweep, records)
 
 
 def test_a_share_has_wilsons_interval() -> None:

@@ -18,13 +18,6 @@ def test_a_ratio_over_nothing_is_nan():
     np.testing.assert_array_equal([2.0, nan, nan, nan], quotient)
 
 
-def test_the_median_leaves_out_what_is_missing():
-    """The median ignores NaN, and is NaN without samples."""
-    medians = arrays.median([[3.0, 1.0, nan], [4.0, 1.0, 2.0], [nan, nan, nan]])
-
-    np.testing.assert_array_equal([2.0, 2.0, nan], medians)  # (1 + 3) / 2; 2 of 1, 2, 4
-
-
 def test_the_median_of_no_samples_at_all_is_nan():
     """An axis of length zero yields NaN."""
     np.testing.assert_array_equal([nan, nan], arrays.median(np.empty((2, 0))))
@@ -66,13 +59,6 @@ def test_rounds_of_a_joined_dataset_may_be_floats():
     np.testing.assert_array_equal([[4.0]], arrays.round_medians([[4.0, nan]], [[0.0, nan]]))
 
 
-def test_drift_between_rounds_cancels_in_a_paired_speedup():
-    """A machine that slows down from round to round changes no ratio: it is 2 in each."""
-    speedup = arrays.paired_speedup([1.0, 2.0, 8.0], [2.0, 4.0, 16.0])
-
-    assert 2.0 == speedup
-
-
 def test_a_paired_speedup_leaves_out_rounds_of_only_one():
     """A round that lacks samples of one of the two is ignored."""
     speedup = arrays.paired_speedup([1.0, nan, 4.0], [3.0, 50.0, 4.0])
@@ -91,12 +77,6 @@ def test_a_constant_gain_is_the_paired_speedup_whatever_the_drift(latency, gain,
     speedup = arrays.paired_speedup(latency * drift, latency * gain * drift)
 
     np.testing.assert_allclose(gain, speedup)
-
-
-def test_the_slope_is_the_least_squares_one():
-    """Over depths 1, 2, 4 the speed-ups 2, 3, 6 have the slope 19/14."""
-    # mean depth 7/3, mean speed-up 11/3; sum of products 19/3, sum of squares 14/3
-    np.testing.assert_allclose(19 / 14, arrays.slope([2.0, 3.0, 6.0], [1, 2, 4]))
 
 
 def test_the_slope_leaves_out_what_is_missing():

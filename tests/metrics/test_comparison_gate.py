@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from drawn import measured, network, sweep
+from drawn import change_texts, measured, network, sweep
 
 from ngbkit import cli
 from ngbkit.dataset import assembly, storage, synthetic
@@ -136,11 +136,6 @@ def test_another_torch_weakens_speedups() -> None:
     assert () == compare(runs[0], describe(slower(1), torch="2.9", numpy="2.1")).gate().warnings
 
 
-def change_contract(data: xr.Dataset) -> xr.Dataset:
-    texts = [json.dumps({**json.loads(text), "precision": "bf16"}) for text in data["contract"].values.ravel()]
-    return data.assign(contract=data["contract"].copy(data=np.reshape(np.array(texts, object), data["contract"].shape)))
-
-
 @pytest.mark.parametrize("metric", ["speedup", "throughput"])
 def test_runs_of_two_machines_are_no_gate(metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The gate says the differences, and judges nothing."""
@@ -148,7 +143,7 @@ def test_runs_of_two_machines_are_no_gate(metric: str, tmp_path: Path, capsys: p
         slower(1).assign_attrs(environments=json.dumps({"cpu": {"chip": chip, "threads": threads}}))
         for chip, threads in (("A", 2), ("B", 64))
     )
-    runs = {"a": first, "b": change_contract(second)}
+    runs = {"a": first, "b": change_texts(second, "contract", precision="bf16")}
     files = [str(storage.save(data, tmp_path / f"{name}.nc")) for name, data in runs.items()]
     words = ["compare", *files, "--metric", metric, "--fail-on", "slower"]
 

@@ -52,7 +52,6 @@ def measure(
 
 def list_details(report: Report) -> list[str]:
     """The sentences behind a verdict."""
-    assert report.more is not None
     return list(report.more.notes)
 
 

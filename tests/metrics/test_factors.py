@@ -7,43 +7,26 @@ import pytest
 import xarray as xr
 
 from ngbkit import metrics
+from ngbkit.dataset import reference
 from ngbkit.errors import MetricError
 from ngbkit.metrics import arrays
 
-# The paper's tables VII and VIII: device, compiler, width, batch size, slope, retention.
-TABLE_VII = """
-gpu tensorrt 64 8 0.08924 3.821    gpu tensorrt 64 16 0.1032 1.187     gpu tensorrt 96 8 0.1024 0.2116
-gpu tensorrt 96 16 0.1038 0.6593   gpu onnxruntime 64 8 0.06953 1.153  gpu onnxruntime 64 16 0.09141 0.426
-gpu onnxruntime 96 8 0.07876 1.304 gpu onnxruntime 96 16 0.08367 0.7538 orin tensorrt 64 8 0.1695 0.7846
-orin tensorrt 64 16 0.1349 0.7759  orin tensorrt 96 8 0.1285 1.126     orin tensorrt 96 16 0.212 6.553
-xeon onnxruntime 64 8 0.04862 1.009 xeon onnxruntime 64 16 0.0006561 0.9756 xeon onnxruntime 96 8 0.0453 1.025
-xeon onnxruntime 96 16 0.02658 0.9954 xeon openvino 64 8 0.4417 0.3379 xeon openvino 64 16 0.4775 0.7428
-xeon openvino 96 8 0.3553 0.8669   xeon openvino 96 16 0.3378 0.4106
-"""
-TABLE_VIII = """
-gpu tensorrt 128 8 0.8207 1.404    gpu tensorrt 128 16 1.028 0.556     gpu tensorrt 256 8 0.6369 0.6935
-gpu tensorrt 256 16 0.8831 1.471   gpu onnxruntime 128 8 0.3594 2.187  gpu onnxruntime 128 16 0.3106 0.83
-gpu onnxruntime 256 8 0.3406 1.724 gpu onnxruntime 256 16 0.2929 0.9108 orin tensorrt 128 8 0.05291 1.178
-orin tensorrt 128 16 0.173 0.9055  orin tensorrt 256 8 0.08368 0.95    orin tensorrt 256 16 0.1488 1.629
-xeon onnxruntime 128 8 0.04244 1.105 xeon onnxruntime 128 16 -0.01775 1.018 xeon onnxruntime 256 8 0.01867 1.031
-xeon onnxruntime 256 16 0.0215 0.9735 xeon openvino 128 8 0.1113 1.115 xeon openvino 128 16 0.1355 0.9635
-xeon openvino 256 8 0.1589 1.577   xeon openvino 256 16 0.1015 1.029
-"""
-
 
 @pytest.mark.parametrize(
-    ("table", "count", "example"),
-    [(TABLE_VII, 12, ("xeon", "openvino", "64", "8")), (TABLE_VIII, 9, ("xeon", "onnxruntime", "128", "16"))],
+    ("number", "count", "example"),
+    [
+        ("VII", 12, {"device": "xeon", "compiler": "openvino", "width": 64, "batch_size": 8}),
+        ("VIII", 9, {"device": "xeon", "compiler": "onnxruntime", "width": 128, "batch_size": 16}),
+    ],
 )
-def test_the_papers_tables_hold_rows_that_contradict_themselves(table, count, example):
+def test_the_papers_tables_hold_rows_that_contradict_themselves(number, count, example):
     """Some rows of the paper's tables have a slope and a retention that contradict."""
-    rows = np.array(table.split()).reshape(-1, 6)
+    published = reference.table(number)
+    flagged = xr.apply_ufunc(arrays.contradict, published["depth_slope"], published["retention"])
 
-    flagged = rows[arrays.contradict(rows[:, 4].astype(float), rows[:, 5].astype(float))]
-
-    assert 20 == len(rows)
-    assert count == len(flagged)
-    assert example in [tuple(row[:4]) for row in flagged.tolist()]
+    assert 20 == int(published["depth_slope"].count())
+    assert count == int(flagged.sum())
+    assert flagged.sel(example).all()
 
 
 def speedups(*gains: float) -> list[list[list[float]]]:

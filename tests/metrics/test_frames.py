@@ -78,6 +78,7 @@ def test_networks_of_several_sets_of_factors_are_one_frame() -> None:
     frame = data.ngb.to_dataframe()
 
     assert 12 == len(frame)
+    assert ["workload", "width", "device"] == list(frame.columns[:3])
     assert frame.loc[frame["workload"] == "plain", "width"].isna().all()
     for row in frame.to_dict("records"):
         node = data["plain" if row["workload"] == "plain" else "wide"].to_dataset()

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
+from measured import build_rounds
 
 from ngbkit import figures
 from ngbkit.metrics import drift, tables
@@ -29,16 +30,8 @@ def build_run(
     }
     shape = (1, networks, 2, len(batch_sizes), ROUNDS)
     pace = np.exp(generator.normal(0, shift, (1, networks, 1, len(batch_sizes), 1)))
-    dims = (*coords, "repeat")
-    numbers = np.broadcast_to(np.arange(ROUNDS, dtype=np.int32), shape).copy()
-    data = xr.Dataset(
-        {
-            "latency": (dims, 0.01 * pace * np.exp(generator.normal(0, 0.001, shape))),
-            "round": (dims, numbers),
-            "status": (dims[:-1], np.full(shape[:-1], "ok", dtype=object)),
-        },
-        coords,
-    )
+    data = build_rounds(coords, 0.01 * pace * np.exp(generator.normal(0, 0.001, shape)))
+    data["status"] = (tuple(coords), np.full(shape[:-1], "ok", dtype=object))
     data["throughput"] = data["batch_size"] / data["latency"].median("repeat")
     data["error"] = xr.full_like(data["status"], "")
     if anchored:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 import xarray as xr
+from drawn import LOW, change_texts
 
 from ngbkit import Sweep, metrics
 from ngbkit.dataset import synthetic
@@ -21,7 +21,6 @@ from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.originals import find_originals
 from ngbkit.workloads.base import Workload
 
-LOW = 'openvino{"precision":"bf16"}'
 COUNT = 200
 
 
@@ -45,9 +44,7 @@ def build_labelled(workload: Workload, lost: int, gained: int = 0) -> xr.Dataset
         replace(record, facts={**record.facts, **label(answers[trial.compiler])})
         for trial, record in zip(sweep.trials(), synthetic.make_records(sweep), strict=True)
     ]
-    dataset = assemble(sweep, records)
-    assert isinstance(dataset, xr.Dataset)
-    return dataset
+    return assemble(sweep, records)
 
 
 def test_a_test_of_pairs_is_exact() -> None:
@@ -118,10 +115,8 @@ def test_a_significant_loss_is_concluded(mlp: Workload, lost: int, is_flagged: b
 def test_damaged_bits_are_no_answers(mlp: Workload) -> None:
     """A trial whose facts hold no readable bits is not compared."""
     ds = build_labelled(mlp, lost=8)
-    texts = [json.dumps({**json.loads(text), "correct": "?"}) for text in ds["facts"].values.ravel()]
-    damaged = ds.assign(facts=ds["facts"].copy(data=np.reshape(np.array(texts, object), ds["facts"].shape)))
 
-    assert metrics.accuracy_change(damaged).isnull().all()
+    assert metrics.accuracy_change(change_texts(ds, "facts", correct="?")).isnull().all()
 
 
 def test_a_dataset_without_labels_has_no_accuracy(mlp: Workload) -> None:
@@ -143,10 +138,7 @@ def test_a_reference_stands_in_for_f32(mlp: Workload) -> None:
     with pytest.raises(MetricError, match=r"Measure with precisions="):
         metrics.accuracy_change(ds)
     answers = {f"reference_{name}": value for name, value in label(np.ones(COUNT, bool)).items()}
-    texts = [
-        json.dumps({**json.loads(text), **answers, "reference": "mlp.onnx"}) for text in ds["facts"].values.ravel()
-    ]
-    referred = ds.assign(facts=ds["facts"].copy(data=np.reshape(np.array(texts, object), ds["facts"].shape)))
+    referred = change_texts(ds, "facts", **answers, reference="mlp.onnx")
     change = metrics.accuracy_change(referred).squeeze()
     statuses = accept(referred, "accuracy>=0.95")["status"].squeeze()
 

@@ -31,14 +31,19 @@ def grid(latency: np.ndarray, rounds: bool = False) -> xr.Dataset:
 # By hand; `scaling` has throughputs of 2 and 4 (identity), 5 and 8 (fast) at batches 1 and 4.
 
 
-def test_throughput(scaling):
-    """The throughput is the batch size over the latency."""
-    assert [[2.0, 4.0], [5.0, 8.0]] == values(metrics.throughput(scaling))
-
-
-def test_speedup(scaling):
-    """The speed-up is the throughput over that of identity, which is 1."""
-    assert [[1.0, 1.0], [2.5, 2.0]] == values(metrics.speedup(scaling))
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (metrics.throughput, [[2.0, 4.0], [5.0, 8.0]]),  # the batch size over the latency
+        (metrics.speedup, [[1.0, 1.0], [2.5, 2.0]]),  # the throughput over that of identity
+        (metrics.rtr, [[1.0, 2.0], [1.0, 1.6]]),  # the throughput over that at batch size 1
+        (metrics.ase, [[1.0, 0.5], [1.0, 0.4]]),  # the RTR over the batch size
+        (metrics.bsr, [[1.0, 1.0], [1.0, 0.8]]),  # the ASE over that of identity
+    ],
+)
+def test_metrics_over_batch_sizes_are_as_by_hand(scaling, metric, expected):
+    """Throughput, speed-up, RTR, ASE and BSR of two compilers at two batch sizes are as computed by hand."""
+    assert expected == values(metric(scaling))
 
 
 def test_another_baseline(scaling):
@@ -54,40 +59,15 @@ def test_a_baseline_that_is_not_there_is_named(scaling):
         metrics.speedup(scaling, baseline="slow")
 
 
-def test_rtr(scaling):
-    """The RTR is the throughput over that at batch size 1, where it is 1."""
-    assert [[1.0, 2.0], [1.0, 1.6]] == values(metrics.rtr(scaling))
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0]])
+def test_slope_and_retention_are_as_by_hand(deepening, order):
+    """Speed-ups 2, 3, 5 at depths 1, 2, 4, in any order, are on a line of slope 1; the deepest has 5, the first 2."""
+    data = deepening.isel(depth=order)
+    retention = metrics.retention(data)
 
-
-def test_ase(scaling):
-    """The ASE is the throughput over batch size times that of batch size 1."""
-    assert [[1.0, 0.5], [1.0, 0.4]] == values(metrics.ase(scaling))
-
-
-def test_bsr(scaling):
-    """The BSR is the ASE over that of identity."""
-    assert [[1.0, 1.0], [1.0, 0.8]] == values(metrics.bsr(scaling))
-
-
-def test_depth_slope(deepening):
-    """Speed-ups 2, 3, 5 at depths 1, 2, 4 are on a line of slope 1; identity has none."""
-    assert [[0.0], [1.0]] == values(metrics.depth_slope(deepening))
-
-
-def test_retention(deepening):
-    """The deepest has 5, the shallowest 2."""
-    retention = metrics.retention(deepening)
-
+    assert [[0.0], [1.0]] == values(metrics.depth_slope(data))
     assert [[1.0], [2.5]] == values(retention)
     assert "speed-up at the largest depth over that at the smallest" == retention.attrs["long_name"]
-
-
-def test_the_order_of_depths_does_not_matter(deepening):
-    """Deepest and shallowest are found by value, not by position."""
-    shuffled = deepening.isel(depth=[1, 2, 0])
-
-    assert [[1.0], [2.5]] == values(metrics.retention(shuffled))
-    assert [[0.0], [1.0]] == values(metrics.depth_slope(shuffled))
 
 
 def test_slope_and_retention_over_another_factor(deepening):
@@ -149,23 +129,15 @@ def test_tcr_needs_a_network_that_compresses(codec, scaling):
 
 
 def test_failures_are_a_table(measured):
-    """Trials that are not ok are listed with their labels, status and error."""
+    """Trials that are not ok are listed with labels, status and error, and no cell that nobody requested is."""
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
-
-    table = metrics.failures(measured(labels, [[[[[1.0]], [[np.nan]]]]]))
+    data = measured(labels, [[[[[1.0]], [[np.nan]]]]])
+    table = metrics.failures(data)
+    unrequested = metrics.failures(data.assign(status=data["status"].where(data["status"] == "ok", "")))
 
     assert [("net", "cpu", "a", 1, "failed", "boom")] == list(table.itertuples(index=False, name=None))
     assert ["workload", "device", "compiler", "batch_size", "status", "error"] == list(table.columns)
-
-
-def test_what_nobody_asked_for_is_no_failure(measured):
-    """A cell that no run requested has an empty status, and is not in the table."""
-    labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
-    data = measured(labels, [[[[[1.0]], [[np.nan]]]]])
-
-    table = metrics.failures(data.assign(status=data["status"].where(data["status"] == "ok", "")))
-
-    assert [] == table["workload"].tolist()
+    assert [] == unrequested["workload"].tolist()
 
 
 # By property.

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from drawn import network
 from synthetic_records import build_record
 
 from ngbkit import metrics
@@ -20,10 +21,6 @@ from ngbkit.metrics.rendering import format_number, to_texts
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 from ngbkit.sweep.trials import Trial
 from ngbkit.workloads.base import Workload
-
-
-def network(name: str, **factors: tuple[int, ...]) -> Workload:
-    return Workload(name=name, source="timm", spec={"name": name}, takes=tuple(factors), factors=factors)
 
 
 def record(trial: Trial) -> Record:
@@ -67,15 +64,6 @@ def test_metrics_without_their_baseline_are_empty_columns():
     assert table[["speedup", "rtr", "ase", "bsr"]].isna().all(axis=None)
 
 
-def test_a_tree_is_one_table():
-    """Trials of all nodes are in one frame; a factor that a network does not take is NaN."""
-    table = frames.to_dataframe(measured(network("net"), network("conv", depth=(1, 2))))
-
-    assert 4 + 8 == len(table)
-    assert ["workload", "depth", "device"] == list(table.columns[:3])
-    assert {"net"} == set(table.loc[table["depth"].isna(), "workload"])
-
-
 def test_a_selection_can_be_tabulated():
     """A selected label keeps its column."""
     table = frames.to_dataframe(measured().sel(workload="net", compiler="identity", batch_size=4))
@@ -117,7 +105,6 @@ def test_what_nobody_asked_for_is_left_out():
     holed = data.assign(status=data["status"].where(data["batch_size"] < 4, ""))
     partly = data.assign(status=data["status"].where(data["status"] == "ok", ""))
 
-    assert [1, 1] == frames.to_dataframe(holed)["batch_size"].tolist()
     assert [("net", 1)] == list(tables.compact(holed).index)
     assert [[2.0, 4.0], [8.0, ""]] == tables.compact(partly).values.tolist()
 
@@ -277,25 +264,9 @@ def test_html_is_escaped():
     assert ["<b>", "<script>x</script>", "a & b"] == page.texts
 
 
-def test_large_tables_are_whole():
-    """Every trial of a sweep is in its table, also a failed one."""
-    sweep = Sweep(
-        [network(f"n{number}", depth=(1, 2)) for number in range(5)], ["identity", "tvm"], [1, 2, 4], repeats=3
-    )
-
-    table = frames.to_dataframe(synthetic.make_dataset(sweep, failures=0.3))
-
-    assert len(sweep) == len(table)
-
-
-DEEP = ("conv", {"depth": (1, 2, 4), "width": (16, 32)})
-
-
-def synthetic_blocks(**more) -> datasets.Data:
-    name, factors = DEEP
-    return synthetic.make_dataset(
-        Sweep([network(name, **factors)], ["identity", "openvino"], [1, 4], repeats=10, **more)
-    )
+def build_blocks() -> datasets.Data:
+    networks = [network("conv", depth=(1, 2, 4), width=(16, 32))]
+    return synthetic.make_dataset(Sweep(networks, ["identity", "openvino"], [1, 4], repeats=10))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +281,7 @@ def synthetic_blocks(**more) -> datasets.Data:
 )
 def test_a_metric_of_several_trials_has_a_table(figure, rows):
     """The table of a metric over several trials lacks the dim that it reduces."""
-    table = tables.compact(synthetic_blocks(), figure)
+    table = tables.compact(build_blocks(), figure)
 
     assert set(rows) == set(table.index.names)
     assert ["identity", "openvino"] == list(table.columns)
@@ -321,7 +292,7 @@ def test_a_metric_of_several_trials_has_a_table(figure, rows):
 def test_the_baseline_over_itself_is_exact():
     """The baseline over itself has the slope 0, the retention 1 and the break-even 0, exactly."""
     for figure, number in (("depth_slope", "0"), ("retention", "1"), ("break_even", "0")):
-        assert {number} == {str(cell) for cell in tables.compact(synthetic_blocks(), figure)["identity"]}
+        assert {number} == {str(cell) for cell in tables.compact(build_blocks(), figure)["identity"]}
 
 
 def test_nodes_without_the_factor_have_no_rows():

@@ -106,7 +106,6 @@ def test_an_unchecked_trial_is_never_called_the_fastest() -> None:
         "Next: remove the reason why trials were not checked, and run again; `ngbkit resume r1 --retry not-checked` "
         "repeats those of an unchanged network.",
     ] == conclusions.lines
-    assert conclusions.more is not None
     assert [] == conclusions.more.notes
 
 
@@ -124,7 +123,6 @@ def test_a_group_without_any_check_has_no_fastest() -> None:
     conclusions = conclude(measure("a", "b", unchecked=tuple(SPEEDS)))
 
     assert conclusions.lines[0].startswith("Not conclusive: the fastest in 3 of 3 groups. Not checked: 6 of 6 ")
-    assert conclusions.more is not None
     assert "a batch 1: not conclusive, none of 3 was checked." == conclusions.more.notes[0]
     assert "Fastest" not in conclusions.to_text()
 

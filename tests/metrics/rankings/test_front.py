@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import xarray as xr
+from measured import build_rounds
 
 from ngbkit import metrics
 from ngbkit.errors import MetricError
@@ -15,9 +16,7 @@ def build(seconds: dict[str, float], noise: float = 0.01) -> xr.Dataset:
     generator = np.random.default_rng(0)
     latency = np.array(list(seconds.values()))[:, None] * generator.normal(1, noise, (len(seconds), 20))
     coords = {"device": ["cpu"], "workload": list(seconds), "compiler": ["identity"], "batch_size": [1]}
-    shape = (1, len(seconds), 1, 1, 20)
-    data = xr.Dataset({"latency": ((*coords, "repeat"), latency.reshape(shape))}, coords)
-    data["round"] = data["latency"].dims, np.broadcast_to(np.arange(20, dtype=np.int32), shape).copy()
+    data = build_rounds(coords, latency.reshape(1, len(seconds), 1, 1, 20))
     return data.assign_coords(parameters=("workload", np.arange(1.0, len(seconds) + 1)))
 
 

@@ -351,7 +351,6 @@ def test_a_verdict_says_what_is_not_conclusive() -> None:
 def test_a_contended_lead_is_not_conclusive() -> None:
     """A lead in contended rounds is not conclusive, and the verdict has the reason and a remedy."""
     data = measure({"a": 1.0, "b": 1.3})
-    assert isinstance(data, xr.Dataset)
     contended = data.assign(contended=xr.ones_like(data["contended"]))
     doubt, step = conclude(contended).lines
 
@@ -365,7 +364,6 @@ def test_ties_survive_a_file_and_a_merge(tmp_path: Path) -> None:
     """Networks of the merged dataset are normalised as before."""
     data = measure({"a": 1.0, "b": 1.1}, bundles={"a": 1, "b": 2}, slowness={2: 2.0}, normalised=True)
     loaded = load(save(data, tmp_path / "normalised.nc"))
-    assert isinstance(loaded, xr.Dataset)
     parts = [loaded.sel(workload=[name]) for name in ("a", "b")]
 
     assert loaded.identical(data)
@@ -397,7 +395,6 @@ def test_the_bundle_is_part_of_the_dataset() -> None:
     """The dataset has the exact number of each bundle, or NaN."""
     data = measure({"a": 1.0, "b": 2.0}, bundles={"a": (1 << 40) - 1, "b": None})
 
-    assert isinstance(data, xr.Dataset)
     assert [(1 << 40) - 1] == data["bundle"].sel(workload="a").values.ravel().tolist()
     assert np.isnan(data["bundle"].sel(workload="b").values).all()
     assert json.loads(data.attrs["sweep"])["repeats"] == ROUNDS

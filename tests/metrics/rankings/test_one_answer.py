@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from measured import build_rounds
 
 import ngbkit
 from ngbkit import metrics
@@ -32,12 +33,10 @@ def simulate(kind: str) -> xr.Dataset:
     generator = np.random.default_rng(0)
     labels = {"workload": list("abcd"), "compiler": ["identity", "p", "q", "r"], "batch_size": [1, 4]}
     coords = {"device": ["cpu"], **labels}
-    dims, shape, rounds = (*coords, "repeat"), tuple(map(len, coords.values())), 20
-    pace = np.exp(generator.normal(0, 0.1, rounds).cumsum() * (kind != "independent rounds"))
+    shape = tuple(map(len, coords.values()))
+    pace = np.exp(generator.normal(0, 0.1, 20).cumsum() * (kind != "independent rounds"))
     seconds = np.exp(generator.normal(0, 0.03, shape))[..., None] * pace
-    latency = seconds * np.exp(generator.normal(0, 0.05, (*shape, rounds)))
-    dataset = xr.Dataset({"latency": (dims, latency)}, coords)
-    dataset["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
+    dataset = build_rounds(coords, seconds * np.exp(generator.normal(0, 0.05, (*shape, 20))))
     return dataset.assign(bundle=1.0) if kind == "took turns" else dataset
 
 

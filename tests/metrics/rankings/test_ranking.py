@@ -8,6 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import xarray as xr
+from measured import build_rounds
 
 from ngbkit import metrics
 from ngbkit.metrics.conclusions import conclude
@@ -26,12 +27,11 @@ def measured(
     quiet = np.array(list(calls.values()))[None, :, :, None, None]
     latency = quiet * drift * np.exp(generator.normal(0, noise, (1, len(calls), len(COMPILERS), 1, 20)))
     coords = {"device": ["cpu"], "workload": list(calls), "compiler": COMPILERS, "batch_size": [1]}
-    dims = (*coords, "repeat")
-    dataset = xr.Dataset({"latency": (dims, latency)}, coords)
-    dataset["round"] = (dims, np.broadcast_to(np.arange(20, dtype=np.int32), latency.shape).copy())
+    dataset = build_rounds(coords, latency)
     contracts = [json.dumps(asdict(Contract(runtime=name))) for name in COMPILERS[:2]]
     contracts.append(json.dumps(asdict(Contract(runtime="raw", notes=notes, **contract))))
-    dataset["contract"] = (dims[:-1], np.broadcast_to(np.array(contracts, dtype=object)[:, None], latency.shape[:-1]))
+    texts = np.array(contracts, dtype=object)[:, None]
+    dataset["contract"] = (tuple(coords), np.broadcast_to(texts, latency.shape[:-1]))
     return dataset
 
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from measured import build_rounds
 
 from ngbkit import metrics
 from ngbkit.errors import UsageError
@@ -26,11 +27,7 @@ def measured(
     shape = tuple(map(len, coords.values()))
     middle = [1] * len(factors)
     latency = np.broadcast_to(quiet.reshape(1, len(calls), *middle, 2, 1), shape)[..., None]
-    latency = latency * np.exp(generator.normal(0, noise, (*shape, rounds)))
-    dims = (*coords, "repeat")
-    dataset = xr.Dataset({"latency": (dims, latency)}, coords)
-    dataset["round"] = (dims, np.broadcast_to(np.arange(rounds, dtype=np.int32), latency.shape).copy())
-    return dataset
+    return build_rounds(coords, latency * np.exp(generator.normal(0, noise, (*shape, rounds))))
 
 
 COLUMNS = ["workload_a", "workload_b", "batch_size", "device_1", "compiler_1", "device_2", "compiler_2"]
