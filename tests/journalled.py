@@ -1,11 +1,18 @@
-"""Records for tests of journals, and those of a run."""
+"""Records for tests of journals, stored runs, and the records of a run."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ngbkit.dataset import synthetic
+from ngbkit.runs.folders import build_metadata, get_runs_dir
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Measurement, Record
+from ngbkit.workloads.base import hash_json
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
@@ -24,6 +31,21 @@ def measurement(trial_id: str, samples: int = 3) -> Measurement:
         max_abs_error=1e-6,
         facts={"nodes": 3},
     )
+
+
+def store_run(run_id: str, sweep: Grid, records: Sequence[Record] | None = None, created: float | None = None) -> Path:
+    """Store a run with these records, by default synthetic ones; return its folder."""
+    folder = get_runs_dir() / run_id
+    folder.mkdir(parents=True)
+    metadata = build_metadata(run_id, sweep)
+    if created is not None:
+        del metadata["hash"]
+        metadata["created"] = created
+        metadata["hash"] = hash_json(metadata)
+    (folder / "run.json").write_text(json.dumps(metadata))
+    with Journal(folder / "journal.sqlite") as journal:
+        journal.finish(synthetic.make_records(sweep) if records is None else records)
+    return folder
 
 
 def load_records(run: Run) -> dict[tuple[str, int], Record]:

@@ -42,15 +42,24 @@ class Builder:
         return name
 
     def model(self, *outputs: str) -> Any:
-        """Build the model, its batch dynamic."""
+        """Build the model, its batch dynamic; its output is the last value, unless others are given."""
         proto = helper.make_graph(
             self.nodes,
             "graph",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *self.shape[1:]])],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs or self.nodes[-1].output],
             self.weights,
         )
         return helper.make_model(proto, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def build_branches(blocks: int, width: int = 8, size: int = 16) -> Builder:
+    """Build blocks, each a 3x3 and a 1x1 convolution, their sum and a ReLU."""
+    builder, value = Builder(width, size), "x"
+    for _ in range(blocks):
+        branches = [builder.conv(value, width, kernel) for kernel in (3, 1)]
+        value = builder.add("Relu", builder.add("Add", *branches))
+    return builder
 
 
 def residual(folder: Path, width: int = 8, blocks: int = 2, kernel: int = 3, size: int = 16) -> Path:

@@ -164,7 +164,6 @@ def test_an_unlike_device_has_prices_of_its_own(fitted: Predictor, examples: Exa
     board = fitted.adapt(replace(few, seconds=1e-3 * counts), device="board")
     again = predict.load(board.save(tmp_path / "board.safetensors"))
 
-    assert isinstance(board.choice, adaptation.TransferChoice)
     assert adaptation.OWN == board.choice.approach
     assert board.choice == again.choice
     assert "linear" == again.model.kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -14,8 +15,7 @@ from ngbkit.predict import Examples, Graph
 from ngbkit.predict.features import encode_graph
 from ngbkit.predict.kinds import KINDS, boosting, find_kind
 from ngbkit.predict.kinds.additive import fit_prices
-from ngbkit.predict.kinds.base import compute_weights, ignore_progress
-from ngbkit.predict.kinds.gnn import Gnn
+from ngbkit.predict.kinds.base import Model, compute_weights, ignore_progress
 from ngbkit.predict.scoring.splits import split_examples
 
 SMALL = {"gnn": {"epochs": 40, "width": 32, "layers": 2}, "boosting": {"rounds": 200}}
@@ -26,11 +26,17 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
     return build_examples(tmp_path_factory.mktemp("graphs"), alone=True)
 
 
+def fit(name: str, examples: Examples, seed: int = 0, **settings: Any) -> Model:
+    """Fit a model of a kind."""
+    model = find_kind(name)(**settings)
+    model.fit(examples, seed=seed, report=ignore_progress)
+    return model
+
+
 def compute_error(name: str, examples: Examples) -> np.ndarray:
     """Return the mean relative error of the first random fold, by runtime."""
     _, train, test = next(split_examples(examples, "random"))
-    model = find_kind(name)(**SMALL.get(name, {}))
-    model.fit(examples.take(train), seed=0, report=ignore_progress)
+    model = fit(name, examples.take(train), **SMALL.get(name, {}))
     test_examples = examples.take(test)
     return np.abs(model.predict(test_examples.graphs) / test_examples.seconds - 1).mean(axis=0)
 
@@ -65,8 +71,7 @@ def test_a_kind_of_a_single_network_does_not_pay_for_all_that_is_peculiar_about_
     graphs, seconds = list(networks.graphs), networks.seconds.copy()
     graphs[largest] = rename_activations(graphs[largest])
     seconds[largest] *= 3
-    model = find_kind("linear")()
-    model.fit(replace(networks, graphs=tuple(graphs), seconds=seconds), seed=0, report=ignore_progress)
+    model = fit("linear", replace(networks, graphs=tuple(graphs), seconds=seconds))
     expected, predicted = model.predict([graphs[smallest], rename_activations(graphs[smallest])])
 
     assert (predicted < 1.5 * expected).all()
@@ -83,8 +88,7 @@ def test_operators_measured_alone_tell_prices_that_networks_do_not(examples: Exa
     graphs = [examples.graphs[index] for index in wide]
     errors = []
     for others in ([], np.flatnonzero(examples.isolated)):
-        model = find_kind("linear")()
-        model.fit(data.take([*narrow[:3], *others]), seed=0, report=ignore_progress)
+        model = fit("linear", data.take([*narrow[:3], *others]))
         errors.append(np.abs(model.predict(graphs) / seconds[wide] - 1).mean())
 
     assert errors[1] < 0.2
@@ -115,8 +119,7 @@ def test_a_network_that_helps_nobody_is_not_returned(examples: Examples) -> None
     networks = examples.take(np.flatnonzero(~examples.isolated))
     seconds = 1000 * networks.seconds  # beside which the least cost of an operator is nothing
     seconds[:, 1] *= np.exp(np.random.default_rng(0).normal(0, 2, len(seconds)))
-    model = Gnn(epochs=8, width=16, layers=1, learning_rate=1e-2)
-    model.fit(replace(networks, seconds=seconds), seed=0, report=ignore_progress)
+    model = fit("gnn", replace(networks, seconds=seconds), epochs=8, width=16, layers=1, learning_rate=1e-2)
     weights = model.dump_arrays()["factor.weight"]
 
     assert (weights[0] == 0).all()
@@ -135,7 +138,6 @@ def test_a_graph_network_learns_from_operators_inside_networks(examples: Example
     from ngbkit.predict.kinds.training import Labels
 
     networks = examples.take(np.flatnonzero(~examples.isolated)[:3])
-    assert networks.operator_seconds is not None
     predicted = torch.from_numpy(np.log(networks.seconds)).float()
     parts = torch.from_numpy(np.log(np.concatenate(networks.operator_seconds))).float()
     wrong = parts.clone()
@@ -153,8 +155,7 @@ def test_a_graph_network_learns_from_operators_inside_networks(examples: Example
 
 def test_trees_fit_their_training_networks(examples: Examples) -> None:
     """The error on the training networks is small, though they are few."""
-    model = find_kind("boosting")()
-    model.fit(examples, seed=0, report=ignore_progress)
+    model = fit("boosting", examples)
     networks = examples.take(np.flatnonzero(~examples.isolated))
 
     assert (np.abs(model.predict(networks.graphs) / networks.seconds - 1).mean(axis=0) < 0.05).all()
@@ -164,8 +165,7 @@ def test_trees_predict_networks_larger_than_all_that_they_were_fitted_to(example
     """Trees alone would predict the latency of the largest of these."""
     large = [index for index, family in enumerate(examples.families) if family == "width32"]
     others = [index for index in range(len(examples)) if index not in large]
-    model = find_kind("boosting")(rounds=50)
-    model.fit(examples.take(others), seed=0, report=ignore_progress)
+    model = fit("boosting", examples.take(others), rounds=50)
     predicted = model.predict(examples.take(large).graphs)
 
     assert (np.abs(predicted / examples.seconds[large] - 1).mean(axis=0) < 0.15).all()
@@ -176,8 +176,7 @@ def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
     seconds = examples.seconds.copy()
     first = int(np.flatnonzero(~examples.isolated)[0])
     seconds[np.arange(len(examples)) != first, 1] = np.nan
-    model = find_kind("boosting")(rounds=5)
-    model.fit(replace(examples, seconds=seconds), seed=0, report=ignore_progress)
+    model = fit("boosting", replace(examples, seconds=seconds), rounds=5)
 
     predicted = model.predict(examples.graphs)[:, 1]
 
@@ -188,9 +187,7 @@ def test_trees_fit_a_runtime_with_a_single_network(examples: Examples) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_seed_gives_the_same_model(name: str, examples: Examples) -> None:
     """The restored model predicts the same."""
-    first, again = (find_kind(name)(**SMALL.get(name, {})) for _ in range(2))
-    for model in (first, again):
-        model.fit(examples, seed=3, report=ignore_progress)
+    first, again = (fit(name, examples, seed=3, **SMALL.get(name, {})) for _ in range(2))
     restored = KINDS[name].restore(first.dump_settings(), first.dump_arrays())
     expected = first.predict(examples.graphs)
 
@@ -205,11 +202,7 @@ def test_a_runtime_with_gaps_is_fitted_to_its_measurements(name: str, examples: 
     """Gaps are not zeros; a runtime without any latency may be NaN."""
     seconds = examples.seconds.copy()
     seconds[::2, 1] = np.nan
-    sparse = Examples(
-        **{**{field: getattr(examples, field) for field in examples.__dataclass_fields__}, "seconds": seconds}
-    )
-    model = find_kind(name)(**SMALL.get(name, {}))
-    model.fit(sparse, seed=0, report=ignore_progress)
+    model = fit(name, replace(examples, seconds=seconds), **SMALL.get(name, {}))
     predictions = model.predict(examples.graphs)
 
     finite = np.isfinite(predictions)
@@ -229,8 +222,7 @@ def test_progress_is_reported(examples: Examples) -> None:
 
 def test_contributions_are_positive_and_part_of_the_whole(examples: Examples) -> None:
     """The contributions of operators sum up to at most the latency of the graph."""
-    model = Gnn(**SMALL["gnn"])
-    model.fit(examples, seed=0, report=ignore_progress)
+    model = fit("gnn", examples, **SMALL["gnn"])
     parts = model.compute_contributions(examples.graphs[0])
 
     assert (len(examples.graphs[0].operators), 2) == parts.shape
@@ -257,8 +249,7 @@ def test_an_unknown_kind_is_an_error() -> None:
 )
 def test_a_tree_that_leads_elsewhere_is_refused(name: str, change: int, reason: str, examples: Examples) -> None:
     """A hostile file would walk in a circle, or read another column."""
-    model = find_kind("boosting")(rounds=5, leaves=4)
-    model.fit(examples, seed=0, report=ignore_progress)
+    model = fit("boosting", examples, rounds=5, leaves=4)
     arrays = {key: array.copy() for key, array in model.dump_arrays().items()}
     arrays[f"0.{name}"][0] = change
 

@@ -1,4 +1,4 @@
-"""A graph has the operators, edges and digest of its network."""
+"""A graph has the operators, edges and digest of its network, also of one whose values are no usual tensors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import odd_networks
 import pytest
 from learned import graph
 from onnx import helper, numpy_helper
 from onnxgraphs import Builder, residual, write
 
 from ngbkit import predict, set_options
-from ngbkit.errors import MissingDependencyError, UnsupportedError
+from ngbkit.errors import MissingDependencyError, UnsupportedError, WorkloadError
 from ngbkit.predict import Graph, read
+from ngbkit.predict.features import encode_graph
+from ngbkit.predict.graphs import Tensor
 from ngbkit.workloads import cell, timm
 
 
@@ -139,14 +142,6 @@ def test_one_value_twice_is_not_two_values(tmp_path: Path) -> None:
     assert single.digest != double.digest
 
 
-def test_a_graph_is_plain_json(tmp_path: Path) -> None:
-    """A graph survives JSON unchanged."""
-    result = predict.read(residual(tmp_path))
-
-    assert result == Graph.from_json(result.to_json())
-    assert result.digest == Graph.from_json(result.to_json()).digest
-
-
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state")
@@ -200,3 +195,43 @@ def test_operators_without_effect_are_kept_on_demand(tmp_path: Path) -> None:
     assert ["Conv", "Conv", "Relu", "Relu"] == sorted(node.kind for node in complete.operators)
     assert complete.digest != second.digest
     assert complete == Graph.from_json(json.loads(json.dumps(complete.to_json())))
+
+
+@pytest.mark.parametrize("name", odd_networks.NETWORKS)
+def test_every_network_has_a_graph(name: str, tmp_path: Path) -> None:
+    """The graph of every odd network has finite features and survives JSON."""
+    network = read(odd_networks.write(name, tmp_path), 2)
+    features = encode_graph(network)
+
+    assert network == Graph.from_json(json.loads(json.dumps(network.to_json())))
+    assert len(network.operators) > 0
+    assert np.isfinite(features).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("text-labels", Tensor(shape=(2,), dtype="string", bytes=0)),
+        ("map-output", Tensor(shape=None, dtype="", bytes=0)),
+        ("sequence-output", Tensor(shape=None, dtype="float", bytes=0)),
+        ("optional-output", Tensor(shape=(2, 4), dtype="float", bytes=32)),
+        ("bfloat16", Tensor(shape=(2, 4), dtype="bfloat16", bytes=16)),
+    ],
+)
+def test_what_has_no_size_has_no_bytes(name: str, expected: Tensor, tmp_path: Path) -> None:
+    """Texts, maps and sequences have a kind where ONNX tells it, and count as nothing."""
+    (output,) = read(odd_networks.write(name, tmp_path), 2).outputs
+
+    assert expected == output
+
+
+def test_the_first_cause_is_told(tmp_path: Path) -> None:
+    """A library that reads graphs wraps it in errors that name only its own functions."""
+    values = numpy_helper.from_array(np.ones(2, np.float32), "values")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([0, 5]), "places"), [4, 4])
+    builder = Builder(4, 4)
+    builder.nodes.append(helper.make_node("Constant", [], ["w"], sparse_value=sparse))
+    model = builder.model(builder.add("MatMul", "x", "w"))
+
+    with pytest.raises(WorkloadError, match=r"no readable graph: NotImplementedError: Sparse tensors"):
+        graph(model, tmp_path)

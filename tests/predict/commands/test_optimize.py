@@ -6,15 +6,16 @@ import argparse
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from onnxgraphs import Builder, residual, write
+from IPython.core.interactiveshell import InteractiveShell
+from learned import build_examples
+from onnxgraphs import Builder, build_branches, write
 
 from ngbkit import cli, predict, set_options
 from ngbkit.commands.parser import build_parser, parse
 from ngbkit.commands.shell import ShellCall
 from ngbkit.errors import UnknownNameError, UsageError
-from ngbkit.predict import Examples, load_examples, read
+from ngbkit.predict import read
 from ngbkit.predict.commands import optimize
 from ngbkit.predict.commands.optimize import COMMAND
 from ngbkit.predict.optimizer import costs
@@ -24,26 +25,7 @@ from ngbkit.predict.optimizer.optimise import TOP
 
 @pytest.fixture
 def branches(tmp_path: Path) -> Path:
-    build, value = Builder(16, 24), "x"
-    for _ in range(2):
-        value = build.add("Relu", build.add("Add", build.conv(value, 16, 3), build.conv(value, 16, 1)))
-    return write(build.model(value), tmp_path / "branches.onnx")
-
-
-@pytest.fixture
-def labels(tmp_path: Path) -> Path:
-    """Networks whose seconds are a price for each operator."""
-    graphs = [read(residual(tmp_path, width, blocks)) for width in (8, 16, 24) for blocks in (1, 2, 3, 4)]
-    labels = Examples(
-        graphs=tuple(graphs),
-        seconds=np.array([[1e-4 * len(node.operators)] for node in graphs]),
-        runtimes=(("cpu", "onnxruntime"),),
-        names=tuple(f"n{index}" for index in range(12)),
-        families=("a",) * 12,
-        parents=tuple(f"n{index}" for index in range(12)),
-        rules=("",) * 12,
-    )
-    return labels.save(tmp_path / "labels.nc")
+    return write(build_branches(2, 16, 24).model(), tmp_path / "branches.onnx")
 
 
 def asked(*words: str) -> argparse.Namespace:
@@ -65,11 +47,20 @@ def test_the_verb_writes_what_it_keeps(branches: Path, tmp_path: Path, capsys: p
     assert "the original stays" in capsys.readouterr().out
 
 
-def test_a_saved_predictor_is_a_cost_model(labels: Path, tmp_path: Path) -> None:
-    """The file of a predictor is a cost model; of another device it is refused, also of a device in the options."""
-    words = ["resnet18", "--cost", str(predict.fit(load_examples(labels), "linear").save(tmp_path / "p.safetensors"))]
+def test_the_magic_shows_a_table(branches: Path, shell: InteractiveShell) -> None:
+    """Each candidate has a row, with its rules, its gain, and whether it is kept."""
+    table = shell.run_line_magic("ngoptimize", f"{branches} --rules sum-branches --top 1 -r 6")
 
-    assert optimize.find_cost(asked(*words))(load_examples(labels).graphs[:1]) > 0
+    assert "sum-branches" in table._repr_html_()
+    assert "yes" in table._repr_html_()
+
+
+def test_a_saved_predictor_is_a_cost_model(tmp_path: Path) -> None:
+    """The file of a predictor is a cost model; of another device it is refused, also of a device in the options."""
+    examples = build_examples(tmp_path)
+    words = ["resnet18", "--cost", str(predict.fit(examples, "linear").save(tmp_path / "p.safetensors"))]
+
+    assert optimize.find_cost(asked(*words))(examples.graphs[:1]) > 0
     with pytest.raises(UnknownNameError, match="orin"):
         optimize.find_cost(asked(*words, "-d", "orin"))
     with set_options(device="orin"), pytest.raises(UnknownNameError, match="orin"):

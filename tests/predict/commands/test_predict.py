@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import odd_networks
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 from onnxgraphs import Builder, residual, write
 
 from ngbkit import cli, predict
@@ -85,7 +87,6 @@ def test_the_labels_choose_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
     choice = predict.load("p.safetensors").choice
 
     assert f"{answer['choice']['kind']} is the cheapest of the best kinds: errors on networks" in text
-    assert choice is not None
     assert choice.kind == answer["choice"]["kind"] == answer["evaluation"][0]["kind"]
 
 
@@ -260,6 +261,18 @@ def test_a_runtime_is_selected(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert cli.INVALID == cli.main([*words, "--runtime", "openvino"])
     assert "unknown compiler of this predictor 'openvino'" in capsys.readouterr().err
+
+
+def test_the_magic_fits_and_predicts(shell: InteractiveShell) -> None:
+    """The evaluation is shown, the predictions are the value; the option -o names a file, as in a shell."""
+    file = "residual-8-2-3-16.onnx"
+    with capture_output():
+        table = shell.run_line_magic("ngpredict", f"{file} --fit labels.csv --kind linear -o p.safetensors")
+        again = shell.run_line_magic("ngpredict", f"{file} -b 1,2 --predictor p.safetensors")
+
+    assert "noise" in table.report.frames[0].header
+    assert (1, 2) == tuple(len(each.report.frames[-1].cells) for each in (table, again))
+    assert "samples/s" in again._repr_html_()
 
 
 def test_the_words_say_what_the_code_does() -> None:

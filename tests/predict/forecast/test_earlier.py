@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 import xarray as xr
 from asking import build_sweep
+from journalled import store_run
 
 import ngbkit
-from ngbkit import Sweep, options
+from ngbkit import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.predict.forecast.costs import compute_cost
 from ngbkit.predict.forecast.earlier import EarlierTrial, load_earlier_trials
-from ngbkit.runs.folders import build_metadata
 from ngbkit.sweep.grid import Grid
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import Workload
@@ -30,15 +29,6 @@ RUN = "20300101-000000-abcd"
 @pytest.fixture(autouse=True)
 def _state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path / "state"))
-
-
-def store(sweep: Grid) -> None:
-    """Store a run of that sweep."""
-    folder = options.make_state_dir() / "runs" / RUN
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(build_metadata(folder.name, sweep)))
-    with Journal(folder / "journal.sqlite") as journal:
-        journal.finish(synthetic.make_records(sweep))
 
 
 def expect(sweep: Grid) -> list[EarlierTrial]:
@@ -65,7 +55,7 @@ def order(trials: list[EarlierTrial]) -> list[tuple[object, ...]]:
 def test_the_latest_runs_are_known() -> None:
     """Each earlier trial has its median, its cost and the facts of its network."""
     sweep = build_sweep()
-    store(sweep)
+    store_run(RUN, sweep)
 
     assert order(expect(sweep)) == order(list(load_earlier_trials()))
     assert [] == list(load_earlier_trials(except_run=RUN))
@@ -102,7 +92,7 @@ def test_a_part_of_a_merged_dataset_is_known() -> None:
 def test_a_stored_run_counts_once() -> None:
     """The dataset of a run that is stored here, too."""
     sweep = build_sweep()
-    store(sweep)
+    store_run(RUN, sweep)
     data = synthetic.make_dataset(sweep, run_id=f"20290101-000000-abcd, {RUN}")
 
     assert len(sweep) == len(list(load_earlier_trials(data)))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from journalled import store_run
 
-from ngbkit import options, runs
+from ngbkit import runs
 from ngbkit.api import Sweep, resume
 from ngbkit.dataset import synthetic
 from ngbkit.predict.forecast.costs import Costs, compute_cost
 from ngbkit.predict.forecast.estimate import describe, estimate_seconds
-from ngbkit.runs.folders import build_metadata
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
 
@@ -30,13 +28,9 @@ def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Measurement
     """The measurements of an earlier run of `sweep`."""
     monkeypatch.setenv("NGBKIT_STATE_DIR", str(tmp_path))
     sweep = build_sweep()
-    folder = options.get_state_dir() / "runs" / "20300101-000000-abcd"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(build_metadata(folder.name, sweep)))
-    measurements = [record for record in synthetic.make_records(sweep) if isinstance(record, Measurement)]
-    with Journal(folder / "journal.sqlite") as journal:
-        journal.finish(measurements)
-    return measurements
+    records = synthetic.make_records(sweep)
+    store_run("20300101-000000-abcd", sweep, records)
+    return records
 
 
 def cost(record: Measurement) -> float:
@@ -65,7 +59,6 @@ def test_untimed_calls_take_time_too(called_s: object, factor: float) -> None:
     """The estimate includes untimed calls if a record has their valid total time."""
     sweep = build_sweep(compilers=["identity"])
     (record,) = synthetic.make_records(sweep)
-    assert isinstance(record, Measurement)
     timed_s = sum(record.latency_s)
     called_s = called_s * timed_s if isinstance(called_s, float) else called_s
     record = replace(record, facts={**record.facts, "called_s": called_s})

@@ -138,19 +138,11 @@ def test_datasets_need_not_fit_into_one_grid() -> None:
     assert [[True, False], [False, True], [False, True]] == np.isfinite(collected.seconds).tolist()
 
 
-def test_examples_are_saved_in_a_file(tmp_path: Path) -> None:
-    """The file includes their graphs; any other file is rejected."""
+def test_a_dataset_is_no_file_of_examples(tmp_path: Path) -> None:
+    """The file of a run is rejected where one of examples is expected."""
     from ngbkit.dataset.storage import save
 
-    data = run(sweep(network("same"), network("wide")))
-    collected = predict.collect(data)
-    again = predict.load_examples(collected.save(tmp_path / "deep" / "labels.nc"))
-
-    assert collected.graphs == again.graphs
-    assert (collected.runtimes, collected.names, collected.rules) == (again.runtimes, again.names, again.rules)
-    np.testing.assert_array_equal(collected.seconds, again.seconds)
-    np.testing.assert_array_equal(collected.errors, again.errors)
-    save(data, tmp_path / "run.nc")
+    save(run(sweep(network("same"))), tmp_path / "run.nc")
     with pytest.raises(UsageError, match="holds no examples"):
         predict.load_examples(tmp_path / "run.nc")
 

@@ -25,7 +25,6 @@ def test_the_first_profile_is_scaled_to_the_label(graph: Graph) -> None:
     first, second = np.array([[1.0], [3.0], [np.nan]]), np.array([[60.0], [20.0], [20.0]])
     merged = merge_profiles([graph, graph], [first, second], [0, 0], np.array([[10.0]]))
 
-    assert merged is not None
     np.testing.assert_allclose([[2.5], [7.5], [np.nan]], merged[0])
 
 
@@ -36,7 +35,6 @@ def test_without_a_profile_there_is_none(graph: Graph) -> None:
     merged = merge_profiles([graph, other], [None, profile], [0, 1], np.array([[1.0], [6.0]]))
 
     assert merge_profiles([graph], [None], [0], np.ones((1, 1))) is None
-    assert merged is not None
     assert np.isnan(merged[0]).all()
     np.testing.assert_allclose(2.0, merged[1])
 
@@ -46,7 +44,6 @@ def test_a_profile_in_another_order_is_left_out(graph: Graph) -> None:
     reordered = replace(graph, operators=graph.operators[::-1])
     merged = merge_profiles([graph, reordered], [np.ones((3, 1)), np.eye(3)[:, :1]], [0, 0], np.array([[3.0]]))
 
-    assert merged is not None
     np.testing.assert_allclose(1.0, merged[0])
 
 
@@ -56,7 +53,6 @@ def test_examples_with_profiles_are_merged(tmp_path: Path) -> None:
     slower = replace(examples, seconds=2 * examples.seconds, runtimes=(("gpu", "openvino"), ("gpu", "onnxruntime")))
     merged = merge(examples, slower)
 
-    assert merged.operator_seconds is not None
     assert 4 == merged.operator_seconds[0].shape[1]
     np.testing.assert_allclose(merged.seconds, [values.sum(axis=0) for values in merged.operator_seconds])
 

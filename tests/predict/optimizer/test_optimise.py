@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnxgraphs import Builder, residual, write
+from onnxgraphs import Builder, build_branches, residual, write
+from rewriting import count_calls
 from state import share_state_dir
 
 from ngbkit.errors import UsageError
-from ngbkit.predict import Graph, optimizer, read
+from ngbkit.predict import optimizer, read
 from ngbkit.predict.optimizer import optimise, proof, variants
 from ngbkit.predict.optimizer.rules import Rule, rule
 from ngbkit.predict.optimizer.variants import Outcome
@@ -25,14 +25,7 @@ state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 @pytest.fixture
 def branches(tmp_path: Path) -> Path:
     """A file of blocks of a 3x3, a 1x1 and their sum, with an open batch."""
-    build, value = Builder(16, 24), "x"
-    for _ in range(3):
-        value = build.add("Relu", build.add("Add", build.conv(value, 16, 3), build.conv(value, 16, 1)))
-    return write(build.model(value), tmp_path / "branches.onnx")
-
-
-def count_calls(graphs: Sequence[Graph]) -> np.ndarray:
-    return np.array([float(len(graph.operators)) for graph in graphs])
+    return write(build_branches(3, 16, 24).model(), tmp_path / "branches.onnx")
 
 
 @pytest.mark.guard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,13 @@ from onnx import numpy_helper
 from onnxgraphs import Builder, write
 from onnxscript.rewriter import RewriteRule, RewriteRuleSet
 from onnxscript.rewriter.rules import common
+from rewriting import build_model, count_calls
 from state import share_state_dir
 
 from ngbkit.errors import NgbkitWarning, UnknownNameError, UsageError
-from ngbkit.predict import Graph, optimizer
+from ngbkit.predict import optimizer
 from ngbkit.predict.optimizer import proof
 from ngbkit.predict.optimizer.beam_search import Beam, search
-from ngbkit.predict.optimizer.editing import open_model
 from ngbkit.predict.optimizer.rules import RULES
 from ngbkit.predict.optimizer.rules.rule_selection import select
 
@@ -48,21 +47,11 @@ def build_rules():
 """
 
 
-def build_model(build: Builder) -> ir.Model:
-    proto = build.model(build.nodes[-1].output[0])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    return open_model(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))
-
-
 def build_relus() -> Builder:
     build, value = Builder(), "x"
     for _ in range(2):
         value = build.conv(build.add("Relu", build.add("Relu", value)), 8)
     return build
-
-
-def count_calls(graphs: Sequence[Graph]) -> np.ndarray:
-    return np.array([float(len(graph.operators)) for graph in graphs])
 
 
 @pytest.fixture
@@ -186,8 +175,7 @@ def test_a_rule_that_fails_is_left_out_with_a_warning() -> None:
 def test_a_wrong_foreign_rule_is_found_out(tmp_path: Path) -> None:
     """The proof rejects a wrong rule of another package."""
     wrong = RewriteRule(lambda op, x: op.Relu(op.Relu(x)), lambda op, x: op.Abs(x), name="wrong")
-    build = build_relus()
-    file = write(build.model(build.nodes[-1].output[0]), tmp_path / "relus.onnx")
+    file = write(build_relus().model(), tmp_path / "relus.onnx")
     optimised = optimizer.optimize(str(file), cost=count_calls, rules=[wrong], top=1)
 
     assert "wrong result" in optimised.tried[0].outcome.problem

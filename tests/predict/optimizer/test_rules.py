@@ -41,79 +41,52 @@ def add_batchnorm(build: Builder, value: str) -> str:
     return build.add("BatchNormalization", value, *names)
 
 
-def build_batchnorm() -> Builder:
-    build = Builder()
-    build.add("Relu", add_batchnorm(build, build.conv("x", 16)))
-    return build
-
-
-def build_parallel() -> Builder:
-    build = Builder()
+def add_parallel(build: Builder) -> None:
     parts = [build.conv("x", width) for width in (8, 16, 24)]
     build.add("Concat", *[build.add("Relu", part) for part in parts], axis=1)
-    return build
 
 
-def build_branches() -> Builder:
-    build = Builder()
-    build.add("Relu", build.add("Add", build.conv("x", 16, 3), build.conv("x", 16, 1)))
-    return build
-
-
-def build_hollow() -> Builder:
-    build = Builder()
+def add_hollow(build: Builder) -> None:
     build.conv("x", 16, 3)
     weight = numpy_helper.to_array(build.weights[0]).copy()
     weight[:, :, [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]] = 0
     build.weights[0].CopyFrom(numpy_helper.from_array(weight, "w0"))
     build.add("Concat", "v0", build.conv("x", 8, 3), axis=1)
-    return build
 
 
-def build_pointwise() -> Builder:
-    build = Builder()
+def add_pointwise(build: Builder) -> None:
     build.add("Relu", build.conv("x", 16, 1))
     build.nodes[0].input.append(add_constant(build, draw_values(build, 16), "bias"))
-    return build
 
 
-def build_disguised() -> Builder:
-    build = Builder()
+def add_disguised(build: Builder) -> None:
     transposed = build.add("Transpose", "x", perm=[0, 2, 3, 1])
     value = build.add("MatMul", transposed, add_constant(build, draw_values(build, 8, 12), "matrix"))
     value = build.add("Add", value, add_constant(build, draw_values(build, 12), "shift"))
     build.add("Transpose", value, perm=[0, 3, 1, 2])
-    return build
 
 
-def build_projections() -> Builder:
-    build = Builder()
+def add_projections(build: Builder) -> None:
     parts = [
         build.add("MatMul", "x", add_constant(build, draw_values(build, 16, 16), f"m{index}")) for index in range(3)
     ]
     build.add("Add", build.add("MatMul", parts[0], parts[1]), parts[2])
-    return build
 
 
-def build_gated() -> Builder:
-    build = Builder()
+def add_gated(build: Builder) -> None:
     build.add("Mul", build.add("HardSigmoid", "x", alpha=1 / 6, beta=0.5), "x")
-    return build
 
 
-def build_erf() -> Builder:
-    build = Builder()
+def add_erf(build: Builder) -> None:
     root, unit, half = (
         add_constant(build, np.array(number, np.float32), f"n{number}") for number in (2**0.5, 1.0, 0.5)
     )
     value = build.add("Relu", "x")
     part = build.add("Add", build.add("Erf", build.add("Div", value, root)), unit)
     build.add("Mul", build.add("Mul", value, half), part)
-    return build
 
 
-def build_layernorm() -> Builder:
-    build = Builder()
+def add_layernorm(build: Builder) -> None:
     axes, epsilon = (
         add_constant(build, np.array([-1]), "axes"),
         add_constant(build, np.array(1e-5, np.float32), "epsilon"),
@@ -123,56 +96,48 @@ def build_layernorm() -> Builder:
     value = build.add("Div", difference, build.add("Sqrt", build.add("Add", variance, epsilon)))
     value = build.add("Mul", value, add_constant(build, draw_values(build, 16), "scale"))
     build.add("Add", value, add_constant(build, draw_values(build, 16), "shift"))
-    return build
 
 
-def build_transpose_before() -> Builder:
-    build = Builder()
-    build.add("HardSigmoid", build.add("Transpose", "x", perm=[0, 2, 3, 1]), alpha=0.3, beta=0.4)
-    return build
-
-
-def build_transpose_after() -> Builder:
-    build = Builder()
-    build.add("Transpose", build.add("LeakyRelu", "x", alpha=0.3), perm=[0, 2, 3, 1])
-    return build
-
-
-def build_transpose_twice() -> Builder:
-    build = Builder()
+def add_transposes(build: Builder) -> None:
     twice = build.add("Transpose", build.add("Transpose", "x", perm=[0, 2, 3, 1]), perm=[0, 3, 1, 2])
     build.add("Relu", build.add("Transpose", build.add("Transpose", twice, perm=[0, 2, 1, 3]), perm=[1, 0, 2, 3]))
-    return build
 
 
-def build_normalised_branch() -> Builder:
-    build = Builder()
+def add_normalised_branch(build: Builder) -> None:
     value = build.add("Relu", "x")
     build.add("Relu", build.add("Add", build.conv(value, 8, 3), add_batchnorm(build, value)))
-    return build
 
 
-# By rule, the builder of a graph with a site for it.
-FITTING: dict[str, Callable[[], Builder]] = {
-    "fold-batchnorm": build_batchnorm,
-    "merge-convs": build_parallel,
-    "sum-branches": build_branches,
-    "shrink-conv": build_hollow,
-    "absorb-batchnorm": build_normalised_branch,
-    "conv-to-matmul": build_pointwise,
-    "matmul-to-conv": build_disguised,
-    "merge-matmuls": build_projections,
-    "fuse-hardswish": build_gated,
-    "fuse-gelu": build_erf,
-    "fuse-layernorm": build_layernorm,
-    "push-transpose": build_transpose_before,
-    "pull-transpose": build_transpose_after,
-    "merge-transposes": build_transpose_twice,
+# By rule, what makes a graph one with a site for it.
+FITTING: dict[str, Callable[[Builder], object]] = {
+    "fold-batchnorm": lambda build: build.add("Relu", add_batchnorm(build, build.conv("x", 16))),
+    "merge-convs": add_parallel,
+    "sum-branches": lambda build: build.add("Relu", build.add("Add", build.conv("x", 16, 3), build.conv("x", 16, 1))),
+    "shrink-conv": add_hollow,
+    "absorb-batchnorm": add_normalised_branch,
+    "conv-to-matmul": add_pointwise,
+    "matmul-to-conv": add_disguised,
+    "merge-matmuls": add_projections,
+    "fuse-hardswish": add_gated,
+    "fuse-gelu": add_erf,
+    "fuse-layernorm": add_layernorm,
+    "push-transpose": lambda build: build.add(
+        "HardSigmoid", build.add("Transpose", "x", perm=[0, 2, 3, 1]), alpha=0.3, beta=0.4
+    ),
+    "pull-transpose": lambda build: build.add("Transpose", build.add("LeakyRelu", "x", alpha=0.3), perm=[0, 2, 3, 1]),
+    "merge-transposes": add_transposes,
 }
 
 
+def build_fitting(name: str) -> ir.Model:
+    """Build a graph with a site for a rule."""
+    build = Builder()
+    FITTING[name](build)
+    return build_model(build)
+
+
 def build_model(build: Builder) -> ir.Model:
-    proto = build.model(build.nodes[-1].output[0])
+    proto = build.model()
     proto.opset_import[0].version = 20
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
     return open_model(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))
@@ -195,7 +160,7 @@ def test_every_rule_has_a_graph_that_it_fits() -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_preserves_results(name: str, tmp_path: Path) -> None:
     """A rule changes the graph at each site, and not its results in float64 or the original model."""
-    original = build_model(FITTING[name]())
+    original = build_fitting(name)
     expected, before = compute_outputs(original, tmp_path), onnx_graphs.annotate(original.clone().graph).digest
     sites = rule(name).sites(original)
 
@@ -221,7 +186,7 @@ def test_a_rule_fits_no_more_than_it_says(name: str) -> None:
 
 def test_an_output_keeps_its_name() -> None:
     """The new value takes the name of the output."""
-    original = build_model(build_gated())
+    original = build_fitting("fuse-hardswish")
     rewritten = rule("fuse-hardswish").apply(original, rule("fuse-hardswish").sites(original)[0])
 
     assert [value.name for value in original.graph.outputs] == [value.name for value in rewritten.graph.outputs]

@@ -5,39 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
-from onnxgraphs import Builder
+from onnxgraphs import Builder, build_branches
+from rewriting import build_model, count_calls
 
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.predict import Graph, Predictor
 from ngbkit.predict.kinds import find_kind
 from ngbkit.predict.optimizer import costs
 from ngbkit.predict.optimizer.beam_search import Beam, search
-from ngbkit.predict.optimizer.editing import open_model
 from ngbkit.predict.optimizer.rules import rule
 from ngbkit.predict.scoring.intervals import Calibration
-
-
-def build_model(build: Builder) -> ir.Model:
-    proto = build.model(build.nodes[-1].output[0])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    return open_model(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))
 
 
 @pytest.fixture
 def branches() -> ir.Model:
     """A 3x3 and a 1x1 of one value, summed, three times in a row."""
-    build, value = Builder(), "x"
-    for _ in range(3):
-        value = build.add("Relu", build.add("Add", build.conv(value, 8, 3), build.conv(value, 8, 1)))
-    return build_model(build)
-
-
-def count_calls(graphs: Sequence[Graph]) -> np.ndarray:
-    """Cost one per operator."""
-    return np.array([float(len(graph.operators)) for graph in graphs])
+    return build_model(build_branches(3))
 
 
 def test_every_site_is_rewritten(branches: ir.Model) -> None:

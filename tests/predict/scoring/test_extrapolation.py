@@ -96,7 +96,6 @@ def test_a_larger_network_has_a_wider_interval(fitted: Predictor, tmp_path: Path
 def test_an_interval_that_says_nothing_is_no_prediction(fitted: Predictor, tmp_path: Path) -> None:
     """A network whose interval would span a factor of 100 has no prediction, but the reason."""
     large = read(residual(tmp_path, 64, 6))
-    assert fitted.extrapolation is not None
     wrong = replace(fitted.extrapolation, errors=fitted.extrapolation.errors + 10.0)
     with pytest.warns(NgbkitWarning, match="no prediction of network 1: .* times the MACs of the largest label"):
         seconds, _, _ = replace(fitted, extrapolation=wrong).seconds([large], ci=0.9)
@@ -147,7 +146,6 @@ def test_few_networks_price_no_operator_that_none_of_them_has(tmp_path: Path) ->
 
 def test_the_largest_error_of_few_parts_is_enlarged(fitted: Predictor) -> None:
     """Three of four networks keep the largest error of three parts; 95 of 100 keep only a larger one."""
-    assert fitted.extrapolation is not None
     distances = np.ones((3, len(RUNTIMES)))
     few = replace(fitted.extrapolation, errors=0.1 * distances, distances=distances, parts=np.arange(3.0))
 
