@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from drawn import measured, network
+from journalled import store_run
 
 from ngbkit import options
 from ngbkit.api import Sweep
@@ -17,7 +17,6 @@ from ngbkit.device import contents
 from ngbkit.errors import UsageError
 from ngbkit.files import Store
 from ngbkit.options import LAYOUT
-from ngbkit.runs.folders import build_metadata, get_runs_dir
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import Workload
@@ -79,9 +78,7 @@ def edit_helper(folder: Path) -> Workload:
     manifest = BuildManifest(files=FileSet.read([str(folder / "parts.py")]))
     manifests = contents.open_manifests(options.get_state_dir(), "cpu")
     manifests.add("recipe", "content", manifest, manifests.add_packages([])[0])
-    run = get_runs_dir() / "20260101-000000-aa"
-    run.mkdir(parents=True)
-    (run / "run.json").write_text(json.dumps(build_metadata(run.name, Sweep(workload))))
+    run = store_run("20260101-000000-aa", Sweep(workload), records=[])
     with Journal(run / "journal.sqlite") as journal:
         journal.note("content", facts_key("small", {}), {"cpu": {"digest": "content", "settings": ""}})
     (folder / "parts.py").write_text("WIDTH = 8\n")

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from journalled import store_run
+from synthetic_records import build_network
 
 from ngbkit import cli, runs
 from ngbkit.api import Sweep
@@ -29,21 +31,16 @@ from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
 from ngbkit.sweep.journal import Journal
 from ngbkit.tabular import Texts
-from ngbkit.workloads.base import Workload, hash_json
+from ngbkit.workloads.base import hash_json
 
-SWEEP = Sweep([Workload(name="net", source="timm", spec={"name": "net"})], ["identity", "openvino"], [1, 4], repeats=5)
+SWEEP = Sweep([build_network("net")], ["identity", "openvino"], [1, 4], repeats=5)
 
 
-def make_run(state_dir: Path, run_id: str, metadata: Any = None) -> Path:
-    """Make the folder of a measured run, with this content of run.json."""
-    folder = state_dir / "runs" / run_id
-    folder.mkdir(parents=True)
-    content = (
-        metadata if isinstance(metadata, bytes) else json.dumps(metadata or build_metadata(run_id, SWEEP)).encode()
-    )
-    (folder / "run.json").write_bytes(content)
-    with Journal(folder / "journal.sqlite") as journal:
-        journal.finish(synthetic.make_records(SWEEP))
+def make_run(run_id: str, metadata: bytes | None = None) -> Path:
+    """Store a run, with this content of run.json."""
+    folder = store_run(run_id, SWEEP)
+    if metadata is not None:
+        (folder / "run.json").write_bytes(metadata)
     return folder
 
 
@@ -89,11 +86,11 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -> None:
+def test_a_damaged_run_is_an_error_of_its_own(content: bytes) -> None:
     """The others are listed, the latest first, with a warning that names it."""
     for name in ("a", "c"):
-        make_run(state_dir, name)
-    folder = make_run(state_dir, "b", content)
+        make_run(name)
+    folder = make_run("b", content)
 
     with pytest.warns(UserWarning, match="left out a run: .*run b"):
         assert ["c", "a"] == [row["run"] for row in list_runs()]
@@ -102,10 +99,10 @@ def test_a_damaged_run_is_an_error_of_its_own(state_dir: Path, content: bytes) -
 
 
 @pytest.mark.parametrize("created", [1792888200, 1792891800], ids=["summer", "winter"])
-def test_the_latest_run_comes_first(state_dir: Path, created: float) -> None:
+def test_the_latest_run_comes_first(created: float) -> None:
     """The list of runs is sorted by moment, whatever the clock of its zone showed."""
     for run_id, moment in (("20261027-120000-ab", created - 60), ("20261025-023000-cd", created)):
-        make_run(state_dir, run_id, change(id=run_id, created=moment))
+        make_run(run_id, change(id=run_id, created=moment))
     with in_zone("Europe/Berlin"):
         rows = list_runs()
 
@@ -115,7 +112,7 @@ def test_the_latest_run_comes_first(state_dir: Path, created: float) -> None:
     ]
 
 
-def test_the_id_of_a_run_is_its_start_in_utc(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_id_of_a_run_is_its_start_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids of all zones sort by the moment, as datasets do that are merged."""
     monkeypatch.setattr(Run, "_begin", lambda run: run)
     with in_zone("Pacific/Kiritimati"):
@@ -126,9 +123,9 @@ def test_the_id_of_a_run_is_its_start_in_utc(state_dir: Path, monkeypatch: pytes
     assert pytest.approx(load_metadata(run.folder)["created"], abs=60) == started.timestamp()
 
 
-def test_a_run_that_has_finished_is_not_stopped(state_dir: Path) -> None:
+def test_a_run_that_has_finished_is_not_stopped() -> None:
     """A stop that comes while its last files are written changes nothing."""
-    run = Run(SWEEP, "a", make_run(state_dir, "a"), (), {})
+    run = Run(SWEEP, "a", make_run("a"), (), {})
     run._state = "finished"
     run.stop()
     run._journal.close()
@@ -138,8 +135,8 @@ def test_a_run_that_has_finished_is_not_stopped(state_dir: Path) -> None:
 
 def test_a_shell_warns_of_a_damaged_run_in_one_line(state_dir: Path) -> None:
     """A shell prints the warning of a damaged run on one line, without its source code."""
-    make_run(state_dir, "a")
-    make_run(state_dir, "b", b"[]")
+    make_run("a")
+    make_run("b", b"[]")
     command = [sys.executable, "-c", "from ngbkit import cli; cli.main(['runs'])"]
     environment = {**os.environ, "NGBKIT_STATE_DIR": str(state_dir)}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -148,27 +145,27 @@ def test_a_shell_warns_of_a_damaged_run_in_one_line(state_dir: Path) -> None:
     assert 1 == len(process.stderr.splitlines())
 
 
-def test_metadata_that_were_changed_are_refused(state_dir: Path) -> None:
+def test_metadata_that_were_changed_are_refused() -> None:
     """Changed metadata of a run are refused, even if they are valid."""
     metadata = build_metadata("a", SWEEP)
     metadata["sweep"]["batch_sizes"] = [1, 5]
-    folder = make_run(state_dir, "a", metadata)
+    folder = make_run("a", json.dumps(metadata).encode())
 
     with pytest.raises(JournalError, match=r"run\.json of run a is not as it was written\. Restore it"):
         runs.read_sweep(folder)
 
 
-def test_metadata_are_loaded_as_they_were_built(state_dir: Path) -> None:
+def test_metadata_are_loaded_as_they_were_built() -> None:
     """The metadata of a run are loaded with its id and its sweep."""
-    folder = make_run(state_dir, "a")
+    folder = make_run("a")
 
     assert "a" == load_metadata(folder)["id"]
     assert SWEEP.to_json() == runs.read_sweep(folder).to_json()
 
 
-def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
+def test_a_damaged_journal_is_resumed_with_a_warning() -> None:
     """A resumed run recovers its damaged journal and warns of it."""
-    folder = make_run(state_dir, "a")
+    folder = make_run("a")
     double_a_sample(folder / "journal.sqlite")
     run = Run(SWEEP, "a", folder, (), {})
     (warning,) = list_warnings(run)
@@ -178,11 +175,9 @@ def test_a_damaged_journal_is_resumed_with_a_warning(state_dir: Path) -> None:
     assert 3 == len(run.statuses)
 
 
-def test_other_work_is_reported_of_a_run_that_is_opened_again(
-    state_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_work_is_reported_of_a_run_that_is_opened_again(capsys: pytest.CaptureFixture[str]) -> None:
     """A run that is opened again reports the other work of its last observation."""
-    folder = make_run(state_dir, "a")
+    folder = make_run("a")
     warning = "other work uses 100 % of all cores (stress): end it"
     conditions = {"other_busy_percent": 99.6, "busiest": ["stress"], "warnings": [warning]}
     with Journal(folder / "journal.sqlite") as journal:
@@ -200,9 +195,9 @@ def test_other_work_is_reported_of_a_run_that_is_opened_again(
     assert "cpu 100" in Texts.of_rows([row]).to_text()
 
 
-def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:
+def test_other_work_is_reported_while_it_lasts() -> None:
     """The run reports the other work of the device's start, then of the latest trial."""
-    folder = make_run(state_dir, "a")
+    folder = make_run("a")
     run = Run(SWEEP, "a", folder, (), {})
     states = []
     value = {"conditions": {"other_busy_percent": 46.0, "busiest": ["stress"]}}
@@ -216,9 +211,9 @@ def test_other_work_is_reported_while_it_lasts(state_dir: Path) -> None:
     assert ["46 % of all cores (stress)", "30 % of all cores", ""] == [*states, run.progress.other_work]
 
 
-def test_a_damaged_journal_is_shown_with_a_warning(state_dir: Path) -> None:
+def test_a_damaged_journal_is_shown_with_a_warning() -> None:
     """The dataset of a damaged journal has a warning, and the file stays unchanged."""
-    folder = make_run(state_dir, "a")
+    folder = make_run("a")
     double_a_sample(folder / "journal.sqlite")
     copy = shutil.copy(folder / "journal.sqlite", folder / "copy")
 

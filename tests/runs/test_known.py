@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from journalled import store_run
 from synthetic_records import build_network, build_record
 
 from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble, list_origins
-from ngbkit.files import write_atomically
 from ngbkit.runs import folders, known
 from ngbkit.runs.known import EarlierRuns, KnownTrials
 from ngbkit.sweep.expansion import list_references
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Contract, Failure, Measurement, Record, join
+from ngbkit.sweep.records import Contract, Failure, Record, join
 from ngbkit.sweep.trials import Group, Trial, facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
@@ -45,7 +45,8 @@ ROUNDS = 20
 
 
 def build_sweep(compilers: tuple[str, ...] = COMPILERS, sizes: tuple[int, ...] = (1, 4), **more: Any) -> Sweep:
-    return Sweep(more.pop("network", build_network("net")), list(compilers), list(sizes), repeats=ROUNDS, **more)
+    network = more.pop("network", build_network("net"))
+    return Sweep(network, list(compilers), list(sizes), **{"repeats": ROUNDS, **more})
 
 
 def list_trials(group: Group) -> list[Trial]:
@@ -54,10 +55,6 @@ def list_trials(group: Group) -> list[Trial]:
 
 def measure(sweep: Sweep, run_id: str = "first", environment: Mapping[str, Any] = ENVIRONMENT, **changes: Any) -> None:
     """Write a run that measured each trial in rounds with its group, onnxruntime twice as fast as identity."""
-    folder = folders.get_runs_dir() / run_id
-    folder.mkdir(parents=True)
-    with write_atomically(folder / "run.json") as draft:
-        draft.write_text(json.dumps(folders.build_metadata(run_id, sweep)))
     now = changes.pop("started_at", time.time() - 60)
     generator = np.random.default_rng(len(run_id))
     records: list[Record] = []
@@ -66,8 +63,7 @@ def measure(sweep: Sweep, run_id: str = "first", environment: Mapping[str, Any] 
         for trial in list_trials(group):
             latency = drift / (1 if trial.compiler == "identity" else 2)
             records.append(replace(build_record(trial, latency, started_at=now), **changes))
-    with Journal(folder / "journal.sqlite") as journal:
-        journal.finish(records)
+    with Journal(store_run(run_id, sweep, records) / "journal.sqlite") as journal:
         for kind in ("environment", "description"):
             journal.note(kind, "cpu", environment)
         runs = EarlierRuns(run_id, sweep)
@@ -163,30 +159,35 @@ def test_a_run_over_which_its_device_changed_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"threads": 1}, {"seed": 3}, {"min_rounds": 5}, {"interleave": False}, {"max_seconds": 9.0}, {"patience": 0.0}],
+    ("earlier", "later", "count"),
+    [
+        # Each option that says how trials are measured separates them.
+        ({}, {"threads": 1}, 0),
+        ({}, {"seed": 3}, 0),
+        ({}, {"min_rounds": 5}, 0),
+        ({}, {"interleave": False}, 0),
+        ({}, {"max_seconds": 9.0}, 0),
+        ({}, {"patience": 0.0}, 0),
+        # A time limit and the order of columns are no part of a trial.
+        ({}, {"timeout_s": 9.0}, 5),
+        ({}, {"compilers": COMPILERS[::-1]}, 5),
+        ({}, {"sizes": (4, 1)}, 5),
+        # More samples than requested are enough; fewer are not.
+        ({}, {"repeats": 10}, 5),
+        ({}, {"repeats": 20}, 5),
+        ({}, {"repeats": 21}, 0),
+        # A network is its description, and not its name.
+        ({}, {"network": Workload(name="net", source="timm", spec={"name": "other"})}, 0),
+        ({}, {"network": replace(build_network("net"), name="it2")}, 5),
+        # A batch size that was measured alone cannot be normalised to another one.
+        ({"sizes": (4,)}, {}, 0),
+    ],
 )
-def test_other_ways_of_measuring_know_nothing(settings: dict[str, Any]) -> None:
-    """Each option that says how trials are measured separates them."""
-    measure(build_sweep())
+def test_trials_of_the_same_measurement_are_known(earlier: dict[str, Any], later: dict[str, Any], count: int) -> None:
+    """A trial is known if an earlier run measured the same network in the same way."""
+    measure(build_sweep(**earlier))
 
-    assert {} == find(build_sweep(**settings)).records
-
-
-@pytest.mark.parametrize("settings", [{"timeout_s": 9.0}, {"compilers": COMPILERS[::-1]}, {"sizes": (4, 1)}])
-def test_what_changes_no_result_separates_nothing(settings: dict[str, Any]) -> None:
-    """A time limit and the order of columns are no part of a trial."""
-    measure(build_sweep())
-
-    assert 4 == sum(not name.startswith("anchor") for name in find(build_sweep(**settings)).records)
-
-
-@pytest.mark.parametrize(("repeats", "count"), [(10, 5), (20, 5), (21, 0)])
-def test_more_samples_than_asked_for_are_enough(repeats: int, count: int) -> None:
-    """Fewer are not."""
-    measure(build_sweep())
-
-    assert count == len(find(Sweep(build_network("net"), list(COMPILERS), [1, 4], repeats=repeats)).records)
+    assert count == len(find(build_sweep(**later)).records)
 
 
 def test_calls_that_were_not_checked_are_not_known() -> None:
@@ -194,22 +195,6 @@ def test_calls_that_were_not_checked_are_not_known() -> None:
     measure(build_sweep(), contract=Contract(runtime="none"))
 
     assert {} == find(build_sweep()).records
-
-
-def test_another_network_is_not_known() -> None:
-    """A network with the same name and another description is measured."""
-    measure(build_sweep())
-    other = Workload(name="net", source="timm", spec={"name": "other"})
-
-    assert {} == find(build_sweep(network=other)).records
-
-
-def test_a_network_is_known_by_another_name() -> None:
-    """The name is no part of the network."""
-    measure(build_sweep())
-    renamed = replace(build_network("net"), name="it2")
-
-    assert 5 == len(find(build_sweep(network=renamed)).records)
 
 
 def test_a_further_batch_size_leaves_the_others() -> None:
@@ -235,13 +220,6 @@ def test_a_further_compiler_has_its_baseline_beside_it() -> None:
     assert list_repeated(sweep, earlier) == {
         trial.id for group in sweep.groups() for trial in list_trials(group) if trial.compiler == "identity"
     }
-
-
-def test_a_group_without_its_anchor_is_measured() -> None:
-    """A batch size that was measured alone cannot be normalised to another one."""
-    measure(build_sweep(sizes=(4,)))
-
-    assert {} == find(build_sweep()).records
 
 
 def test_columns_of_two_runs_have_the_rounds_of_both_baselines() -> None:
@@ -369,7 +347,6 @@ def test_a_joined_record_has_each_round_once() -> None:
     first = build_record(trial, [1.0, 2.0], contended_samples=(1,))
     second = replace(first, latency_s=(3.0, 4.0), rounds=(7, 8), contended_samples=(0,))
     joined = join(first, second)
-    assert isinstance(joined, Measurement)
 
     assert ((1.0, 2.0, 3.0, 4.0), (0, 1, 7, 8), (1, 2)) == (joined.latency_s, joined.rounds, joined.contended_samples)
     assert joined == join(joined, second) == join(first, joined)

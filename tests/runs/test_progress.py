@@ -5,18 +5,17 @@ import threading
 from types import FrameType
 
 import pytest
+from synthetic_records import build_network
 
 from ngbkit.api import Sweep
 from ngbkit.errors import UnknownNameError
 from ngbkit.runs.progress import ProgressTracker
-from ngbkit.workloads.base import Workload
 
 
 @pytest.fixture
 def trials():
     """Two trials on each of two devices."""
-    network = Workload(name="net", source="timm", spec={"name": "net"})
-    sweep = Sweep([network], ["identity", "openvino"], [1], devices=["cpu", "orin"], repeats=5)
+    sweep = Sweep([build_network("net")], ["identity", "openvino"], [1], devices=["cpu", "orin"], repeats=5)
     return {trial.id: trial for trial in sweep.trials()}
 
 
@@ -124,8 +123,8 @@ def test_the_work_of_a_display_grows_as_the_number_of_trials() -> None:
 
 def count_calls(sizes: int, done: int) -> int:
     """Count the calls of Python functions in a snapshot after so many of the batch sizes are measured."""
-    network = Workload(name="net", source="timm", spec={"name": "net"})
-    trials = {trial.id: trial for trial in Sweep([network], ["identity"], list(range(1, sizes + 1))).trials()}
+    sweep = Sweep([build_network("net")], ["identity"], list(range(1, sizes + 1)))
+    trials = {trial.id: trial for trial in sweep.trials()}
     tracker = ProgressTracker(trials, {})
     for trial_id in list(trials)[:done]:
         tracker.compile("cpu", trial_id)
@@ -146,8 +145,7 @@ def count_calls(sizes: int, done: int) -> int:
 
 def test_a_display_reads_progress_while_the_run_records():
     """A display on another thread reads each record as counted or not."""
-    network = Workload(name="net", source="timm", spec={"name": "net"})
-    sweep = Sweep([network], ["identity", "openvino"], list(range(1, 2001)), repeats=5)
+    sweep = Sweep([build_network("net")], ["identity", "openvino"], list(range(1, 2001)), repeats=5)
     trials = {trial.id: trial for trial in sweep.trials()}
     tracker = ProgressTracker(trials, {})
     errors = []

@@ -190,10 +190,8 @@ def test_the_reason_has_the_line_of_the_user() -> None:
     run.end()
     for filename, traceback in (("net.py", "details of net.py"), ("other.py", "")):
         run.sweep.workloads[0].spec["filename"] = filename
-        error = progress_display.explain_failure(run)
 
-        assert error is not None
-        assert traceback == error.traceback
+        assert traceback == progress_display.explain_failure(run).traceback
 
 
 def test_a_warning_is_written_once_and_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:

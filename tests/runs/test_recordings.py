@@ -128,7 +128,6 @@ def test_recordings_beside_a_published_notebook_are_replayed(
     assert all(text.startswith("replayed from data/recorded: measured on ") for text in texts)
     assert texts[0].endswith(", and NGBKIT_MEASURE=never forbids measuring")
     assert texts[1].endswith("; --again measures here")
-    assert beside is not None
     assert beside.find(sweep) is not None
     assert beside.find(sweep, again=True) is None
     assert beside.describe_lack(sweep).startswith("measured here again")
@@ -155,7 +154,6 @@ def test_a_sweep_adopts_its_earlier_run(folder: Path, tmp_path: Path, monkeypatc
     monkeypatch.setenv(recordings.MEASURE, "never")
     (tmp_path / "helper.py").write_text("WIDTH = 16\n")
     recorded = recordings.Recordings.from_environment()
-    assert recorded is not None
     with pytest.raises(UsageError, match="has no recording"):
         recorded.find(sweep, "4-trials")
     (tmp_path / "helper.py").write_text("WIDTH = 8\n")

@@ -14,7 +14,6 @@ from ngbkit.api import Sweep
 from ngbkit.errors import DeviceError, FencedError, UsageError
 from ngbkit.runs import Run
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
 
 SLOW = 'slow{"seconds":0.02}'
@@ -98,7 +97,6 @@ def disturb(run: Run, trial: tuple[str, int]) -> None:
     """Mark every sample of one trial as contended, and no other sample."""
     with Journal(run.folder / "journal.sqlite") as journal:
         for key, record in load_records(run).items():
-            assert isinstance(record, Measurement)
             marked = range(len(record.latency_s)) if key == trial else ()
             journal.finish([replace(record, contended_samples=tuple(marked))])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from dataclasses import replace
@@ -10,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from journalled import store_run
 
 from ngbkit import cli, runs
 from ngbkit.api import Sweep
 from ngbkit.commands import runs as commands
 from ngbkit.commands.completion import LISTERS, Cursor
 from ngbkit.commands.runs import list_runs
-from ngbkit.dataset import synthetic
 from ngbkit.errors import FencedError, RunNotFoundError, UsageError
 from ngbkit.files import Store
 from ngbkit.runs import run_index
 from ngbkit.runs.deletion import delete
-from ngbkit.runs.folders import build_metadata
 from ngbkit.runs.run_context import RunContext, check_note
 from ngbkit.runs.summary import Summary, list_changes, summarize
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
-from ngbkit.workloads.base import Workload, hash_json
+from ngbkit.workloads.base import Workload
 
 CELL = "%%ngbench -c identity\nimport torch\nclass Block(torch.nn.Module):\n    width = 64\nmodel = Block()\n"
 
@@ -36,16 +34,10 @@ def build_sweep(name: str = "net", **keywords: Any) -> Sweep:
     return Sweep([workload], **{"compilers": ["identity"], "repeats": 5, **keywords})
 
 
-def make_run(state_dir: Path, run_id: str, sweep: Sweep | None = None, created: float = 1e9, cell: str = "") -> Path:
-    """Make the folder of a measured run that is older than the resolution of file times."""
-    sweep, folder = sweep or build_sweep(), state_dir / "runs" / run_id
-    folder.mkdir(parents=True)
-    metadata = {**build_metadata(run_id, sweep), "created": created}
-    del metadata["hash"]
-    (folder / "run.json").write_text(json.dumps({**metadata, "hash": hash_json(metadata)}))
+def make_run(run_id: str, sweep: Sweep | None = None, created: float = 1e9, cell: str = "") -> Path:
+    """Store a run that is older than the resolution of file times."""
+    folder = store_run(run_id, sweep or build_sweep(), created=created)
     RunContext(notebook="/home/u/blocks.ipynb", cell=cell).save(folder)
-    with Journal(folder / "journal.sqlite") as journal:
-        journal.finish(synthetic.make_records(sweep))
     return age(folder)
 
 
@@ -63,7 +55,7 @@ def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unchanged_run_is_not_read_again(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second listing takes all summaries from the index, which its owner alone can read."""
     for number in range(3):
-        make_run(state_dir, f"run{number}", created=number)
+        make_run(f"run{number}", created=number)
     first = list(runs.summaries())
     forbid_reading(monkeypatch)
 
@@ -72,9 +64,9 @@ def test_an_unchanged_run_is_not_read_again(state_dir: Path, monkeypatch: pytest
     assert 0o600 == stat.S_IMODE((state_dir / "runs" / "index.sqlite").stat().st_mode)
 
 
-def test_a_changed_run_is_read_again(state_dir: Path) -> None:
+def test_a_changed_run_is_read_again() -> None:
     """A further record, a note and a deleted folder change the list."""
-    folders = [make_run(state_dir, name, build_sweep(batch_sizes=[1, 2])) for name in ("a", "b", "c")]
+    folders = [make_run(name, build_sweep(batch_sizes=[1, 2])) for name in ("a", "b", "c")]
     before = list(runs.summaries())
     with Journal(folders[0] / "journal.sqlite") as journal:
         journal.forget([build_sweep().trials()[0].id])
@@ -105,7 +97,7 @@ def make_unreadable(path: Path) -> None:
 def test_a_damaged_index_changes_no_list(state_dir: Path, change: Any) -> None:
     """A damaged row is not used, and a file that is no index is replaced or left."""
     for name in ("a", "b"):
-        make_run(state_dir, name)
+        make_run(name)
     before = list(runs.summaries())
     change(state_dir / "runs" / "index.sqlite")
 
@@ -114,18 +106,18 @@ def test_a_damaged_index_changes_no_list(state_dir: Path, change: Any) -> None:
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
-def test_a_run_says_how_it_ended(state_dir: Path, state: str) -> None:
+def test_a_run_says_how_it_ended(state: str) -> None:
     """A state that the journal notes is the state of the run."""
-    folder = make_run(state_dir, "a")
+    folder = make_run("a")
     with Journal(folder / "journal.sqlite") as journal:
         journal.note("ending", "run", {"state": state, "error": "no room" if state == "failed" else ""})
 
     assert [(state, "no room" if state == "failed" else "")] == [(row["state"], row["error"]) for row in list_runs()]
 
 
-def test_a_run_whose_process_ended_is_interrupted(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_whose_process_ended_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
     """A run without an end is running as long as a process holds its journal; then its list says how to resume it."""
-    folder = make_run(state_dir, "a", build_sweep(batch_sizes=[1, 2]))
+    folder = make_run("a", build_sweep(batch_sizes=[1, 2]))
     with Journal(folder / "journal.sqlite") as journal:
         journal.forget([build_sweep().trials()[0].id])
         journal.note("ending", "run", {"state": "running", "error": ""})
@@ -141,14 +133,11 @@ def test_a_run_whose_process_ended_is_interrupted(state_dir: Path, capsys: pytes
     assert "`ngbkit resume a` measures the rest." in output
 
 
-def summarise_pair(state_dir: Path, before: Sweep, after: Sweep, cell: str) -> tuple[Summary, Summary]:
-    return (
-        summarize(make_run(state_dir, "a", before, cell=CELL)),
-        summarize(make_run(state_dir, "b", after, cell=cell)),
-    )
+def summarise_pair(before: Sweep, after: Sweep, cell: str) -> tuple[Summary, Summary]:
+    return summarize(make_run("a", before, cell=CELL)), summarize(make_run("b", after, cell=cell))
 
 
-def test_the_changes_of_a_run_are_few_words(state_dir: Path) -> None:
+def test_the_changes_of_a_run_are_few_words() -> None:
     """A changed network, compiler, batch size, factor and option are listed, and nothing else."""
     before = build_sweep(workload={"takes": ("width",)}, factors={"width": [64]})
     workload = replace(before.workloads[0], spec={"name": "other"}, factors={})
@@ -160,7 +149,7 @@ def test_the_changes_of_a_run_are_few_words(state_dir: Path) -> None:
         repeats=9,
         together=True,
     )
-    pair = summarise_pair(state_dir, before, after, CELL.replace("64", "96\n    depth = 2"))
+    pair = summarise_pair(before, after, CELL.replace("64", "96\n    depth = 2"))
 
     changes = ["net: 2 lines", "+ openvino", "batch 1 → 1,4", "width 64 → 64,96", "repeats 5 → 9", "+ together"]
 
@@ -169,14 +158,12 @@ def test_the_changes_of_a_run_are_few_words(state_dir: Path) -> None:
     assert "blocks.ipynb: class Block(torch.nn.Module):" == pair[0].context.place
 
 
-def test_the_list_tells_iterations_apart(
-    state_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_tells_iterations_apart(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The table has the latest runs with their changes, and the number of the others."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(commands, "_LISTED", 2)
     for number in range(4):
-        make_run(state_dir, f"run{number}", build_sweep(batch_sizes=[1, 2 ** (number + 1)]), created=number, cell=CELL)
+        make_run(f"run{number}", build_sweep(batch_sizes=[1, 2 ** (number + 1)]), created=number, cell=CELL)
     assert cli.OK == cli.main(["runs"])
     table = capsys.readouterr().out
     rows = {line.split()[0]: line for line in table.splitlines() if line.startswith("run")}
@@ -188,17 +175,16 @@ def test_the_list_tells_iterations_apart(
     assert 4 == len(list_runs())
 
 
-def test_tab_reads_no_run(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tab_reads_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tab lists the latest runs first, with what the index says of each."""
     for name in ("20300101-a", "20300102-b"):
-        make_run(state_dir, name, cell=CELL)
+        make_run(name, cell=CELL)
     list(runs.summaries())
-    make_run(state_dir, "20300103-c")
+    make_run("20300103-c")
     forbid_reading(monkeypatch)
     values = LISTERS["result"](Cursor(typed="2030", words=[], positionals=[]))
 
     assert ["20300103-c", "20300102-b", "20300101-a"] == list(values)
-    assert isinstance(values, dict)
     assert "" == values["20300103-c"]
     assert values["20300101-a"].startswith("blocks.ipynb: class Block(torch.nn.Module):, ")
 
@@ -209,8 +195,8 @@ def test_deleting_keeps_the_files_of_other_runs(state_dir: Path, tmp_path: Path)
     for name in ("shared", "own"):
         (tmp_path / name).write_text(name)
         digests.append(store.add(tmp_path / name))
-    make_run(state_dir, "a", build_sweep(workload={"artifacts": dict.fromkeys(digests, tmp_path)}))
-    make_run(state_dir, "b", build_sweep(workload={"artifacts": {digests[0]: tmp_path}}))
+    make_run("a", build_sweep(workload={"artifacts": dict.fromkeys(digests, tmp_path)}))
+    make_run("b", build_sweep(workload={"artifacts": {digests[0]: tmp_path}}))
     journal = state_dir / "devices" / "cpu" / "a.sqlite"
     journal.parent.mkdir(parents=True)
     journal.write_bytes(bytes(100))
@@ -237,7 +223,7 @@ def test_a_note_is_one_line() -> None:
 
 def test_a_changed_helper_is_a_change(state_dir: Path) -> None:
     """A cell of the same text that imports another module than before is listed as changed."""
-    before, after = summarise_pair(state_dir, build_sweep(), build_sweep(), CELL)
+    before, after = summarise_pair(build_sweep(), build_sweep(), CELL)
     for name in ("a", "b"):
         with Journal(state_dir / "runs" / name / "journal.sqlite") as journal:
             journal.note("content", facts_key("net", {}), {"cpu": {"digest": f"content of {name}", "settings": ""}})

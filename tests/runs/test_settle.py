@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from patience import wait_until
-from synthetic_records import build_record
+from synthetic_records import build_network, build_record
 from watching import Processes
 
 from ngbkit import runs
@@ -23,10 +23,6 @@ from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
 CHECKED = {"cpu": {"selfcheck": {"process_sd": 0.0}}}
-
-
-def network(name: str) -> Workload:
-    return Workload(name=name, source="timm", spec={"name": name})
 
 
 def measure(
@@ -51,7 +47,7 @@ def list_networks(sweep: Sweep, settling: settle.Settling) -> set[str]:
 
 def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
     """A settling run measures the networks of an inconclusive pair again, and no others."""
-    sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS)
+    sweep = Sweep([build_network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.102, "c": 0.5}, {"a": 1, "b": 2, "c": 3})
     settling = settle.plan(data, sweep)
     changed = settling.apply(sweep)
@@ -69,7 +65,7 @@ def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
 
 def test_networks_that_took_turns_are_measured_again_together() -> None:
     """A pair that is sure must not become one of different times."""
-    sweep = Sweep([network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS, together=True)
+    sweep = Sweep([build_network(name) for name in "abc"], ["identity"], repeats=2 * ROUNDS, together=True)
     data = measure(sweep, {"a": 0.1, "b": 0.101, "c": 0.5}, dict.fromkeys("abc", 1), noise=0.03)
     settling = settle.plan(data, sweep)
 
@@ -79,7 +75,7 @@ def test_networks_that_took_turns_are_measured_again_together() -> None:
 
 def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> None:
     """Compilers with equal speed are measured again, even of one network."""
-    sweep = Sweep([network("a")], ["identity", "openvino"], repeats=2 * ROUNDS)
+    sweep = Sweep([build_network("a")], ["identity", "openvino"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1}, {"a": 1}, noise=0.05)
 
     assert settle.plan(data, sweep).trial_ids or "would not be conclusive" in settle.plan(data, sweep).description
@@ -87,7 +83,7 @@ def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> Non
 
 def test_nothing_is_measured_again_where_all_is_sure() -> None:
     """The plan is empty and says so if every comparison is conclusive."""
-    sweep = Sweep([network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
+    sweep = Sweep([build_network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.5}, {"a": 1, "b": 1})
     settling = settle.plan(data, sweep)
 
@@ -97,7 +93,7 @@ def test_nothing_is_measured_again_where_all_is_sure() -> None:
 
 def test_what_no_round_settles_is_not_measured_again() -> None:
     """Two processes of one program differ by more than the networks."""
-    sweep = Sweep([network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
+    sweep = Sweep([build_network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.101}, {"a": 1, "b": 1}, process_sd=0.05)
     settling = settle.plan(data, sweep)
 

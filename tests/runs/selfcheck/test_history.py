@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from journalled import store_run
 
 from ngbkit import cli
 from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.metrics.draws import UNCHECKED_SD
-from ngbkit.runs import FORMAT
 from ngbkit.runs.selfcheck import compare_runs
 from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Measurement
-from ngbkit.workloads.base import Workload, hash_json
+from ngbkit.workloads.base import Workload
 
 ENVIRONMENT = {"chip": "one", "cores_usable": 2, "packages": {"onnxruntime": "1.2"}}
 
@@ -30,7 +29,6 @@ def sweep(mlp: Workload) -> Sweep:
 
 
 def store(
-    state_dir: Path,
     sweep: Sweep,
     hour: int,
     *,
@@ -40,32 +38,23 @@ def store(
 ) -> str:
     """Store a synthetic run that began at an hour, with some compilers so many times as fast."""
     run_id = f"20261122-{hour:02}0000-abcd"
-    folder = state_dir / "runs" / run_id
-    folder.mkdir(parents=True)
-    metadata = {"format": FORMAT, "id": run_id, "created": 3600.0 * hour, "sweep": sweep.to_json()}
-    (folder / "run.json").write_text(json.dumps({**metadata, "hash": hash_json(metadata)}))
     compilers = {trial.id: trial.compiler for trial in sweep.trials()}
+    records = []
+    for record in synthetic.make_records(sweep, seed=hour):
+        factor = faster.get(compilers[record.trial_id], 1.0)
+        latency_s = tuple(value / factor for value in record.latency_s)
+        marked = tuple(range(len(latency_s))) if contended else ()
+        records.append(replace(record, latency_s=latency_s, contended_samples=marked))
+    folder = store_run(run_id, sweep, records, created=3600.0 * hour)
     with Journal(folder / "journal.sqlite") as journal:
-        for record in synthetic.make_records(sweep, seed=hour):
-            assert isinstance(record, Measurement)
-            factor = faster.get(compilers[record.trial_id], 1.0)
-            journal.finish(
-                [
-                    replace(
-                        record,
-                        latency_s=tuple(value / factor for value in record.latency_s),
-                        contended_samples=tuple(range(len(record.latency_s))) if contended else (),
-                    )
-                ]
-            )
         journal.note("environment", "cpu", environment)
     return run_id
 
 
-def test_runs_of_one_sweep_are_compared_each_with_each(state_dir: Path, sweep: Sweep) -> None:
+def test_runs_of_one_sweep_are_compared_each_with_each(sweep: Sweep) -> None:
     """Each pair of runs of one sweep is compared, and other runs are not."""
-    ids = [store(state_dir, sweep, hour) for hour in (1, 2, 4)]
-    store(state_dir, Sweep(sweep.workloads, ["identity", "openvino"], [1], repeats=30), 5)
+    ids = [store(sweep, hour) for hour in (1, 2, 4)]
+    store(Sweep(sweep.workloads, ["identity", "openvino"], [1], repeats=30), 5)
     history = compare_runs()
     counts = {(pair.first, pair.second): (pair.hours, pair.judged, pair.consecutive) for pair in history.repetitions}
 
@@ -79,10 +68,10 @@ def test_runs_of_one_sweep_are_compared_each_with_each(state_dir: Path, sweep: S
     assert "3.0 h" in history._repr_html_()
 
 
-def test_a_speed_up_that_another_run_denies_is_counted(state_dir: Path, sweep: Sweep) -> None:
+def test_a_speed_up_that_another_run_denies_is_counted(sweep: Sweep) -> None:
     """Both runs of such a pair are wrong or right; either way their intervals are too narrow."""
     for hour, factor in ((1, 1.0), (2, 1.5), (3, 2.5), (4, 4.0), (5, 6.0)):
-        store(state_dir, sweep, hour, faster={"onnxruntime": factor})
+        store(sweep, hour, faster={"onnxruntime": factor})
     history = compare_runs()
     rate, low, high = history.share
 
@@ -95,10 +84,10 @@ def test_a_speed_up_that_another_run_denies_is_counted(state_dir: Path, sweep: S
 def test_later_runs_allow_for_what_earlier_ones_differed_by(state_dir: Path, sweep: Sweep) -> None:
     """A later run has an allowance for the differences of earlier runs, by compiler."""
     for hour, factor in ((1, 1.0), (2, 1.2)):
-        store(state_dir, sweep, hour, faster={"onnxruntime": factor})
+        store(sweep, hour, faster={"onnxruntime": factor})
     early = compare_runs()
     for hour, factor in ((3, 1.1), (4, 0.9), (5, 1.0)):
-        store(state_dir, sweep, hour, faster={"onnxruntime": factor})
+        store(sweep, hour, faster={"onnxruntime": factor})
     history = compare_runs()
     variance = float(np.log([1.0, 1.2, 1.1, 0.9, 1.0]).var(ddof=1))
     expected = ((2 * UNCHECKED_SD**2 + 4 * variance) / 6) ** 0.5 * 2.447 / 1.96
@@ -117,8 +106,8 @@ def test_sweeps_of_other_threads_say_nothing_of_the_latest(state_dir: Path, swee
     """The stored deviations are those of the latest sweep's number of threads."""
     single = Sweep(sweep.workloads, sweep.compilers, [1, 2], repeats=30, threads=1)
     for hour in (1, 2, 3):
-        store(state_dir, single, hour, faster={"onnxruntime": float(hour)})
-        store(state_dir, sweep, hour + 10)
+        store(single, hour, faster={"onnxruntime": float(hour)})
+        store(sweep, hour + 10)
     history = compare_runs()
     stored = json.loads((state_dir / "selfcheck" / "cpu.history.json").read_text())
 
@@ -126,10 +115,10 @@ def test_sweeps_of_other_threads_say_nothing_of_the_latest(state_dir: Path, swee
     assert stored["deviations"]["onnxruntime"] < 0.05
 
 
-def test_what_a_run_marked_as_inconclusive_is_not_held_against_it(state_dir: Path, sweep: Sweep) -> None:
+def test_what_a_run_marked_as_inconclusive_is_not_held_against_it(sweep: Sweep) -> None:
     """The history omits the inconclusive speed-ups of a run."""
-    store(state_dir, sweep, 1)
-    store(state_dir, sweep, 2, faster={"onnxruntime": 3.0}, contended=True)
+    store(sweep, 1)
+    store(sweep, 2, faster={"onnxruntime": 3.0}, contended=True)
     history = compare_runs()
     (pair,) = history.repetitions
 
@@ -137,22 +126,20 @@ def test_what_a_run_marked_as_inconclusive_is_not_held_against_it(state_dir: Pat
     assert "No speed-up is conclusive in two runs." in repr(history)
 
 
-def test_another_machine_is_not_compared(state_dir: Path, sweep: Sweep) -> None:
+def test_another_machine_is_not_compared(sweep: Sweep) -> None:
     """The reason is named once, with how often it was met."""
     for hour in (1, 2):
-        store(state_dir, sweep, hour)
-    store(state_dir, sweep, 3, environment={**ENVIRONMENT, "packages": {"onnxruntime": "1.3"}})
+        store(sweep, hour)
+    store(sweep, 3, environment={**ENVIRONMENT, "packages": {"onnxruntime": "1.3"}})
     history = compare_runs()
 
     assert 1 == len(history.repetitions)
     assert ("Not compared, 2 times: onnxruntime was 1.2 and is 1.3",) == history.unlike
 
 
-def test_a_device_without_repeated_runs_says_what_to_do(
-    state_dir: Path, sweep: Sweep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_without_repeated_runs_says_what_to_do(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
     """The error of a device without repeated runs has the remedy."""
-    store(state_dir, sweep, 1)
+    store(sweep, 1)
     assert 0 == cli.main(["selfcheck", "--history"])
     assert "There are no two runs of one sweep on cpu to compare. Run a sweep again" in capsys.readouterr().out
     assert 0 == cli.main(["selfcheck", "--history", "--json"])

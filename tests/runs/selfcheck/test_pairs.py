@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
+from measured import build_rounds
 from selfchecks import NOISE, make
 
 from ngbkit import metrics
@@ -25,7 +27,6 @@ def draw(groups: int, *, round_sd: float, group_sd: float, hog: bool = False, be
     """Draw groups of identity, its copy and a compiler twice as fast; a busy process makes it `bend` times faster."""
     sweep = noise.build_sweep(groups, hog=hog, compilers=("onnxruntime",), repeats=ROUNDS * SAMPLES)
     dataset = synthetic.make_dataset(sweep)
-    assert isinstance(dataset, xr.Dataset)
     generator = np.random.default_rng(0)
     latency = dataset["latency"].transpose("replicate", "compiler", ..., "repeat")
     values = np.full(latency.shape, 1e-3)
@@ -128,46 +129,38 @@ def test_too_few_groups_have_no_spread(groups: list[Floats]) -> None:
     assert 0 == noise.estimate_group_sd(groups)
 
 
+def build_columns(labels: list[str]) -> xr.Dataset:
+    """Build a trial of each column, whose rounds hardly differ."""
+    latency = np.exp(np.random.default_rng(0).normal(0, 1e-4, (1, len(labels), 1, 12)))
+    return build_rounds({"device": ["cpu"], "compiler": labels, "batch_size": [1]}, latency)
+
+
+def compute_deviations(data: xr.Dataset, device: dict[str, Any], **options: str) -> list[float]:
+    """Return the deviations for which the speed-ups of a device with this description allow."""
+    aware = data.assign_attrs(environments=json.dumps({"cpu": device}))
+    intervals = metrics.speedup(aware, ci=0.95, **options).squeeze()
+    return (np.log(intervals["ci_high"] / intervals["ci_low"]) / 2 / 1.96).values.tolist()
+
+
 def test_later_intervals_allow_for_what_the_pairs_showed() -> None:
     """A compiler that the self-check did not measure gets the largest; identity's own copy the least."""
-    rng = np.random.default_rng(0)
-    labels = ["identity", noise.COPY, "onnxruntime", "openvino", "tvm"]
-    latency = np.exp(rng.normal(0, 1e-4, (1, 5, 1, 12)))
-    dims = ("device", "compiler", "batch_size", "repeat")
-    data = xr.Dataset(
-        {"latency": (dims, latency), "round": (dims, np.broadcast_to(np.arange(12), latency.shape))},
-        {"device": ["cpu"], "compiler": labels, "batch_size": [1]},
-    )
+    data = build_columns(["identity", noise.COPY, "onnxruntime", "openvino", "tvm"])
     measured = [{"compiler": "onnxruntime", "group_sd": 0.05}, {"compiler": "openvino", "group_sd": 0.1}]
     bent = {"compiler": "onnxruntime", "group_sd": 9.0, "beside_busy": True}
     check = {"process_sd": 0.01, "pairs": [*measured, bent, {"compiler": "tvm", "group_sd": None}]}
-    aware = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": check}}))
-    intervals = metrics.speedup(aware, ci=0.95).squeeze()
-    half_widths = (np.log(intervals["ci_high"] / intervals["ci_low"]) / 2 / 1.96).values
+    device = {"selfcheck": check}
 
-    assert [0.0, 0.01, 0.05, 0.1, 0.1] == pytest.approx(half_widths.tolist(), rel=0.1, abs=1e-6)
-    between = metrics.speedup(aware, ci=0.95, baseline="openvino").sel(compiler="onnxruntime").squeeze()
+    assert [0.0, 0.01, 0.05, 0.1, 0.1] == pytest.approx(compute_deviations(data, device), rel=0.1, abs=1e-6)
     part = 0.05**2 / 2  # of identity: half of the least variance of its ratios
     expected = math.sqrt((0.05**2 - part) + (0.1**2 - part))
-    assert pytest.approx(expected, rel=0.1) == float(np.log(between["ci_high"] / between["ci_low"])) / 2 / 1.96
+    assert pytest.approx(expected, rel=0.1) == compute_deviations(data, device, baseline="openvino")[2]
 
 
 def test_a_virtual_machine_has_an_allowance_until_its_history_is_known() -> None:
     """Two copies of one program need none: what a host does slows them alike."""
-    labels = ["identity", noise.COPY, "openvino", 'identity{"channels_last":true}']
-    latency = np.exp(np.random.default_rng(0).normal(0, 1e-4, (1, 4, 1, 12)))
-    dims = ("device", "compiler", "batch_size", "repeat")
-    data = xr.Dataset(
-        {"latency": (dims, latency), "round": (dims, np.broadcast_to(np.arange(12), latency.shape))},
-        {
-            "device": ["cpu"],
-            "compiler": labels,
-            "batch_size": [1],
-        },
-    )
+    data = build_columns(["identity", noise.COPY, "openvino", 'identity{"channels_last":true}'])
     hosted = {"conditions": {"virtual_machine": True}, "selfcheck": {"process_sd": 0.01}}
     experienced = {**hosted, "history": {"deviations": {"openvino": 0.02, "onnxruntime": 0.03}}}
+
     for device, expected in ((hosted, [0, 0.01, HOSTED_SD, HOSTED_SD]), (experienced, [0, 0.01, 0.02, 0.03])):
-        intervals = metrics.speedup(data.assign_attrs(environments=json.dumps({"cpu": device})), ci=0.95).squeeze()
-        half_widths = (np.log(intervals["ci_high"] / intervals["ci_low"]) / 2 / 1.96).values
-        assert expected == pytest.approx(half_widths.tolist(), rel=0.1, abs=1e-6)
+        assert expected == pytest.approx(compute_deviations(data, device), rel=0.1, abs=1e-6)

@@ -21,7 +21,6 @@ def test_the_latest_check_of_a_device_is_loaded() -> None:
     store.save(make("orin", chip="Orin"))
     check = latest()
 
-    assert check is not None
     assert (2, 0.004, None) == (check["threads"], check["noise_floor"], check["contended_share"])
     assert make("orin", chip="Orin").to_json() == latest("orin", chip="Orin")
 
