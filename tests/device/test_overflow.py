@@ -8,24 +8,14 @@ import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper
+from tasks import build_task
 
 from ngbkit.compilers import nvidia
-from ngbkit.compilers.base import Task, Tuning
 from ngbkit.device import overflow
 from ngbkit.workloads.base import BATCH, TensorSpec
 
-
-def build_task(folder: Path, **fields: object) -> Task:
-    return Task(
-        **{"form": "onnx", "module": None, "onnx": None, **fields},
-        inputs=[TensorSpec(name="x", shape=(BATCH, 8))],
-        arrays=[np.linspace(100, 900, 16, dtype=np.float32).reshape(2, 8)],
-        batch_size=2,
-        options={},
-        threads=1,
-        cache=folder,
-        tuning=Tuning(folder=folder),
-    )
+INPUTS = [TensorSpec(name="x", shape=(BATCH, 8))]
+ARRAYS = [np.linspace(100, 900, 16, dtype=np.float32).reshape(2, 8)]
 
 
 def test_the_node_of_an_onnx_file_is_named(tmp_path: Path) -> None:
@@ -41,10 +31,12 @@ def test_the_node_of_an_onnx_file_is_named(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
     half = tmp_path / "half.onnx"
     half.write_bytes(nvidia.convert_to_f16(path))
-    task = build_task(tmp_path, onnx=half)
+    overflowing, exact = (
+        build_task(tmp_path, onnx=file, inputs=INPUTS, arrays=ARRAYS, batch_size=2) for file in (half, path)
+    )
 
-    assert "; the first operator that overflows is Mul square" == overflow.locate(task, [task.arrays])
-    assert "" == overflow.locate(build_task(tmp_path, onnx=path), [task.arrays])
+    assert "; the first operator that overflows is Mul square" == overflow.locate(overflowing, [ARRAYS])
+    assert "" == overflow.locate(exact, [ARRAYS])
 
 
 def test_the_operator_of_a_module_is_named(tmp_path: Path) -> None:
@@ -52,6 +44,6 @@ def test_the_operator_of_a_module_is_named(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)).eval()
     with torch.no_grad():
         module[0].weight.fill_(60)
-    task = build_task(tmp_path, form="module", module=module.half())
+    task = build_task(tmp_path, form="module", module=module.half(), inputs=INPUTS, arrays=ARRAYS, batch_size=2)
 
-    assert overflow.locate(task, [task.arrays]).endswith("in 0 (Linear)")
+    assert overflow.locate(task, [ARRAYS]).endswith("in 0 (Linear)")

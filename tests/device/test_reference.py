@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from function_modules import FunctionModule, build_module_reference
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -18,21 +19,14 @@ from ngbkit.device.reference import Reference
 from ngbkit.errors import UnsupportedError
 from ngbkit.workloads import exact
 from ngbkit.workloads import onnx as onnx_source
-from ngbkit.workloads.base import BATCH, Network, TensorSpec, Workload
+from ngbkit.workloads.base import Workload
 from ngbkit.workloads.onnx_binding import specialise
 
-LINE = [TensorSpec(name="x", shape=(BATCH, 8))]
 ORT = "onnxruntime, graph optimisations off"
-
-
-def build_module_reference(module: nn.Module) -> Reference:
-    network = Network(inputs=LINE, module=module.eval())
-    return reference.build_reference(network, 0, threads=1, onnx=lambda rows: pytest.fail("it is a module"))
 
 
 def build_file_reference(workload: Workload, folder: Path) -> Reference:
     network = onnx_source.build(workload, {})
-    assert network.onnx is not None
     file = network.onnx
     return reference.build_reference(
         network, 0, threads=1, onnx=lambda rows: specialise(file, rows, folder / f"{rows}.onnx", fold=False)
@@ -54,87 +48,25 @@ def write_graph(path: Path, nodes: list[Any], outputs: dict[str, int]) -> Worklo
     return onnx_source.file(path)
 
 
-class Several(nn.Module):
-    """An exact output, one that cancels, and labels."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x * 2, (x + 1000) - 1000, x.argmax(dim=1)
-
-
-class Overflowing(nn.Module):
-    """Beyond float32, and within float64."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.exp(x.abs() * 300)
-
-
-class Half(nn.Module):
-    """Returns a dtype that NumPy lacks."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(torch.bfloat16)
+# An exact output, one that cancels, and labels.
+SEVERAL = FunctionModule(lambda x: (x * 2, (x + 1000) - 1000, x.argmax(dim=1)))
+# Beyond float32, and within float64.
+OVERFLOWING = FunctionModule(lambda x: torch.exp(x.abs() * 300))
+# Returns a dtype that NumPy lacks.
+HALF = FunctionModule(lambda x: x.to(torch.bfloat16))
+# Accepts float32 alone.
+STUBBORN = FunctionModule(lambda x: x @ torch.ones(8, 2))
+# Returns different values at each call.
+RANDOM = FunctionModule(torch.rand_like)
+# Noise that is small beside its outputs, and larger than the rounding of float32.
+NOISY = FunctionModule(lambda x: x + 1e-2 * torch.randn_like(x))
+# One output is infinite everywhere, and the other is not.
+MASKED = FunctionModule(lambda x: (x * 0 - float("inf"), x))
 
 
-class Stubborn(nn.Module):
-    """Accepts float32 alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ torch.ones(8, 2)
-
-
-class Random(nn.Module):
-    """Returns different values at each call."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.rand_like(x)
-
-
-def test_every_output_has_its_own_error() -> None:
-    """One that cancels loses digits, one that is exact none, and labels stay integers."""
-    expected = build_module_reference(Several())
-
-    assert ["f", "f", "i"] == [output.dtype.kind for output in expected.outputs]
-    assert (0.0, 0.0) == (expected.errors[0], expected.errors[2])
-    assert 1e-6 < expected.errors[1] < 1e-3
-    assert expected.errors[1] == expected.baseline_rmse
-
-
-def test_an_overflow_of_float32_is_expected() -> None:
-    """The reference is infinite where the network itself overflows float32."""
-    (output,) = build_module_reference(Overflowing()).outputs
-
-    assert np.isinf(output).any()
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (nn.Linear(8, 2), "torch eager, float64"),
-        (Half(), "torch eager, float64"),
-        (Stubborn(), r"torch eager, float32; no float64: .*"),
-    ],
-)
-def test_a_module_without_float64_is_its_own_reference(module: nn.Module, name: str) -> None:
-    """The name of the reference says so."""
-    assert re.fullmatch(name, build_module_reference(module).name)
-
-
-class Broken(nn.Module):
-    """Returns labels, and numbers that are all the same."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x * 0 + self.value, x.argmax(dim=1)
-
-
-class Masked(nn.Module):
-    """One output is infinite everywhere, and the other is not."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x * 0 - float("inf"), x
+def build_broken(value: float) -> FunctionModule:
+    """Build a module that returns labels, and numbers that are all the same."""
+    return FunctionModule(lambda x: (x * 0 + value, x.argmax(dim=1)))
 
 
 class Counting(nn.Module):
@@ -149,28 +81,52 @@ class Counting(nn.Module):
         return x * self.calls
 
 
-class Noisy(nn.Module):
-    """Noise that is small beside its outputs, and larger than the rounding of float32."""
+def test_every_output_has_its_own_error() -> None:
+    """One that cancels loses digits, one that is exact none, and labels stay integers."""
+    expected = build_module_reference(SEVERAL)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 1e-2 * torch.randn_like(x)
+    assert ["f", "f", "i"] == [output.dtype.kind for output in expected.outputs]
+    assert (0.0, 0.0) == (expected.errors[0], expected.errors[2])
+    assert 1e-6 < expected.errors[1] < 1e-3
+    assert expected.errors[1] == expected.baseline_rmse
 
 
-NAN, RANDOM = "NaN or infinite, all of them.*--inputs", "random or keeps a state.*make its noise or state an input"
+def test_an_overflow_of_float32_is_expected() -> None:
+    """The reference is infinite where the network itself overflows float32."""
+    (output,) = build_module_reference(OVERFLOWING).outputs
+
+    assert np.isinf(output).any()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (nn.Linear(8, 2), "torch eager, float64"),
+        (HALF, "torch eager, float64"),
+        (STUBBORN, r"torch eager, float32; no float64: .*"),
+    ],
+)
+def test_a_module_without_float64_is_its_own_reference(module: nn.Module, name: str) -> None:
+    """The name of the reference says so."""
+    assert re.fullmatch(name, build_module_reference(module).name)
+
+
+NO_NUMBER = "NaN or infinite, all of them.*--inputs"
+NO_REPETITION = "random or keeps a state.*make its noise or state an input"
 
 
 @pytest.mark.parametrize(
     ("module", "problem"),
     [
-        (Broken(float("nan")), NAN),
-        (Broken(float("inf")), NAN),
-        (Random(), RANDOM),
-        (Noisy(), RANDOM),
-        (Counting(), RANDOM),
-        (Broken(1.0), ""),
-        (Masked(), ""),
-        (Overflowing(), ""),
-        (Several(), ""),
+        (build_broken(float("nan")), NO_NUMBER),
+        (build_broken(float("inf")), NO_NUMBER),
+        (RANDOM, NO_REPETITION),
+        (NOISY, NO_REPETITION),
+        (Counting(), NO_REPETITION),
+        (build_broken(1.0), ""),
+        (MASKED, ""),
+        (OVERFLOWING, ""),
+        (SEVERAL, ""),
         (nn.Dropout(0.5), ""),
     ],
 )
@@ -184,9 +140,9 @@ def test_a_network_with_which_nothing_can_be_compared_says_so(module: nn.Module,
 @pytest.mark.parametrize(
     ("nodes", "problem"),
     [
-        ([helper.make_node("RandomNormalLike", ["x"], ["y"])], RANDOM),
-        ([helper.make_node("RandomNormalLike", ["x"], ["y"], seed=1.0)], RANDOM),
-        ([helper.make_node("Sub", ["x", "x"], ["z"]), helper.make_node("Div", ["z", "z"], ["y"])], NAN),
+        ([helper.make_node("RandomNormalLike", ["x"], ["y"])], NO_REPETITION),
+        ([helper.make_node("RandomNormalLike", ["x"], ["y"], seed=1.0)], NO_REPETITION),
+        ([helper.make_node("Sub", ["x", "x"], ["z"]), helper.make_node("Div", ["z", "z"], ["y"])], NO_NUMBER),
         ([helper.make_node("Relu", ["x"], ["y"])], ""),
     ],
 )
@@ -199,7 +155,7 @@ def test_a_file_with_which_nothing_can_be_compared_says_so(nodes: list[Any], pro
 
 def test_a_trial_without_a_reference_is_not_checked() -> None:
     """A trial without a reference is not checked, and its verdict has the reason."""
-    expected = build_module_reference(Broken(float("nan")))
+    expected = build_module_reference(build_broken(float("nan")))
 
     verdict = reference.judge(expected, list(expected.outputs), 2)
 
@@ -209,7 +165,7 @@ def test_a_trial_without_a_reference_is_not_checked() -> None:
 
 def test_a_reference_reads_back(tmp_path: Path) -> None:
     """A reference keeps its outputs, their types and its errors in a file."""
-    expected = build_module_reference(Several())
+    expected = build_module_reference(SEVERAL)
     expected.write(tmp_path / "a.npz")
 
     back = reference.read_reference(tmp_path / "a.npz")

@@ -9,20 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from function_modules import LINE, FunctionModule, build_module_reference
 from torch import nn
 
 from ngbkit.device import leftovers, reference
 from ngbkit.device.equivalence import find_void
 from ngbkit.device.reference import Reference
 from ngbkit.device.reference_runs import ReferenceRun, Runs
-from ngbkit.workloads.base import BATCH, Network, TensorSpec
-
-LINE = [TensorSpec(name="x", shape=(BATCH, 8))]
-
-
-def build_module_reference(module: nn.Module) -> Reference:
-    network = Network(inputs=LINE, module=module.eval())
-    return reference.build_reference(network, 0, threads=1, onnx=lambda rows: pytest.fail("it is a module"))
+from ngbkit.workloads.base import Network
 
 
 def build_runs(single: np.ndarray, precise: np.ndarray, alone: np.ndarray) -> Runs:
@@ -61,29 +55,17 @@ def test_the_larger_error_of_two_orders_of_summation_counts() -> None:
     assert expected.select_errors(2) == pytest.approx((np.sqrt(1e-8 / 30),))
 
 
-class Mean(nn.Module):
-    """Each sample depends on the others."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - x.mean(0)
-
-
-class Rows(nn.Module):
-    """Returns what is positive, one row an element."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x > 0).nonzero()
-
-
-class TimeFirst(nn.Module):
-    """Returns the batch in the second dimension."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x).T
-
-
 @pytest.mark.parametrize(
-    ("module", "axes"), [(nn.Linear(8, 2), (0,)), (TimeFirst(), (1,)), (Mean(), None), (Rows(), None)]
+    ("module", "axes"),
+    [
+        (nn.Linear(8, 2), (0,)),
+        # The batch is the second dimension.
+        (FunctionModule(lambda x: torch.relu(x).T), (1,)),
+        # Each sample depends on the others.
+        (FunctionModule(lambda x: x - x.mean(0)), None),
+        # What is positive, one row an element.
+        (FunctionModule(lambda x: (x > 0).nonzero()), None),
+    ],
 )
 def test_samples_are_found_in_the_outputs(module: nn.Module, axes: tuple[int | None, ...] | None) -> None:
     """The reference finds the axis of the samples in each output, if samples are independent."""
@@ -106,12 +88,9 @@ class Running(nn.Module):
         return outputs
 
 
-class InPlace(nn.Module):
-    """Changes its input."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x -= x.mean()
-        return x * 2
+def change_input(x: torch.Tensor) -> torch.Tensor:
+    x -= x.mean()
+    return x * 2
 
 
 class Threaded(nn.Module):
@@ -132,19 +111,16 @@ class Threaded(nn.Module):
         return later.result() if self.waits else x
 
 
-class Unstable(nn.Module):
-    """Returns as many rows as the last digit decides."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x * 0.1 * 10 > x).nonzero()
-
-
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
         (Running(), "random or keeps a state"),
-        (InPlace(), "changes its input x in place"),
-        (Unstable(), "the shapes of its outputs depend on rounding"),
+        (FunctionModule(change_input), "changes its input x in place"),
+        # The last digit decides how many rows it returns.
+        (
+            FunctionModule(lambda x: (x * 0.1 * 10 > x).nonzero()),
+            "the shapes of its outputs depend on rounding",
+        ),
     ],
 )
 def test_what_is_no_reference_is_said(module: nn.Module, reason: str) -> None:
@@ -198,7 +174,6 @@ def test_a_hook_that_a_copy_leaves_behind_is_rebuilt() -> None:
         return Network(inputs=LINE, module=Hooked().eval())
 
     network = build()
-    assert network.module is not None
     network.module(torch.ones(1, 8))
 
     expected = reference.build_reference(network, 0, threads=1, onnx=lambda rows: Path(), rebuild=build)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from function_modules import FunctionModule
 from torch import nn
 
 from ngbkit.device import equivalence, reference
@@ -73,20 +74,6 @@ class Labels(nn.Module):
         return self.fc(x).reshape(-1, 20, 6).argmax(-1)
 
 
-class Zeros(nn.Module):
-    """Outputs that are right if a compiler computes nothing."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(-x.abs())
-
-
-class Dropout(nn.Module):
-    """Noise in each call."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.dropout(x, 0.5, train=True)
-
-
 class Cast(nn.Module):
     """A body in another precision, between inputs and outputs in single precision."""
 
@@ -110,24 +97,17 @@ class Constant(nn.Module):
         return self.weight.expand(len(x), 4) + 0 * x[:, :4]
 
 
-class Faint(nn.Module):
-    """Outputs that hardly depend on the inputs."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 1 + 1e-6 * x
-
-
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "a running state": Running,
     "a hook": Hooked,
     "a mean over the batch": Mean,
     "labels": Labels,
-    "zeros": Zeros,
-    "noise": Dropout,
+    "zeros": lambda: FunctionModule(lambda x: torch.relu(-x.abs())),
+    "noise": lambda: FunctionModule(lambda x: torch.dropout(x, 0.5, train=True)),
     "float16": lambda: Cast(torch.float16),
     "bfloat16": lambda: Cast(torch.bfloat16),
     "a constant": Constant,
-    "a faint signal": Faint,
+    "a faint signal": lambda: FunctionModule(lambda x: 1 + 1e-6 * x),
 }
 CHECKED = {"a hook", "a mean over the batch", "labels", "float16", "bfloat16"}
 
@@ -144,7 +124,6 @@ def build_network(name: str) -> Network:
 def run(name: str, batch_size: int, seed: int) -> list[np.ndarray]:
     """Run a new module in its own precision on inputs of a seed."""
     network = build_network(name)
-    assert network.module is not None
     tensors = [torch.from_numpy(array) for array in feeds.draw(network.inputs, {}, batch_size, seed)]
     with torch.no_grad():
         return [export.to_array(tensor) for tensor in export.flatten(network.module(*tensors))]

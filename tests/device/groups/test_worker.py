@@ -59,7 +59,7 @@ def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Interfer
                 return next(stream)
 
         monkeypatch.setattr(workers, "InterferenceMonitor", FakeMonitor)
-        child: Any = FakeChild()
+        child = FakeChild()
         worker = Worker(
             trial=TRIAL, child=child, timeout_s=1.0, interrupt=-1, report=lambda _: None, meter=Meter(None, child.pid)
         )
@@ -74,8 +74,7 @@ Build = Callable[[Sequence[Interference]], Worker]
 
 def list_pieces(worker: Worker) -> list[tuple[int, int]]:
     """The samples and the settling calls of each piece."""
-    child: Any = worker.child
-    return [(message["samples"], message["settle"]) for message in child.messages]
+    return [(message["samples"], message["settle"]) for message in worker.child.messages]
 
 
 def test_a_turn_is_timed_in_pieces_of_a_tenth_of_a_second(build_worker: Build) -> None:
@@ -160,8 +159,7 @@ def test_a_stop_in_the_first_pieces_is_a_disturbance(build_worker: Build, place:
 def test_memory_that_grows_is_estimated_a_call(build_worker: Build, growth_bytes: int, expected: int) -> None:
     """Growth from turn to turn is divided by the calls; that of an allocator's noise is none."""
     worker = build_worker([])
-    child: Any = worker.child
-    child.growth_bytes = growth_bytes
+    worker.child.growth_bytes = growth_bytes
     for number in range(6):
         worker.time_turn(number, 2)
 
@@ -172,9 +170,8 @@ def test_memory_that_grows_is_estimated_a_call(build_worker: Build, growth_bytes
 def test_memory_that_a_pool_took_once_does_not_grow(build_worker: Build) -> None:
     """A growth that ends is none."""
     worker = build_worker([])
-    child: Any = worker.child
     for number in range(12):
-        child.growth_bytes = 8_000_000 if number < 3 else 0
+        worker.child.growth_bytes = 8_000_000 if number < 3 else 0
         worker.time_turn(number, 2)
 
     assert 0.0 == worker.estimate_growth_a_call()
@@ -184,8 +181,7 @@ def test_a_turn_ends_when_memory_is_short(build_worker: Build, monkeypatch: pyte
     """The pieces so far are kept."""
     monkeypatch.setattr(workers.resources, "read_available_memory_bytes", lambda: 1_000_000_000)
     worker = build_worker([])
-    child: Any = worker.child
-    child.growth_bytes = 100_000_000
+    worker.child.growth_bytes = 100_000_000
     worker.time_turn(0, 20)
 
     assert worker.outgrown

@@ -14,7 +14,7 @@ import pytest
 from patience import limit_s, wait_until
 
 from ngbkit import files
-from ngbkit.device.isolation.servers import Child, ChildEndedError, ServerEndedError, Servers
+from ngbkit.device.isolation.servers import ChildEndedError, ServerEndedError, Servers
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 
@@ -29,23 +29,29 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     pool.close()
 
 
-def is_alive(child: Child) -> bool:
+def is_gone(pid: int) -> bool:
     try:
-        return psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return False
+        return True
+
+
+def add_module(servers: Servers, file: Path, source: str) -> None:
+    """Write a module that servers may import."""
+    file.write_text(source)
+    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(file.parent), *sys.path])}
 
 
 def test_a_child_answers_and_ends_on_request(servers: Servers) -> None:
     """A child has its server's imports, answers one message at a time, and ends on request."""
     child = servers.get(["json"]).fork(WORLD)
     reply = child.ask({"op": "usage"}, 30)
-    running = is_alive(child)
+    was_gone = is_gone(child.pid)
     child.end()
 
     assert reply["peak_memory_bytes"] > 1_000_000
-    assert running
-    assert not is_alive(child)
+    assert not was_gone
+    assert is_gone(child.pid)
 
 
 def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None:
@@ -160,8 +166,8 @@ def test_a_killed_server_is_replaced(servers: Servers, ready: bool) -> None:
 
 def test_a_server_that_never_starts_is_given_up(servers: Servers, tmp_path: Path) -> None:
     """A server that fails to start twice is an error with its log, also one that mentions a limit."""
-    (tmp_path / "fatal.py").write_text("import os\nos.write(2, b'no such chip: Out of memory')\nos._exit(3)\n")
-    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    source = "import os\nos.write(2, b'no such chip: Out of memory')\nos._exit(3)\n"
+    add_module(servers, tmp_path / "fatal.py", source)
     with pytest.raises(ServerEndedError, match="the fork server of fatal ended: out of memory: ") as caught:
         servers.fork(["fatal"])
 
@@ -171,10 +177,8 @@ def test_a_server_that_never_starts_is_given_up(servers: Servers, tmp_path: Path
 
 def test_a_server_ends_with_its_engine_during_imports(servers: Servers, tmp_path: Path) -> None:
     """Imports of torch take a busy machine twenty seconds."""
-    (tmp_path / "endless.py").write_text(
-        f"import time\nfrom pathlib import Path\nPath({str(tmp_path / 'began')!r}).touch()\ntime.sleep(600)\n"
-    )
-    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    source = f"import time\nfrom pathlib import Path\nPath({str(tmp_path / 'began')!r}).touch()\ntime.sleep(600)\n"
+    add_module(servers, tmp_path / "endless.py", source)
     server = servers.get(["endless"])
     wait_until((tmp_path / "began").exists)
     server._control.close()
@@ -184,13 +188,12 @@ def test_a_server_ends_with_its_engine_during_imports(servers: Servers, tmp_path
 
 def test_the_end_of_a_child_ends_what_it_started(servers: Servers, tmp_path: Path) -> None:
     """The end of a child ends all processes that it started, and no others."""
-    (tmp_path / "starting.py").write_text(STARTING)
-    servers.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    add_module(servers, tmp_path / "starting.py", STARTING)
     children = [servers.fork(["starting"]) for _ in range(2)]
-    started = [psutil.Process(pid) for child in children for pid in start_processes(child)]
+    started = [pid for child in children for pid in child.ask({"op": "start"}, limit_s())["pids"]]
     first, second = started[:3], started[3:]
     children[0].end()
-    ended, living = [is_gone(process) for process in first], [is_gone(process) for process in second]
+    ended, living = [is_gone(pid) for pid in first], [is_gone(pid) for pid in second]
     servers.close()
     children[1].channel.close()
 
@@ -215,17 +218,6 @@ def start(loaded, message):
 
 child._OPERATIONS["start"] = start
 """
-
-
-def start_processes(child: Child) -> list[int]:
-    return list(child.ask({"op": "start"}, limit_s())["pids"])
-
-
-def is_gone(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> None:

@@ -19,20 +19,22 @@ def draw(strength: float, series: int, rounds: int) -> np.ndarray:
     return values
 
 
+def count_misses(logs: np.ndarray, factor: np.ndarray | float) -> float:
+    """Return the share of intervals, this factor as wide, that miss the true median of 0."""
+    low, high = intervals.compute_median_interval(logs, 0.95)
+    center = np.median(logs, axis=1)
+    return float(np.mean((center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)))
+
+
 @pytest.mark.parametrize(("strength", "most"), [(0.0, 0.05), (0.3, 0.07), (0.8, 0.1)])
 @pytest.mark.parametrize("rounds", [10, 20])
 def test_an_interval_of_one_of_twelve_series_seldom_misses(strength: float, most: float, rounds: int) -> None:
     """It misses the truth in 5 % or little more, whatever the correlation; as of independent rounds, in far more."""
     logs = draw(strength, 4800, rounds)
     pools = np.repeat([correlation.pool_series(run) for run in logs.reshape(-1, 12, rounds)], 12, axis=0)
-    low, high = intervals.compute_median_interval(logs, 0.95)
-    center = np.median(logs, axis=1)
 
-    def miss(factor: np.ndarray | float) -> float:
-        return float(np.mean((center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)))
-
-    assert miss(correlation.estimate_inflation(logs, pools)) < most
-    assert (miss(1.0) > 2 * most) == (strength > 0.5)
+    assert count_misses(logs, correlation.estimate_inflation(logs, pools)) < most
+    assert (count_misses(logs, 1.0) > 2 * most) == (strength > 0.5)
 
 
 def test_series_of_a_run_borrow_from_each_other() -> None:
@@ -50,12 +52,8 @@ def test_a_series_that_is_unlike_the_others_keeps_its_width(rounds: int) -> None
     """The interval of the only correlated series among twelve misses little more often than by itself."""
     odd, others = draw(0.8, 600, rounds), draw(0.0, 6600, rounds).reshape(600, 11, rounds)
     pools = [correlation.pool_series([series, *rest]) for series, rest in zip(odd, others, strict=True)]
-    low, high = intervals.compute_median_interval(odd, 0.95)
-    center = np.median(odd, axis=1)
-    alone, pooled = (
-        float(np.mean((center - factor * (center - low) > 0) | (center + factor * (high - center) < 0)))
-        for factor in (correlation.estimate_inflation(odd), correlation.estimate_inflation(odd, np.array(pools)))
-    )
+    alone = count_misses(odd, correlation.estimate_inflation(odd))
+    pooled = count_misses(odd, correlation.estimate_inflation(odd, np.array(pools)))
 
     assert pooled < alone + 0.08
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tasks import build_task
 
-from ngbkit.compilers.base import Program, Task, Tuning
+from ngbkit.compilers.base import Program
 from ngbkit.device.reference import Reference, add_probes, read_reference
 from ngbkit.device.reference_runs import ReferenceRun, Runs
 from ngbkit.device.timing import timed_checks
@@ -80,18 +81,7 @@ def build_checks(
         feed=feed,
         memory=[[bound[0]]],
     )
-    task = Task(
-        form="onnx",
-        module=None,
-        onnx=None,
-        inputs=[SPEC],
-        arrays=bound,
-        batch_size=batch_size,
-        options={},
-        threads=1,
-        cache=folder,
-        tuning=Tuning(folder=folder),
-    )
+    task = build_task(folder, inputs=[SPEC], arrays=bound, batch_size=batch_size)
     path = write_reference(folder, honest, batch_size, row_wise=row_wise)
     message = {"reference": str(path), "examples": None, "seed": SEED, "accept": []}
     return timed_checks.build(program, task, message, precision)
