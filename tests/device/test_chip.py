@@ -7,15 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from plans import carry_out
+from plans import carry_out, measure, open_journal
 
-from ngbkit import options
 from ngbkit.api import Sweep
-from ngbkit.device import plan
 from ngbkit.hardware import telemetry
 from ngbkit.hardware.telemetry import Reading
-from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
 
 
@@ -46,13 +42,12 @@ class Steady:
 def test_the_record_contains_the_telemetry(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record has the energy per call, which is the power times the duration of a call."""
     monkeypatch.setattr(telemetry, "open", lambda accelerator: Steady())
-    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1, patience=0))
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    records = measure(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1, patience=0))
+    with open_journal() as journal:
         environment = journal.notes("environment")["cpu"]
 
     assert environment["telemetry"] == {"name": "steady"}
     for record in records.values():
-        assert isinstance(record, Measurement)
         assert len(record.latency_s) == 5
         assert record.gpu_percent == pytest.approx(50)
         assert record.gpu_memory_bytes == 3 << 30
@@ -64,10 +59,8 @@ def test_the_record_contains_the_telemetry(mlp: Workload, monkeypatch: pytest.Mo
 def test_without_telemetry_the_record_has_none(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ordinary CPU has neither energy nor a GPU, and its record has no such facts."""
     monkeypatch.setattr(telemetry, "open", lambda accelerator: None)
-    records, _ = carry_out(Sweep(mlp, ["identity"], [1], repeats=3, threads=1))
-    record = records["identity", 1]
+    record = measure(Sweep(mlp, ["identity"], [1], repeats=3, threads=1))["identity", 1]
 
-    assert isinstance(record, Measurement)
     assert (record.gpu_percent, record.gpu_memory_bytes, record.energy_j) == (None, None, None)
     assert "chip" not in record.facts
 
@@ -76,7 +69,7 @@ def test_without_telemetry_the_record_has_none(mlp: Workload, monkeypatch: pytes
 def test_a_gpu_has_no_peaks_of_its_cpu(mlp: Workload) -> None:
     """A roofline of them would place every network on the GPU above it."""
     carry_out(Sweep(mlp, ["identity"], [1], repeats=3, threads=1), accelerator="cuda:0")
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    with open_journal() as journal:
         environment = journal.notes("environment")["cpu"]
 
     assert {"fault_s"} == environment["peaks"].keys()

@@ -12,13 +12,10 @@ from typing import Any
 import psutil
 import pytest
 from patience import limit_s
-from plans import build_spec, carry_out
+from plans import build_spec, carry_out, measure, open_journal
 
-from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.device import plan
-from ngbkit.sweep.journal import Journal
-from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
@@ -67,7 +64,6 @@ def test_whatever_a_compiler_does_the_sweep_goes_on(mlp: Workload) -> None:
     assert {"identity", "onnxruntime"} == {label for (label, _), record in records.items() if record.status == "ok"}
     for label, (status, stage, text) in FAULTS.items():
         failure = failures[label]
-        assert isinstance(failure, Failure)
         assert (label, status, stage) == (label, failure.status, failure.stage), failure
         assert text in failure.error
         assert "\n" not in failure.error
@@ -116,7 +112,6 @@ def test_an_export_that_ends_its_child_costs_only_what_needs_the_graph() -> None
     assert {"ok"} == {records["identity", size].status for size in (1, 2)}
     for size in (1, 2):
         failure = records["onnxruntime", size]
-        assert isinstance(failure, Failure)
         assert ("crashed", "export") == (failure.status, failure.stage)
         assert "the export to ONNX: the child process was ended by SIGKILL" == failure.error
 
@@ -151,7 +146,7 @@ def test_killed_servers_cost_nothing_between_trials(mlp: Workload, moment: str) 
     killed: list[int] = []
     sweep = Sweep(mlp, ["onnxruntime"], [1], repeats=5, threads=1)
     state = plan.carry_out(build_spec(sweep), publish)
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    with open_journal() as journal:
         statuses = set(journal.statuses().values())
 
     assert killed
@@ -201,7 +196,7 @@ def test_an_interrupt_stops_cleanly_and_keeps_the_records(mlp: Workload) -> None
             threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
     state = plan.carry_out(build_spec(sweep), publish)
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    with open_journal() as journal:
         statuses = {key for key in journal.statuses() if not key.startswith(ANCHOR)}
         unfinished = {**journal.unfinished("measure"), **journal.unfinished("load")}
 
@@ -215,7 +210,7 @@ def test_a_trial_that_ended_its_engine_twice_is_recorded_as_crashed(mlp: Workloa
     """After two starts without a result it is not repeated, and the others are measured."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
     guilty = sweep.trials()[1].id
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run")) as journal:
+    with open_journal(writable=True) as journal:
         journal.start([guilty], "load")
         journal.start([guilty], "load")
     records, _ = carry_out(sweep)
@@ -228,12 +223,10 @@ def test_a_trial_that_ended_its_engine_twice_is_recorded_as_crashed(mlp: Workloa
 def test_a_group_that_ended_its_engine_twice_is_measured_one_by_one(mlp: Workload) -> None:
     """The guilty trial is unknown, so each runs alone before any is given up."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1)
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run")) as journal:
+    with open_journal(writable=True) as journal:
         for _ in range(2):
             journal.start([trial.id for trial in sweep.trials()], "measure")
-    records, _ = carry_out(sweep)
+    records = measure(sweep)
     first, second = records["identity", 1], records["onnxruntime", 1]
 
-    assert isinstance(first, Measurement)
-    assert isinstance(second, Measurement)
     assert not set(first.rounds) & set(second.rounds)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import build_spec, carry_out
+from plans import build_spec, carry_out, measure, open_journal
 
 from ngbkit import options
 from ngbkit.api import Sweep
@@ -22,7 +22,6 @@ from ngbkit.device.isolation.settings import KEEPING, SPIN_COUNT
 from ngbkit.errors import FencedError
 from ngbkit.files import Store
 from ngbkit.sweep import records as record_format
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement
 from ngbkit.sweep.trials import ANCHOR
 from ngbkit.workloads.base import Workload
@@ -32,11 +31,10 @@ from ngbkit.workloads.base import Workload
 def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload) -> None:
     """Each record has the requested number of samples, and a share of every round."""
     # After ten rounds, the noise decides how many samples a turn has.
-    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=20, threads=1))
+    records = measure(Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=20, threads=1))
 
     assert {("identity", 1), ("onnxruntime", 1), ("identity", 3), ("onnxruntime", 3)} == set(records)
     for record in records.values():
-        assert isinstance(record, Measurement)
         assert 20 == len(record.latency_s)
         assert all(sample > 0 for sample in record.latency_s)
         assert tuple(number // 2 for number in range(20)) == record.rounds
@@ -69,14 +67,12 @@ def test_a_group_of_another_batch_size_carries_an_anchor(mlp: Workload) -> None:
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=10, threads=1)
     carry_out(sweep)
     anchors = [group.anchor for group in sweep.groups()]
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    with open_journal() as journal:
         records = {record.trial_id: record for record in journal.records()}
-    assert anchors[1] is not None
     anchor = records[anchors[1].id]
 
     assert anchors[0] is None
     assert 5 == len(records)
-    assert isinstance(anchor, Measurement)
     assert tuple(range(10)) == anchor.rounds
     assert [None] == [group.anchor for group in Sweep(mlp, ["identity"], [3]).groups()]
 
@@ -84,12 +80,11 @@ def test_a_group_of_another_batch_size_carries_an_anchor(mlp: Workload) -> None:
 def test_one_after_the_other_shares_no_round(mlp: Workload) -> None:
     """Compilers share no round and have no anchor if interleaving is off."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 3], repeats=12, threads=1, interleave=False)
-    records, _ = carry_out(sweep)
-    rounds = {key: set(record.rounds) for key, record in records.items() if isinstance(record, Measurement)}
+    records = measure(sweep)
 
-    assert set() == rounds["identity", 1] & rounds["onnxruntime", 1]
-    assert {False} == {record.interleaved for record in records.values() if isinstance(record, Measurement)}
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    assert set() == set(records["identity", 1].rounds) & set(records["onnxruntime", 1].rounds)
+    assert {False} == {record.interleaved for record in records.values()}
+    with open_journal() as journal:
         assert not [key for key in journal.statuses() if key.startswith(ANCHOR)]
 
 
@@ -97,13 +92,11 @@ def test_a_trial_that_does_not_fit_in_memory_is_measured_alone(mlp: Workload, mo
     """The first two fit and are interleaved; the third is measured after them, and none is missing."""
     free = iter([10**12, 10**12, 10**6])
     monkeypatch.setattr(bench.resources, "read_available_memory_bytes", lambda: next(free, 10**12))
-    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime", "openvino"], [1], repeats=12, threads=1))
+    records = measure(Sweep(mlp, ["identity", "onnxruntime", "openvino"], [1], repeats=12, threads=1))
     together, alone = [records["identity", 1], records["onnxruntime", 1]], records["openvino", 1]
 
-    assert isinstance(alone, Measurement)
     assert not alone.interleaved
     for record in together:
-        assert isinstance(record, Measurement)
         assert record.interleaved
         assert set() == set(record.rounds) & set(alone.rounds)
 
@@ -112,15 +105,12 @@ def test_a_trial_that_does_not_fit_in_memory_is_measured_alone(mlp: Workload, mo
 def test_compile_time_is_cold_or_warm(mlp: Workload) -> None:
     """A compiler with a cache has both, and the next run knows the cold one; others have one."""
     sweep = Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1)
-    first, _ = carry_out(sweep)
+    first = measure(sweep)
     assert plan.carry_out(replace(build_spec(sweep), run_id="again"), lambda event: None) == "finished"
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "again"), writable=False) as journal:
+    with open_journal("again") as journal:
         again = {record.trial_id: record for record in journal.records()}[first["openvino", 1].trial_id]
     cached, plain = first["openvino", 1], first["onnxruntime", 1]
 
-    assert isinstance(cached, Measurement)
-    assert isinstance(plain, Measurement)
-    assert isinstance(again, Measurement)
     assert cached.compile_time_warm_s is not None
     assert plain.compile_time_warm_s is None
     assert cached.compile_time_s == again.compile_time_s
@@ -130,10 +120,9 @@ def test_compile_time_is_cold_or_warm(mlp: Workload) -> None:
 
 def test_a_record_has_facts_of_the_compiler(mlp: Workload) -> None:
     """A record has facts of the compiler, the child and the machine under common names."""
-    records, _ = carry_out(Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1))
+    records = measure(Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=5, threads=1))
 
     for record in records.values():
-        assert isinstance(record, Measurement)
         assert record.facts["nodes_before"] >= record.facts["nodes_after"] - record.facts.get("reorders", 0)
         assert 0 == record.facts["fallbacks"]
         assert record.facts["called_s"] > record.facts["timed_s"] > 0
@@ -168,8 +157,7 @@ def test_a_record_is_in_the_journal_before_it_is_published(mlp: Workload) -> Non
 
     def publish(event: dict[str, Any]) -> None:
         if event["kind"] == "record":
-            path = plan.locate_journal(options.get_state_dir(), "cpu", "run")
-            with Journal(path, writable=False) as journal:
+            with open_journal() as journal:
                 if event["record"]["trial_id"] not in journal.statuses():
                     early.append(event)
 
@@ -190,11 +178,9 @@ def test_a_trial_with_a_record_is_not_repeated(mlp: Workload) -> None:
 def test_rounds_of_another_session_have_other_numbers(mlp: Workload) -> None:
     """Samples that were not measured side by side are never paired."""
     carry_out(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
-    records, _ = carry_out(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
+    records = measure(Sweep(mlp, ["identity", "onnxruntime"], [1], repeats=5, threads=1))
     first, second = records["identity", 1], records["onnxruntime", 1]
 
-    assert isinstance(first, Measurement)
-    assert isinstance(second, Measurement)
     assert not set(first.rounds) & set(second.rounds)
 
 
@@ -211,17 +197,16 @@ def test_a_stopped_plan_records_the_rounds_that_all_have_had(mlp: Workload, monk
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "time_turn", stop_within_round)
         state = plan.carry_out(build_spec(sweep), lambda _event: None)
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    with open_journal() as journal:
         stopped = [record for record in journal.records() if isinstance(record, Measurement)]
         listed = journal.list_stopped()
-    complete, _ = carry_out(sweep)
+    complete = measure(sweep)
 
     assert "stopped" == state
     assert [{0, 1, 2, 3}] * 2 == [set(record.rounds) for record in stopped]
     assert [(True, 1)] * 2 == [(record.stopped, record.looks) for record in stopped]
     assert listed == {trial.id for trial in sweep.trials()}
     for record in complete.values():
-        assert isinstance(record, Measurement)
         assert (20, False, 0) == (len(record.latency_s), record.stopped, record.looks)
 
 
@@ -240,7 +225,7 @@ def test_statuses_that_are_retried_are_run_again(mlp: Workload) -> None:
 def test_two_plans_of_one_run_do_not_measure_side_by_side(mlp: Workload) -> None:
     """The journal is a fence."""
     plan_spec = build_spec(Sweep(mlp, ["identity"], [1], repeats=5, threads=1))
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run")), pytest.raises(FencedError):
+    with open_journal(writable=True), pytest.raises(FencedError):
         plan.carry_out(plan_spec, lambda event: None)
 
 
@@ -263,29 +248,9 @@ def test_collect_returns_the_missing_records(mlp: Workload) -> None:
 
 def test_the_answer_to_the_client_has_the_error() -> None:
     """An invalid plan is reported in JSON, since an exception might not reach the client."""
-    reply = json.loads(
-        plan.run(
-            json.dumps(
-                {
-                    "run_id": "run",
-                    "device": "cpu",
-                    "state_dir": str(options.get_state_dir()),
-                    "retry": [],
-                    "sweep": {
-                        "workloads": [],
-                        "compilers": ["identity"],
-                        "batch_sizes": [1],
-                        "factors": {},
-                        "devices": ["cpu"],
-                        "repeats": 1,
-                        "threads": 1,
-                        "timeout_s": 1.0,
-                        "seed": 0,
-                    },
-                }
-            )
-        )
-    )
+    request = json.loads(build_spec(Sweep("resnet18", ["identity"])).to_json())
+    request["sweep"]["workloads"] = []
+    reply = json.loads(plan.run(json.dumps(request)))
 
     assert "error" == reply["state"]
     assert "invalid workloads" in reply["error"]

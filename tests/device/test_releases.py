@@ -46,10 +46,6 @@ def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, mon
     (environment, _) = [event["value"] for event in events if event["kind"] == "environment"]
     older, newer = records["released@1.0", 1], records["released@1.1", 1]
     missing, unbuilt = records["released@1.0.5", 1], records["released@0.9", 1]
-    assert isinstance(older, Measurement)
-    assert isinstance(newer, Measurement)
-    assert isinstance(missing, Failure)
-    assert isinstance(unbuilt, Failure)
 
     assert ("1.0", "1.1.0") == (older.facts["release"], newer.facts["release"])
     assert [step.partition(" (")[0] for step in older.facts["canonical"]] == ["opset 18 to 17"]
@@ -158,7 +154,6 @@ def test_a_child_that_imports_another_version_is_no_result(tmp_path: Path, monke
     records, events = carry_out(Sweep(network, labels, [1], repeats=10, threads=1))
     other, right = records["released@1.2", 1], records["released@1.1", 1]
     texts = [event["text"].partition(": ")[0] for event in events if event.get("step") == "install"]
-    assert isinstance(other, Failure)
 
     assert ("unsupported", "install") == (other.status, other.stage)
     assert other.error.startswith("the environment of released@1.2 has fakeruntime 1.1.0, also after it was installed")

@@ -6,16 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plans import build_spec
+from plans import build_spec, open_journal
 
-from ngbkit import options
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly
 from ngbkit.dataset.storage import Data
 from ngbkit.device import plan
 from ngbkit.device.groups import bench
 from ngbkit.metrics import compare_networks
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.workloads.base import Workload
 
@@ -33,7 +31,7 @@ def carry_out(sweep: Sweep, **fields: Any) -> tuple[Records, list[dict[str, Any]
     """Run a plan; return every record of the journal by trial id, and the events."""
     events: list[dict[str, Any]] = []
     assert plan.carry_out(build_spec(sweep, **fields), events.append) == "finished"
-    with Journal(plan.locate_journal(options.get_state_dir(), "cpu", "run"), writable=False) as journal:
+    with open_journal() as journal:
         return {record.trial_id: record for record in journal.records()}, events
 
 
@@ -94,7 +92,6 @@ def test_what_does_not_fit_in_memory_is_normalised_by_an_anchor(
     data = assemble(sweep, records)
     (pair,) = compare_networks(data).to_dict("records")
 
-    assert isinstance(tied, Measurement)
     assert first[0].bundle == first[1].bundle
     assert {tied.bundle} == {record.bundle for record in second}
     assert tied.bundle != first[0].bundle
@@ -137,10 +134,9 @@ def test_a_network_that_cannot_be_prepared_costs_the_others_nothing(sweep: Sweep
 
 def test_networks_are_measured_one_by_one_after_two_crashes(sweep: Sweep) -> None:
     """Networks are measured one by one after two crashes of their bundle."""
-    spec = build_spec(sweep)
     trials = sweep.trials()
     for _ in range(2):
-        with Journal(plan.locate_journal(spec.state_dir, "cpu", "run")) as journal:
+        with open_journal(writable=True) as journal:
             journal.start([trials[0].id], "measure")
     records, _ = carry_out(sweep)
     measured = [record for record in records.values() if isinstance(record, Measurement)]

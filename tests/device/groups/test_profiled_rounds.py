@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from plans import carry_out
+from plans import measure
 
 from ngbkit import Sweep
 from ngbkit.device.groups import bench
 from ngbkit.device.groups.profiling import PROFILED_ROUNDS, profile_workers
-from ngbkit.sweep.records import Measurement
 from ngbkit.workloads.base import Workload
 
 
@@ -45,7 +44,7 @@ def test_a_full_memory_costs_no_trial(mlp: Workload, monkeypatch: pytest.MonkeyP
     """Columns that are not profiled for want of memory are measured all the same."""
     monkeypatch.setattr(bench.resources, "read_available_memory_bytes", lambda: 10**6)
     sweep = Sweep(mlp, ["onnxruntime", "openvino"], [1], repeats=4, min_rounds=2, threads=1, profile=True)
-    records = [record for record in carry_out(sweep)[0].values() if isinstance(record, Measurement)]
+    records = measure(sweep)
 
     assert 2 == len(records)
-    assert all("and 667 kB were free for all columns" in str(record.profile) for record in records)
+    assert all("and 667 kB were free for all columns" in str(record.profile) for record in records.values())
