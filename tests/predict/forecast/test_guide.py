@@ -129,7 +129,6 @@ def test_a_tree_is_filled_node_by_node() -> None:
 
 def slow_down(record: Record, share: float) -> Record:
     """The record as if other work had slowed the first `share` of its samples, and doubled them."""
-    assert isinstance(record, Measurement)
     count = round(share * len(record.latency_s))
     latency_s = tuple((2.0 if index < count else 1.0) * seconds for index, seconds in enumerate(record.latency_s))
     return replace(record, latency_s=latency_s, contended_samples=tuple(range(count)))

@@ -33,7 +33,6 @@ ROUNDS, SAMPLES = 20, 5
 def draw(groups: int, *, round_sd: float, process_sd: float, seed: int = 0) -> xr.Dataset:
     """Draw a dataset of groups whose two columns differ by the given standard deviations only."""
     dataset = synthetic.make_dataset(noise.build_sweep(groups, repeats=ROUNDS * SAMPLES), seed=seed)
-    assert isinstance(dataset, xr.Dataset)
     generator = np.random.default_rng(seed)
     shape = (groups, ROUNDS, 1)
     log = generator.normal(0, process_sd, (groups, 1, 1)) + generator.normal(0, round_sd, shape)
@@ -130,10 +129,8 @@ def test_a_real_check_is_displayed_and_stored(processes: Processes) -> None:
     dataset = folders.load_dataset(folders.find(check.run))
 
     assert {("ok", "")} == {*zip(dataset["status"].values.ravel(), dataset["error"].values.ravel(), strict=True)}
-    assert check.contended is not None
     assert (2, 2, 12) == (check.quiet.groups, check.contended.groups, check.quiet.samples)
     assert check.quiet == again.quiet
-    assert stored is not None
     assert stored == again.to_json() == json.loads(json.dumps(stored))
     assert {"noise_floor", "smallest_speedup", "process_sd", "coverage", "groups", "created", "chip"} <= set(stored)
     assert "beside a busy process" in repr(check)
