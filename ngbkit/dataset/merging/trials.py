@@ -1,10 +1,10 @@
-"""Merges the parts of one grid: their trials, their anchors, and the facts of their labels."""
+"""Merges the parts of one grid: their trials, their anchors, and the facts of their labels, without conflicts."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import narrow, to_labels
-from ngbkit.dataset.merging.merged_grid import Cells, Indices
 from ngbkit.dataset.merging.parts import ANCHORS, FACTS, LABELS, PREDICTIONS, TIES, Part, build_conflict_error, is_known
 from ngbkit.errors import NgbkitWarning, UsageError
 from ngbkit.sweep.column import BASELINE
+from ngbkit.sweep.variables import NO_ROUND
 from ngbkit.user_text import format_network
 
 # An error names that many trials, and counts the rest.
@@ -23,6 +23,71 @@ _NAMED = 3
 
 Labels = Mapping[str, Sequence[Any]]
 Attrs = Mapping[Any, Mapping[str, Any]]
+Indices = tuple[np.ndarray, ...]
+"""Indices along each dim of a grid: of the labels of a source; or, element by element, of some cells."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cells:
+    """Arrays over the cells of one grid, by variable; an array of samples has one more axis."""
+
+    arrays: dict[str, np.ndarray]
+    missing: Mapping[str, Any]  # the fill value of each variable
+    filled: np.ndarray  # which cells have values
+
+    @classmethod
+    def allocate(cls, shape: tuple[int, ...], sources: Sequence[Mapping[str, np.ndarray]], samples: int = 0) -> _Cells:
+        """Allocate all variables of the sources, with that many samples per cell."""
+        arrays: dict[str, np.ndarray] = {}
+        missing: dict[str, Any] = {}
+        for name in dict.fromkeys(chain.from_iterable(sources)):
+            variables = [source[name] for source in sources if name in source]
+            if len({values.ndim for values in variables}) > 1:
+                raise UsageError(
+                    f"cannot merge {name}: it has samples in one dataset and a single value per trial in another. "
+                    f'Merge the datasets of the runs, or exclude it by .drop_vars("{name}").'
+                )
+            is_text = any(values.dtype.kind in "OUT" for values in variables)
+            dtype = np.dtype(object) if is_text else np.result_type(*variables)
+            missing[name] = _choose_missing(name, dtype)
+            arrays[name] = np.full((*shape, samples)[: variables[0].ndim], missing[name], dtype=dtype)
+        return cls(arrays=arrays, missing=missing, filled=np.zeros(shape, dtype=bool))
+
+    def put(self, source: Mapping[str, np.ndarray], indices: Indices, mask: np.ndarray) -> Indices:
+        """Fill the empty cells of a source where the mask is set, and return the filled cells that differ from it.
+
+        `indices` locates the labels of the source, dim by dim; the mask is over its cells. A variable that the source
+        lacks is missing in all its cells.
+        """
+        cells = np.nonzero(mask)
+        targets = tuple(axis[cell] for axis, cell in zip(indices, cells, strict=True))
+        repeated = self.filled[targets]
+        empty, full = (tuple(axis[selected] for axis in targets) for selected in (~repeated, repeated))
+        conflict = np.zeros(len(full[0]), dtype=bool)
+        for name, array in self.arrays.items():
+            if name in source:
+                values = self._pad(name, source[name][cells])
+                array[empty] = values[~repeated]
+                conflict |= _differ(array[full], values[repeated])
+            else:
+                conflict |= _differ(array[full], np.full(array[full].shape, self.missing[name], dtype=array.dtype))
+        self.filled[targets] = True
+        return tuple(axis[conflict] for axis in full)
+
+    def clear(self, cells: Indices) -> None:
+        """Empty these cells."""
+        for name, array in self.arrays.items():
+            array[cells] = self.missing[name]
+        self.filled[cells] = False
+
+    def _pad(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Pad the samples of some cells to the length of the grid."""
+        length = self.arrays[name].shape[self.filled.ndim :]
+        if values.shape[1:] == length:
+            return values
+        padded = np.full((len(values), *length), self.missing[name], dtype=self.arrays[name].dtype)
+        padded[:, : values.shape[1]] = values
+        return padded
 
 
 def merge_cluster(cluster: Sequence[Part]) -> xr.Dataset:
@@ -67,7 +132,7 @@ def unite(sequences: Iterable[Sequence[Any]]) -> list[Any]:
 def _merge_trials(parts: Sequence[Part], indices: Sequence[Indices], labels: Labels) -> dict[str, np.ndarray]:
     excluded = (*ANCHORS, *TIES, *PREDICTIONS)
     sources = [_extract_arrays(part, [name for name in part.dataset if name not in excluded]) for part in parts]
-    cells = Cells.allocate(tuple(map(len, labels.values())), sources, _count_samples(parts))
+    cells = _Cells.allocate(tuple(map(len, labels.values())), sources, _count_samples(parts))
     conflicts = [
         cells.put(source, index, part.measured) for part, source, index in zip(parts, sources, indices, strict=True)
     ]
@@ -103,12 +168,7 @@ def _warn_of_mixed_groups(parts: Sequence[Part], indices: Sequence[Indices], lab
 def _merge_anchors(
     parts: Sequence[Part], indices: Sequence[Indices], labels: Labels, names: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The anchor of each group, whose variables are `names`.
-
-    It is from the part with the group's baseline, else from the only part with an anchor.
-
-    Several anchors of a group without a baseline are all dropped, since each is from other rounds.
-    """
+    """The anchor of each group, with the variables `names`, of the part with its baseline or else of the only one."""
     axis = list(labels).index("compiler")
     shape = tuple(len(values) for dim, values in labels.items() if dim != "compiler")
     # By group: 2 for the anchor of the part with the baseline, 1 for another anchor, 0 without.
@@ -125,10 +185,11 @@ def _merge_anchors(
             claims.append((_extract_arrays(part, names), group, claim))
     if not claims:
         return {}
-    cells = Cells.allocate(shape, [source for source, _, _ in claims], _count_samples(parts))
+    cells = _Cells.allocate(shape, [source for source, _, _ in claims], _count_samples(parts))
     conflicts = [
         cells.put(source, group, (claim > 0) & (claim == highest[np.ix_(*group)])) for source, group, claim in claims
     ]
+    # Several anchors of a group without a baseline are all dropped, since each is from other rounds.
     for conflict in conflicts:
         cells.clear(conflict)
     return cells.arrays
@@ -145,7 +206,7 @@ def _merge_coords(parts: Sequence[Part], labels: Labels, attrs: Attrs) -> dict[s
         dims = tuple(dim for dim in labels if dim in along or (dim in factors and "workload" in along))
         values = [_expand(part, name, dims) for part in sources]
         arrays = [{name: variable.values} for variable in values]
-        cells = Cells.allocate(tuple(len(labels[dim]) for dim in dims), arrays)
+        cells = _Cells.allocate(tuple(len(labels[dim]) for dim in dims), arrays)
         for part, array, variable in zip(sources, arrays, values, strict=True):
             conflict = cells.put(array, _locate(part, labels, dims), is_known(variable))
             if len(conflict[0]):
@@ -191,3 +252,18 @@ def _describe_conflicts(labels: Labels, conflicts: Iterable[Indices], total: int
         f"{len(cells)} of {total} trials were measured more than once: {', '.join(trials)}{more}. Exclude them from "
         "one dataset by .sel(…) or .drop_sel(…), or rename the device of one by .assign_coords(device=[…])."
     )
+
+
+def _choose_missing(name: str, dtype: np.dtype[Any]) -> Any:
+    """The fill value of a variable, as in `ngbkit.dataset.tabulate`, except that a status is empty."""
+    if dtype.kind == "O":
+        return ""
+    if name in ("round", "anchor_round", "tie_round"):
+        return NO_ROUND
+    return np.nan if dtype.kind == "f" else 0
+
+
+def _differ(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return whether anything differs, by the first axis; NaN equals NaN."""
+    unequal = (values != others) & ((values == values) | (others == others))
+    return np.asarray(unequal.any(axis=tuple(range(1, unequal.ndim))), dtype=bool)
