@@ -171,14 +171,12 @@ def _join(datasets: Mapping[str, xr.Dataset]) -> Data:
 
 def _strip_controls(dataset: xr.Dataset) -> xr.Dataset:
     """Return a dataset whose labels and texts have no control characters, which no picture has."""
-    dirty = {
-        name: np.vectorize(_strip, otypes=[object])(variable.values)
-        for name, variable in dataset.variables.items()
-        if variable.dtype.kind == "O" and any(_strip(value) != value for value in variable.values.flat)
-    }
-    texts = {name: dataset[name].variable.copy(data=values) for name, values in dirty.items()}
-    return dataset.assign({name: text for name, text in texts.items() if name in dataset.data_vars}).assign_coords(
-        {name: text for name, text in texts.items() if name in dataset.coords}
+    return dataset.assign(
+        {
+            name: variable.copy(data=np.vectorize(_strip, otypes=[object])(variable.values))
+            for name, variable in dataset.variables.items()
+            if variable.dtype.kind == "O" and any(_strip(value) != value for value in variable.values.flat)
+        }
     )
 
 
@@ -189,6 +187,4 @@ def _strip(value: Any) -> Any:
 def _plain(dataset: xr.Dataset) -> xr.Dataset:
     """As it was before it was saved: texts as Python strings, and no memory of the file."""
     texts = {name: values.astype(object) for name, values in dataset.variables.items() if values.dtype.kind in "UT"}
-    data = {name: values for name, values in texts.items() if name in dataset.data_vars}
-    coords = {name: values for name, values in texts.items() if name in dataset.coords}
-    return dataset.assign(data).assign_coords(coords).drop_encoding()
+    return dataset.assign(texts).drop_encoding()

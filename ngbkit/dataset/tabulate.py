@@ -96,14 +96,9 @@ def to_tie_columns(
 
 
 def _unzip(entries: Iterable[Entry]) -> tuple[list[Record], list[Any], list[Any]]:
-    records: list[Record] = []
-    samples: list[Any] = []
-    rounds: list[Any] = []
-    for record, latency, numbers in entries:
-        records.append(record)
-        samples.append(latency)
-        rounds.append(numbers)
-    return records, samples, rounds
+    listed = list(entries)
+    records = [record for record, _, _ in listed]
+    return records, [samples for _, samples, _ in listed], [rounds for _, _, rounds in listed]
 
 
 def _scatter(values: np.ndarray, indices: np.ndarray, length: int, fill: Any) -> np.ndarray:
