@@ -16,18 +16,7 @@ from ngbkit.validation import Count, Finite, Line, PositiveCount, Round, SchemaE
 FORMAT = 1
 
 FailureStatus = Literal["failed", "timeout", "crashed", "out-of-memory", "not-equivalent", "unsupported"]
-Status = Literal[
-    "ok",
-    "not-checked",
-    "failed",
-    "timeout",
-    "crashed",
-    "out-of-memory",
-    "not-equivalent",
-    "unsupported",
-    "pending",
-    "predicted",
-]
+Status = Literal["ok", "not-checked", FailureStatus, "pending", "predicted"]
 STATUSES: tuple[str, ...] = get_args(Status)
 NOT_CHECKED = "not-checked"
 """The status of a measured trial whose outputs could not be compared: a wrong answer would not be noticed."""
