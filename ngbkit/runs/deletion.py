@@ -15,7 +15,7 @@ from ngbkit.device.plan import list_journals
 from ngbkit.errors import FencedError, NgbkitError
 from ngbkit.files import Store, explain_errors
 from ngbkit.runs.folders import find, get_runs_dir, has_metadata, list_ids, load_metadata
-from ngbkit.sweep.fence import take_fence
+from ngbkit.sweep.journal_file import take_fence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

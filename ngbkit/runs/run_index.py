@@ -20,7 +20,7 @@ from ngbkit.errors import NgbkitError
 from ngbkit.runs.folders import INDEX, get_runs_dir, has_metadata, list_ids, load_metadata
 from ngbkit.runs.run_context import RunContext
 from ngbkit.runs.summary import INTERRUPTED, RUNNING, Summary, summarize
-from ngbkit.sweep.fence import is_held
+from ngbkit.sweep.journal_file import is_held
 
 # A row of another version of ngbkit, with other fields, is not valid.
 _FORMAT = zlib.crc32(repr([*Summary.__dataclass_fields__, *RunContext.__dataclass_fields__]).encode())

@@ -21,7 +21,7 @@ import numpy as np
 
 from ngbkit import files, user_text, validation
 from ngbkit.errors import JournalError
-from ngbkit.sweep import fence, journal_file, notes, records
+from ngbkit.sweep import journal_file, notes, records
 from ngbkit.sweep.journal_file import FORMAT, JournalFile, Row, compute_checksum, is_intact
 from ngbkit.sweep.records import Measurement, NewerRecordError, Record
 
@@ -76,7 +76,7 @@ class Journal:
         try:
             if writable:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._fence = fence.take_fence(path)
+                self._fence = journal_file.take_fence(path)
                 self._file: JournalFile = journal_file.open_for_writing(path, _is_readable)
             else:
                 self._file = journal_file.open_for_reading(path)

@@ -1,8 +1,9 @@
-"""The SQLite file of a journal: open it for one writer or any reader, and save what can be read of a damaged one."""
+"""The SQLite file of a journal: its lock, opened for one writer or any reader, and what a damaged one still holds."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -12,11 +13,11 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ngbkit import limits
-from ngbkit.errors import JournalError
-from ngbkit.files import write_atomically
+from ngbkit.errors import FencedError, JournalError
+from ngbkit.files import is_locked, write_atomically
 
 FORMAT = 1
 
@@ -42,6 +43,8 @@ _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegf
 _CIRCUMSTANCES = ("locked", "busy", "full", "disk I/O", "unable to open", "out of memory", "interrupted")
 # How long another process may hold a file before that is an error, and the pause between tries.
 _LOCKED_S, _PAUSE_S = 30.0, 0.01
+# A glance at the lock holds it for a moment: a writer tries so often, with that pause.
+_LOCK_TRIES = 5
 
 Row = tuple[Any, ...]
 IsReadable = Callable[[Row], bool]
@@ -64,6 +67,33 @@ class JournalFile:
             self.copy.cleanup()
 
 
+def take_fence(path: Path) -> TextIO:
+    """Lock a journal for writing; FencedError if another process has."""
+    fence = open(_locate_lock(path), "a+", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
+    try:
+        _lock(fence)
+    except BlockingIOError:
+        fence.seek(0)
+        holder = fence.read().strip() or "unknown"
+        fence.close()
+        raise FencedError(
+            f"the journal {path.name} is held by another process (pid {holder}): the run is still measured there. "
+            "Wait for it, or stop it, and try again."
+        ) from None
+    except OSError:  # a file system without locks
+        fence.close()
+        raise
+    fence.truncate(0)
+    fence.write(str(os.getpid()))
+    fence.flush()
+    return fence
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a process writes to a journal."""
+    return is_locked(_locate_lock(path))
+
+
 def open_for_writing(path: Path, is_readable: IsReadable) -> JournalFile:
     """Open a file for its only writer; a damaged one is set aside, and a new one has all that can be read of it."""
     connection = _connect(path)
@@ -71,13 +101,10 @@ def open_for_writing(path: Path, is_readable: IsReadable) -> JournalFile:
         _prepare(connection, path)
         if _is_sound(connection, is_readable):
             return JournalFile(connection)
-    except sqlite3.Error as error:
+    except BaseException as error:
         if not _is_damage(error, path):
             connection.close()
             raise
-    except BaseException:
-        connection.close()
-        raise
     connection.close()
     salvaged = _replace_damaged(path, is_readable)
     return JournalFile(_connect(path), salvaged)
@@ -91,13 +118,10 @@ def open_for_reading(path: Path) -> JournalFile:
         _check_format(file.connection, path)
         if _check_integrity(file.connection) and all(list_columns(file.connection, table) for table in _COLUMNS):
             return file
-    except sqlite3.Error as error:
+    except BaseException as error:
         if not _is_damage(error, source):
             file.close()
             raise
-    except BaseException:
-        file.close()
-        raise
     memory = _connect(":memory:")
     memory.executescript(_SCHEMA)
     file.connection.close()
@@ -140,6 +164,21 @@ def explain(error: sqlite3.Error, path: Path) -> JournalError:
             "system has no locks: set NGBKIT_STATE_DIR to a folder on a local disk."
         )
     return JournalError(f"the journal {path} cannot be used: {text}.")
+
+
+def _locate_lock(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _lock(fence: TextIO) -> None:
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        else:
+            return
+    fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class _Connection(sqlite3.Connection):
@@ -243,7 +282,9 @@ def _file_system(path: Path) -> str:
     return max(holders, default=(0, ""))[1]
 
 
-def _is_damage(error: sqlite3.Error, path: Path) -> bool:
+def _is_damage(error: BaseException, path: Path) -> bool:
+    if not isinstance(error, sqlite3.Error):
+        return False
     if "readonly" in str(error):  # a damaged header says so of a file that can be written to
         return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     return not any(text in str(error) for text in _CIRCUMSTANCES)
