@@ -22,9 +22,9 @@ from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError, NgbkitError
 from ngbkit.hardware.environment import find_changes, find_differences
-from ngbkit.sweep import expansion
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED, Record
+from ngbkit.sweep.trials import list_references
 from ngbkit.workloads import cell
 
 # An engine is not started again after so many losses without a new record in between.
@@ -262,7 +262,7 @@ class Dispatch:
     def _list_beside(self, label: str) -> frozenset[str]:
         """List the measured trials that this plan measures once more, beside pending ones."""
         groups = self.sweep.groups(label) if self.sweep.interleave else ()
-        references = expansion.list_references(groups, self._measured, self._recorded | self._skipped)
+        references = list_references(groups, self._measured, self._recorded | self._skipped)
         self._beside[label] = frozenset(references)
         return self._beside[label]
 

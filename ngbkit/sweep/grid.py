@@ -10,7 +10,7 @@ from attrs import field, frozen, resolve_types
 
 from ngbkit import options
 from ngbkit.errors import UsageError
-from ngbkit.sweep import expansion, feeding, low_precision
+from ngbkit.sweep import feeding, low_precision
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.conversion import (
     MIN_ROUNDS,
@@ -35,7 +35,7 @@ from ngbkit.sweep.parsing import (
     parse_numbers,
     restore_quotes,
 )
-from ngbkit.sweep.trials import Bundle, Group, Trial, split_labels
+from ngbkit.sweep.trials import Bundle, Group, Trial, bundle_groups, expand_groups, split_labels
 from ngbkit.user_text import read_docstring
 from ngbkit.validation import Count, Duration, Multiple, PositiveCount, check_fields
 from ngbkit.workloads.base import FactorValue, Workload, hash_json
@@ -318,11 +318,11 @@ class Grid:
     def groups(self, device: str | None = None) -> Iterator[Group]:
         """The groups by network, factors and batch size, of one device or of all, one at a time."""
         for target in self.devices if device is None else [device]:
-            yield from expansion.expand_groups(self.workloads, self.compilers, self.batch_sizes, target)
+            yield from expand_groups(self.workloads, self.compilers, self.batch_sizes, target)
 
     def bundles(self, device: str) -> Iterator[Bundle]:
         """The groups of a device, in the order in which they are measured, with those that take turns together."""
-        return expansion.bundle_groups(self.groups(device), self.together and self.interleave)
+        return bundle_groups(self.groups(device), self.together and self.interleave)
 
     def to_words(self) -> list[str]:
         """Format the words that ask for this sweep in a shell, without its networks and without defaults."""

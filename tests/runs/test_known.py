@@ -20,10 +20,9 @@ from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble, list_origins
 from ngbkit.runs import folders, known
 from ngbkit.runs.known import EarlierRuns, KnownTrials
-from ngbkit.sweep.expansion import list_references
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Failure, Record, join
-from ngbkit.sweep.trials import Group, Trial, facts_key
+from ngbkit.sweep.trials import Group, Trial, facts_key, list_references
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
