@@ -30,7 +30,7 @@ from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import cell
-from ngbkit.workloads.content.manifest import BuildManifest, FileSet
+from ngbkit.workloads.content.manifests import BuildManifest, FileSet
 
 LINE = f"%ngbench data/mlp.onnx {SWEEP}"
 SOURCE = "from helper import WIDTH\nimport torch\nmodel = torch.nn.Linear(WIDTH, 2)\ninput_shape = (8,)"

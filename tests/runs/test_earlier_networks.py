@@ -21,7 +21,7 @@ from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads.base import Workload
 from ngbkit.workloads.cell import from_source
-from ngbkit.workloads.content.manifest import BuildManifest, FileSet
+from ngbkit.workloads.content.manifests import BuildManifest, FileSet
 
 CELL = "\nimport torch\nmodel = torch.nn.Linear(4, 2)\ninput_shape = (4,)\n"
 BOTH = "\nimport torch\nmodels = {'a': torch.nn.Linear(4, 2), 'b': torch.nn.Linear(4, 3)}\ninput_shape = (4,)\n"

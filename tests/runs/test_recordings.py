@@ -22,7 +22,7 @@ from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.trials import facts_key
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
-from ngbkit.workloads.content.manifest import BuildManifest, FileSet
+from ngbkit.workloads.content.manifests import BuildManifest, FileSet
 
 state_dir = pytest.fixture(autouse=True, scope="module")(share_state_dir)
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ngbkit.workloads.content import opened_files
-from ngbkit.workloads.content.manifest import BuildManifest, FileSet, find_module, hash_folder
+from ngbkit.workloads.content.manifests import BuildManifest, FileSet, find_module, hash_folder
 
 # Files of the kernel, and those of the C library for its own: no network depends on these.
 _SYSTEM = (

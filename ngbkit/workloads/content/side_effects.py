@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ngbkit.files import hash_file
-from ngbkit.workloads.content.manifest import is_own
+from ngbkit.workloads.content.manifests import is_own
 
 _GETTER = re.compile(r"_get_\w*(enabled|deterministic|precision|allow|fallback|benchmark|preferred|default)\w*")
 _SETTINGS = ("get_num_threads", "get_num_interop_threads", "get_default_dtype", "get_default_device")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit.workloads.content import manifests as manifests_module
-from ngbkit.workloads.content.manifest import BuildManifest, FileSet, find_module, hash_folder
-from ngbkit.workloads.content.manifests import Manifests
+from ngbkit.workloads.content.manifests import BuildManifest, FileSet, Manifests, find_module, hash_folder
 
 
 @pytest.fixture
