@@ -31,6 +31,9 @@ BATCH = "batch"
 RANDOM = "random"
 """Stands for samples that are drawn: they calibrate, and nothing is claimed of accuracy."""
 
+# Of a workload, what a description has only where its user made a choice.
+_CHOICES = ("python", "values", "batch_axis", "calibration", "evaluation", "reference")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
@@ -180,15 +183,7 @@ class Workload:
 
     def describe_choices(self) -> dict[str, Any]:
         """The user's choices, where one was made."""
-        choices = {
-            "python": self.python,
-            "values": self.values,
-            "batch_axis": dict(self.batch_axis),
-            "calibration": self.calibration,
-            "evaluation": self.evaluation,
-            "reference": dict(self.reference),
-        }
-        return {name: choice for name, choice in choices.items() if choice}
+        return {name: choice for name in _CHOICES if (choice := getattr(self, name))}
 
     def with_factors(self, factors: Mapping[str, Iterable[FactorValue]]) -> Workload:
         """Return this workload with the values of those `factors` that it takes; its own values take precedence."""
@@ -237,12 +232,7 @@ class Workload:
             factors={name: tuple(values) for name, values in data["factors"].items()},
             optional=tuple(data["optional"]),
             artifacts={digest: locate(digest) for digest in data["artifacts"]},
-            python=data.get("python", ""),
-            values=data.get("values", ""),
-            batch_axis=data.get("batch_axis", {}),
-            calibration=data.get("calibration", ""),
-            evaluation=data.get("evaluation", ""),
-            reference=data.get("reference", {}),
+            **{name: data[name] for name in _CHOICES if name in data},
         )
 
 
@@ -278,10 +268,6 @@ class Network:
     baseline: str = "torch eager"
 
 
-def _list_no_arguments(name: str) -> Mapping[str, Any]:  # noqa: ARG001  the protocol's
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A kind of workload, an entry point of the group ``ngbkit.workloads``.
@@ -294,7 +280,8 @@ class Source:
         ``build(workload, factors)`` builds the `Network`, in a child process on the device.
     parse
         ``parse(text)`` returns the workload that a word of a command line names, or None if another source must parse
-        that word. Raises `UsageError` if the word belongs to this source and is invalid.
+        that word. Raises `UsageError` if the word belongs to this source and is invalid. By default no word names its
+        networks.
     complete
         ``complete(prefix)`` returns the completions of a word, for Tab.
     arguments
@@ -314,9 +301,9 @@ class Source:
     name: str
     summary: str
     build: Callable[[Workload, Factors], Network]
-    parse: Callable[[str], Workload | None]
-    complete: Callable[[str], Iterable[str]]
-    arguments: Callable[[str], Mapping[str, Any]] = _list_no_arguments
+    parse: Callable[[str], Workload | None] = lambda _: None
+    complete: Callable[[str], Iterable[str]] = lambda _: ()
+    arguments: Callable[[str], Mapping[str, Any]] = lambda _: {}
     with_batch_axis: Callable[[Workload, Mapping[str, int | None]], Workload] | None = None
     preload: tuple[str, ...] = ("torch",)
     extra: str = "torch"

@@ -14,7 +14,7 @@ import keyword
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,8 @@ def from_module(
     >>> from_module("line", torch.nn.Linear(4, 2), torch.randn(1, 4)).source
     'module'
     """
+    import numpy as np
+
     network = _prepare(name, module, example_inputs, batch_axis or {}, is_named=bool(batch_axis or batch_sizes))
     if network.batch_size is not None:
         batch_sizes = [network.batch_size]
@@ -86,10 +88,12 @@ def from_module(
             str(size or _ANY): _store(_write_program(name, network, size, Path(folder) / "program.pt2"), artifacts)
             for size in sizes
         }
+        examples = Path(folder, "examples.npz")
+        np.savez(examples, *(network.examples[spec.name] for spec in network.inputs))
         spec = {
             "programs": programs,
             "onnx": _write_onnx(network, Path(folder), artifacts) if batch_sizes is None else None,
-            "examples": _store(_write_examples(network, Path(folder) / "examples.npz"), artifacts),
+            "examples": _store(examples, artifacts),
             "inputs": [tensor.to_json() for tensor in network.inputs],
             **({"batch_reason": network.batch_reason} if network.batch_reason else {}),
         }
@@ -117,23 +121,7 @@ def build(workload: Workload, factors: Factors) -> Network:  # noqa: ARG001  a p
     )
 
 
-def parse(text: str) -> Workload | None:  # noqa: ARG001  the protocol's
-    """Return None: a live module has no name on a command line."""
-    return None
-
-
-def complete(prefix: str) -> Iterator[str]:  # noqa: ARG001  the protocol's
-    """Yield nothing: a live module has no name on a command line."""
-    return iter(())
-
-
-SOURCE = Source(
-    name="module",
-    summary="live modules of a notebook, by ngbkit.from_module",
-    build=build,
-    parse=parse,
-    complete=complete,
-)
+SOURCE = Source(name="module", summary="live modules of a notebook, by ngbkit.from_module", build=build)
 
 
 def _prepare(name: str, module: Any, example_inputs: Any, batch_axes: BatchAxes, *, is_named: bool) -> Network:
@@ -222,13 +210,6 @@ def _write_onnx(network: Network, folder: Path, artifacts: dict[str, Path]) -> s
     if len(list(folder.glob("program.onnx*"))) > 1:
         return None  # too large for one file: cheaper to export on the device than to send twice
     return _store(path, artifacts)
-
-
-def _write_examples(network: Network, path: Path) -> Path:
-    import numpy as np
-
-    np.savez(path, *(network.examples[spec.name] for spec in network.inputs))
-    return path
 
 
 def _load_program(path: Path) -> torch.nn.Module:

@@ -276,8 +276,8 @@ def test_an_invalid_module_is_rejected(value: Any, examples: Any, sizes: list[in
 
 def test_no_label_names_a_live_module() -> None:
     """No label refers to a module of the notebook."""
-    assert module.parse("net") is None
-    assert [] == list(module.complete(""))
+    assert module.SOURCE.parse("net") is None
+    assert [] == list(module.SOURCE.complete(""))
 
 
 def test_the_weights_of_a_module_are_the_users_alone(
