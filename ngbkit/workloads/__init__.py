@@ -7,19 +7,10 @@ maker (timm.model, blocks.conv, onnx.file, cell.from_source, module.from_module)
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+from ngbkit.exports import export_lazily
 
 _ROOMS = ("base", "blocks", "cell", "counts", "export", "feeds", "module", "onnx", "paper", "randomise", "timm")
 
 __all__ = list(_ROOMS)
 
-
-def __getattr__(name: str) -> ModuleType:
-    if name in _ROOMS:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS})
+__getattr__, __dir__ = export_lazily(__name__, dict.fromkeys(_ROOMS, ""))
