@@ -165,7 +165,7 @@ def lift(model: Any, opset: int) -> Any:
     version = find_opset(model)
     if version >= opset:
         return model
-    lifted = _convert(model, opset, "lift")
+    lifted = convert(model, opset)
     if version < 11 <= opset:
         _keep_resizing(lifted)
     lifted.ir_version = max(
@@ -174,15 +174,8 @@ def lift(model: Any, opset: int) -> Any:
     return lifted
 
 
-def lower(model: Any, opset: int) -> Any:
-    """Return an `onnx.ModelProto` with the operators of an earlier `opset`, as `lift` does with those of a later one.
-
-    ValueError: the converter cannot lower an operator, or the model.
-    """
-    return _convert(model, opset, "lower")
-
-
-def _convert(model: Any, opset: int, verb: str) -> Any:
+def convert(model: Any, opset: int) -> Any:
+    """Return a copy of an `onnx.ModelProto` with the operators of another `opset`; ValueError as for `lift`."""
     import onnx
     from onnx.inliner import inline_local_functions
 
@@ -196,6 +189,7 @@ def _convert(model: Any, opset: int, verb: str) -> Any:
     except Exception as error:  # a converter in C++ has exceptions of many kinds
         line = " ".join(str(error).split())[-200:]
         version = find_opset(model)
+        verb = "lift" if version < opset else "lower"
         raise ValueError(f"onnx {onnx.__version__} cannot {verb} opset {version} to {opset}: {line}") from error
 
 

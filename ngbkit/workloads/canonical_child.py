@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.registry import find_version
-from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, find_opset, is_foldable, lacks_shapes, lift, lower
+from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, convert, find_opset, is_foldable, lacks_shapes, lift
 from ngbkit.workloads.onnx_traversal import find_inputs, infer_shapes
 
 # A product of more elements than that is left to the compiler: it would only make the file larger.
@@ -45,7 +45,7 @@ def rewrite(source: Path, target: Path, opset: int, ir: int = 0, *, folds: bool)
     if opset:
         version = find_opset(model)
         try:
-            model = lift(model, opset) if version < opset else lower(model, opset)
+            model = lift(model, opset) if version < opset else convert(model, opset)
         except ValueError as error:
             steps.append(f"opset {version} not {'lifted' if version < opset else 'lowered'}: {error}")
         else:

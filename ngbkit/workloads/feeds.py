@@ -103,7 +103,9 @@ def _draw_input(spec: TensorSpec, example: Array | None, batch_size: int, seed: 
     shape, axis = list(spec.bind(batch_size)), spec.batch_axis
     if axis is not None:
         shape.insert(0, shape.pop(axis))  # the rows of a small batch are the first of a large one
-    values = _draw_values(spec, shape, batch_size, seed)
+    key = hashlib.blake2b(spec.name.encode(), digest_size=8).digest()
+    generator = np.random.default_rng([seed, int.from_bytes(key, "big")])
+    values = draw_values(spec, shape, batch_size, generator)
     return np.ascontiguousarray(values if axis is None else np.moveaxis(values, 0, axis)).reshape(spec.bind(batch_size))
 
 
@@ -113,11 +115,6 @@ def describe_missing(spec: TensorSpec) -> str:
         f"input {spec.name} is {spec.role}, and the file does not tell which values it takes. Give them: "
         f"--inputs FILE, an .npz with an array {spec.name} of shape {spec.format_shape()}, or inputs={{…}}."
     )
-
-
-def _draw_values(spec: TensorSpec, shape: Sequence[int], batch_size: int, seed: int) -> Array:
-    key = hashlib.blake2b(spec.name.encode(), digest_size=8).digest()
-    return draw_values(spec, shape, batch_size, np.random.default_rng([seed, int.from_bytes(key, "big")]))
 
 
 def draw_values(spec: TensorSpec, shape: Sequence[int], batch_size: int, generator: np.random.Generator) -> Array:

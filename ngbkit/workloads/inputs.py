@@ -234,17 +234,11 @@ def _build_call(
     module: torch.nn.Module, claims: list[list[TensorSpec]], arrays: dict[str, Array], names: list[str] | None
 ) -> ModuleCall:
     """Build the call of a module whose inputs are its arguments, by position, or by these names."""
-    specs, alternatives = claims[0], claims[1:]
-    first = [spec.name for spec in specs] == list_positional(module)[: len(specs)]
-    if names is None or first:
-        return ModuleCall(specs=specs, examples=arrays, alternatives=alternatives)
-    return ModuleCall(
-        specs=specs,
-        examples=arrays,
-        alternatives=alternatives,
-        is_positional=False,
-        arrange=lambda tensors: ((), dict(zip(names, tensors, strict=True))),
-    )
+    call = ModuleCall(specs=claims[0], examples=arrays, alternatives=claims[1:])
+    is_ordered = [spec.name for spec in call.specs] == list_positional(module)[: len(call.specs)]
+    if names is None or is_ordered:
+        return call
+    return replace(call, is_positional=False, arrange=lambda tensors: ((), dict(zip(names, tensors, strict=True))))
 
 
 def _name_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any], module: torch.nn.Module) -> list[str]:
@@ -285,7 +279,9 @@ def _list_claims(arrays: Mapping[str, Array], module: torch.nn.Module, batch_axe
     for name in batch_axes:
         if name not in arrays:
             raise UnknownNameError("input", name, list(arrays))
-    claims = [claim for default in _list_axes(arrays, module) for claim in _list_counts(arrays, batch_axes, default)]
+    is_second = _has_sequence_first(module) and all(array.ndim > 1 for array in arrays.values())
+    defaults = [0, 1] if is_second else [0]
+    claims = [claim for default in defaults for claim in _list_counts(arrays, batch_axes, default)]
     return claims or [[_describe_array(name, array, None) for name, array in arrays.items()]]
 
 
@@ -314,13 +310,8 @@ def _list_counts(arrays: Mapping[str, Array], batch_axes: BatchAxes, default: in
         ]
 
 
-def _list_axes(arrays: Mapping[str, Array], module: torch.nn.Module) -> list[int]:
-    """List the dimensions that may be the batch: also the second if parts of the module take sequences first."""
-    shapes = [array.shape for array in arrays.values()]
-    return [0, 1] if _has_sequence_first(module) and all(len(shape) > 1 for shape in shapes) else [0]
-
-
 def _has_sequence_first(module: torch.nn.Module) -> bool:
+    """Return whether parts of a module take sequences first, so that the batch may be the second dimension."""
     from torch import nn
 
     kinds = (nn.RNNBase, nn.MultiheadAttention)

@@ -71,10 +71,15 @@ def file(path: str | Path, *, name: str | None = None, batch_axis: BatchAxes | N
 
 def with_batch_axis(workload: Workload, batch_axis: BatchAxes) -> Workload:
     """Return the description of a file whose batch is where the user says."""
-    graph: str = workload.spec["graph"]
-    path = next(workload.artifacts[digest] for digest, names in workload.spec["files"].items() if graph in names)
+    path = locate_graph(workload)
     described = _describe_inputs(path, onnx_model.read_graph(path), batch_axis)
     return _with_factors(replace(workload, spec={**workload.spec, **described}))
+
+
+def locate_graph(workload: Workload) -> Path:
+    """Return the path of the graph that a description names."""
+    files: dict[str, list[str]] = workload.spec["files"]
+    return next(workload.artifacts[digest] for digest, names in files.items() if workload.spec["graph"] in names)
 
 
 def _describe_inputs(path: Path, model: Any, batch_axis: BatchAxes | None) -> dict[str, Any]:

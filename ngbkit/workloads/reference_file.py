@@ -82,9 +82,8 @@ def _list_inputs(workload: Workload) -> dict[str, str]:
 
 
 def _check_outputs(workload: Workload, path: Path, model: Any) -> None:
-    graph: str = workload.spec["graph"]
-    file = next(workload.artifacts[digest] for digest, names in workload.spec["files"].items() if graph in names)
-    got, expected = _describe_outputs(model), _describe_outputs(onnx_model.read_graph(file))
+    quantised = onnx_model.read_graph(onnx.locate_graph(workload))
+    got, expected = _describe_outputs(model), _describe_outputs(quantised)
     if list(got) != list(expected) or not all(_fit(got[name], expected[name]) for name in got):
         raise _refuse(workload, path, "outputs", _format(got), _format(expected))
 

@@ -86,7 +86,7 @@ def calibrate(
         noise = feeds.draw(inputs, examples, _DRAWN, seed + _SEED)
         arrays = {spec.name: array for spec, array in zip(inputs, noise, strict=True)}
         return Samples(inputs=inputs, arrays=arrays, examples=examples, places=range(_DRAWN), seed=seed)
-    samples = _read(workload, workload.calibration, inputs, examples, seed)
+    samples = _read(workload, inputs, examples, seed)
     return replace(samples, places=_spread(range(0, len(samples), 1 if workload.evaluation else 2)))
 
 
@@ -99,22 +99,22 @@ def select_judging(
     that were fitted to a sample suit it too well.
     """
     if workload.evaluation:
-        return _read(workload, workload.evaluation, inputs, examples, seed, is_labelled=True)
+        return _read(workload, inputs, examples, seed, is_labelled=True)
     if workload.calibration == RANDOM:
         return None
-    samples = _read(workload, workload.calibration, inputs, examples, seed)
+    samples = _read(workload, inputs, examples, seed)
     return replace(samples, places=_spread(range(1, len(samples), 2)))
 
 
 def _read(
     workload: Workload,
-    artifact: str,
     inputs: Sequence[TensorSpec],
     examples: Mapping[str, np.ndarray],
     seed: int,
     *,
     is_labelled: bool = False,
 ) -> Samples:
+    artifact = workload.evaluation if is_labelled else workload.calibration
     arrays, labelled = _read_arrays(workload.artifacts[artifact]), None
     if is_labelled:
         arrays, labelled = targets.split(arrays, [spec.name for spec in inputs], workload.name)

@@ -152,12 +152,10 @@ def _create(architecture: str, size: list[int] | None, kwargs: Mapping[str, Any]
     for attempt in attempts:
         try:
             return timm_library.create_model(architecture, pretrained=False, **attempt)
-        except TypeError as error:
-            if "'img_size'" in str(error) and attempt is not attempts[-1]:
-                continue
-            raise _build_error(architecture, kwargs, error) from error
         except Exception as error:
-            raise _build_error(architecture, kwargs, error) from error
+            is_refused = isinstance(error, TypeError) and "'img_size'" in str(error)
+            if not is_refused or attempt is attempts[-1]:
+                raise _build_error(architecture, kwargs, error) from error
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 

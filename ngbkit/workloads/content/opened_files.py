@@ -74,7 +74,8 @@ class Watch:
 
 def start() -> Watch | None:
     """Start to observe this process, which has one thread; None where the kernel or a sandbox refuses it."""
-    if platform.machine() not in _WATCHED or _parse_version(platform.release()) < _FIRST_KERNEL:
+    version = re.findall(r"\d+", platform.release())[:2]
+    if platform.machine() not in _WATCHED or tuple(map(int, version)) < _FIRST_KERNEL:
         return None
     local, remote = socket.socketpair()
     observer = os.fork()
@@ -90,10 +91,6 @@ def start() -> Watch | None:
     socket.send_fds(local, [b"\n"], [listener])
     os.close(listener)
     return Watch(local)
-
-
-def _parse_version(release: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", release)[:2]))
 
 
 def _install_filter(libc: ctypes.CDLL) -> int | None:
@@ -195,7 +192,7 @@ class _Notes:
         if name == "execve":
             self.others[f"it runs {text}"] = None
             return
-        is_current = first == 0 or _to_signed(arguments[0]) == _CURRENT_FOLDER
+        is_current = first == 0 or ctypes.c_int(arguments[0] & 0xFFFFFFFF).value == _CURRENT_FOLDER
         base = Path(f"/proc/{thread}", "cwd" if is_current else f"fd/{arguments[0]}")
         path = os.path.normpath(text if text.startswith("/") else base.readlink() / text)
         if name == "openat2":
@@ -221,7 +218,3 @@ def _read_text(address: int, read: Callable[[int, int], bytes]) -> str:
         start = address + len(data)
         data += read(start, _PAGE - start % _PAGE)
     return os.fsdecode(data.partition(b"\0")[0])
-
-
-def _to_signed(value: int) -> int:
-    return ctypes.c_int(value & 0xFFFFFFFF).value
