@@ -127,10 +127,16 @@ def _load_source(workload: Workload) -> Source:
     return source
 
 
+def select_targets(workloads: Sequence[Workload], name: str, flag: str, choice: str) -> list[Workload]:
+    """Select the networks that a file is for, without those that have that choice already: a journal's have."""
+    names = [workload.name for workload in workloads]
+    if name not in (ALL, *names):
+        raise UnknownNameError(f"network of {flag}", name, names)
+    return [workload for workload in workloads if name in (ALL, workload.name) and not getattr(workload, choice)]
+
+
 def _attach(workloads: Sequence[Workload], name: str, file: str) -> list[Workload]:
-    if name != ALL and name not in [workload.name for workload in workloads]:
-        raise UnknownNameError("network of --inputs", name, [workload.name for workload in workloads])
-    targets = [workload for workload in workloads if name in (ALL, workload.name) and not workload.values]
+    targets = select_targets(workloads, name, "--inputs", "values")
     if not targets:
         return list(workloads)
     from ngbkit.workloads import values
@@ -155,19 +161,19 @@ def _store(source: Any) -> Path:
     return values.store(values.load(source))
 
 
+FILES: Mapping[str, Any] = {"action": "append", "metavar": "FILE", "parse": parse_inputs, "format": format_inputs}
+"""The settings of an option whose values are files, each of one network or of all."""
+
 INPUTS = option(
     "Values of inputs, for those that noise cannot replace: an ``.npz`` file of arrays by input name, an "
     "``.npy`` file, a folder of an ONNX test (``input_0.pb``), arrays, or a dict of arrays by input name; or a "
     "dict of files by network. One sample is repeated along the batch, and open dimensions become those of the "
     "values. Default: drawn from the seed, or the network's own.",
     "--inputs",
-    action="append",
-    metavar="FILE",
-    parse=parse_inputs,
-    format=format_inputs,
     completes="variable",
     help="values of inputs: an .npz file of arrays by input name, an .npy file, a folder of input_0.pb, …, or in a "
     "notebook a variable of arrays; NETWORK=FILE for one network of several (default: drawn)",
+    **FILES,
 )
 
 BATCH_AXIS = option(

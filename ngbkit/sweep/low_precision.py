@@ -147,31 +147,26 @@ def list_offered(compiler: Compiler) -> tuple[str, ...]:
 def calibrate(
     workloads: Sequence[Workload],
     files: Mapping[str, str] | None,
-    labelled: Mapping[str, str] | None = None,
-    originals: Mapping[str, str] | None = None,
+    labelled: Mapping[str, str] | None,
+    originals: Mapping[str, str] | None,
 ) -> tuple[Workload, ...]:
     """The workloads with their samples, their `labelled` ones, and their `originals` in f32, unless they have them."""
-    chosen = _attach(workloads, files or {}, "--calibrate", lambda workload: bool(workload.calibration), _calibrate)
-    chosen = _attach(chosen, labelled or {}, "--evaluate", lambda workload: bool(workload.evaluation), _evaluate)
-    return tuple(_attach(chosen, originals or {}, "--reference", lambda workload: bool(workload.reference), _refer))
+    chosen = _attach(workloads, files, "--calibrate", "calibration", _calibrate)
+    chosen = _attach(chosen, labelled, "--evaluate", "evaluation", _evaluate)
+    return tuple(_attach(chosen, originals, "--reference", "reference", _refer))
 
 
 def _attach(
     workloads: Sequence[Workload],
-    files: Mapping[str, str],
+    files: Mapping[str, str] | None,
     flag: str,
-    has_samples: Callable[[Workload], bool],
+    choice: str,
     attach: Callable[[Workload, str], Workload],
 ) -> list[Workload]:
     attached = list(workloads)
-    for name, file in files.items():
-        names = [workload.name for workload in workloads]
-        if name != feeding.ALL and name not in names:
-            raise UnknownNameError(f"network of {flag}", name, names)
-        attached = [
-            workload if has_samples(workload) or name not in (feeding.ALL, workload.name) else attach(workload, file)
-            for workload in attached
-        ]
+    for name, file in (files or {}).items():
+        targets = feeding.select_targets(attached, name, flag, choice)
+        attached = [attach(workload, file) if workload in targets else workload for workload in attached]
     return attached
 
 
@@ -251,14 +246,11 @@ CALIBRATE = option(
     'others judge, unless those of `evaluate` do. ``"random"`` draws them, and then no accuracy is claimed. Default: '
     "none.",
     "--calibrate",
-    action="append",
-    metavar="FILE",
-    parse=feeding.parse_inputs,
-    format=feeding.format_inputs,
     completes="variable",
     help="samples that calibrate int8, and by which lower precisions are judged: an .npz file of arrays by input name, "
     "a folder of pictures, or in a notebook a variable of arrays; NETWORK=FILE for one network of several; random "
     "claims no accuracy",
+    **feeding.FILES,
 )
 
 EVALUATE = option(
@@ -268,13 +260,10 @@ EVALUATE = option(
     "each sample, and runs on the device. All of these samples judge, at each batch size, and those of `calibrate` "
     "only calibrate. Default: none.",
     "--evaluate",
-    action="append",
-    metavar="FILE",
-    parse=feeding.parse_inputs,
-    format=feeding.format_inputs,
     completes="variable",
     help="labelled samples that give the accuracy of every column: an .npz file of arrays by input name and of labels, "
     "or in a notebook a variable of these; NETWORK=FILE for one network of several",
+    **feeding.FILES,
 )
 
 REFERENCE = option(
@@ -283,12 +272,9 @@ REFERENCE = option(
     "accuracy is against its answers, and `accept` bounds them, also of columns in the network's own precision. The "
     "check that a compiler computes the network stays one against the network itself. Default: none.",
     "--reference",
-    action="append",
-    metavar="FILE",
-    parse=feeding.parse_inputs,
-    format=feeding.format_inputs,
     help="the f32 original of a quantised ONNX file, an ONNX file with the same inputs and outputs, against which "
     "agreement, error and accuracy are, and --accept; NETWORK=FILE for one network of several",
+    **feeding.FILES,
 )
 
 ACCEPT = option(
