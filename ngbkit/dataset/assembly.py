@@ -182,13 +182,11 @@ def _assemble(
     }
     parts = _build_nodes(sweep)
     positions = _locate_trials(sweep, parts)
+    anchors = [entry for entry in recorded if entry[0].trial_id.startswith(ANCHOR)]
+    trials = [entry for entry in recorded if not entry[0].trial_id.startswith(ANCHOR)]
     if strays is not None:
-        strays += [
-            entry[0].trial_id for entry in recorded if entry[0].trial_id not in positions and not _is_anchor(entry)
-        ]
-        recorded = [entry for entry in recorded if entry[0].trial_id in positions or _is_anchor(entry)]
-    anchors = [entry for entry in recorded if _is_anchor(entry)]
-    trials = [entry for entry in recorded if not _is_anchor(entry)]
+        strays += [record.trial_id for record, _, _ in trials if record.trial_id not in positions]
+        trials = [entry for entry in trials if entry[0].trial_id in positions]
     width = max([sweep.repeats or 0, *(len(samples) for _, samples, _ in anchors)])
     flat = tabulate.to_columns(trials, positions, width)
     groups = list(sweep.groups()) if anchors else []
@@ -214,10 +212,6 @@ def _find_latest_time(entries: Iterable[Entry]) -> str:
     """Find the time of the latest trial, which a replay does not change; empty without any."""
     latest_s = min(max((entry[0].started_at for entry in entries), default=0.0), _LAST_S)
     return datetime.fromtimestamp(latest_s, timezone.utc).isoformat(timespec="seconds") if latest_s else ""
-
-
-def _is_anchor(entry: Entry) -> bool:
-    return entry[0].trial_id.startswith(ANCHOR)
 
 
 def _build_nodes(sweep: Grid) -> list[_Node]:

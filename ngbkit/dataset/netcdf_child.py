@@ -47,8 +47,9 @@ def main(source: str, target: str) -> None:
         size = _measure(source)
         _limit_cpu(size, inherited)
         _limit_memory(3 * size, inherited)
-        with open(target, "wb") as content:
-            answer: Any = {"groups": _read(source, content)}
+        with open(target, "wb") as content, h5netcdf.File(source, "r", decode_vlen_strings=True) as file:
+            arrays = _Arrays(content)
+            answer: Any = {"groups": {path: _read_group(group, arrays) for path, group in _find_groups(file)}}
     except MemoryError:
         is_ours = resource.getrlimit(resource.RLIMIT_AS)[0] != inherited[resource.RLIMIT_AS]
         answer = {"error": "it asks for more memory than its content needs"} if is_ours else {"limit": "memory"}
@@ -113,12 +114,6 @@ def _walk(group: Any, level: int) -> Iterator[tuple[str, Any]]:
         yield item.name, item
         if isinstance(item, h5py.Group):
             yield from _walk(item, level + 1)
-
-
-def _read(source: str, content: BinaryIO) -> dict[str, Any]:
-    arrays = _Arrays(content)
-    with h5netcdf.File(source, "r", decode_vlen_strings=True) as file:
-        return {path: _read_group(group, arrays) for path, group in _find_groups(file)}
 
 
 def _find_groups(group: Any) -> Iterator[tuple[str, Any]]:

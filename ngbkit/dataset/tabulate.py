@@ -41,6 +41,8 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
     indices = np.array([positions[record.trial_id] for record in records], dtype=np.intp)
     latency, numbers = _pad(records, samples, rounds, repeats)
     contended = _find_contended(records, numbers)
+    # As every metric does: without the contended samples of conclusive trials.
+    dropped = (contended > 0) & find_conclusive(numbers, contended > 0)[:, None]
 
     def scatter(values: np.ndarray, fill: Any) -> np.ndarray:
         return _scatter(values, indices, len(positions), fill)
@@ -49,7 +51,7 @@ def to_columns(entries: Iterable[Entry], positions: Mapping[str, int], repeats: 
         "latency": scatter(latency, np.nan),
         "round": scatter(numbers, NO_ROUND),
         "contended": scatter(contended, 0),
-        "median": scatter(compute_medians(_select_samples(latency, numbers, contended > 0)), np.nan),
+        "median": scatter(compute_medians(np.where(dropped, np.nan, latency)), np.nan),
     }
     for variable in FIELDS:
         columns[variable.name] = scatter(_read_field(records, variable.fills), np.nan)
@@ -125,12 +127,6 @@ def _pad(
         latency[filled] = np.concatenate(samples)
         numbers[filled] = np.concatenate([line for line in rounds if len(line)])
     return latency, numbers
-
-
-def _select_samples(latency: np.ndarray, rounds: np.ndarray, contended: np.ndarray) -> np.ndarray:
-    """Leave out the contended samples of conclusive trials, as every metric does."""
-    dropped = contended & find_conclusive(rounds, contended)[:, None]
-    return np.where(dropped, np.nan, latency)
 
 
 def _read_field(records: Sequence[Record], field: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
@@ -128,9 +128,7 @@ def _label_sweep(sweep: dict[str, Any], label: FactorValue) -> dict[str, Any]:
 
 def _merge_attributes(parts: Sequence[Part]) -> dict[str, Any]:
     """The attributes without the sweeps: those without conflict, and the union of runs, environments and facts."""
-    values: dict[str, list[Any]] = {}
-    for name, value in chain.from_iterable(part.attrs.items() for part in parts):
-        values.setdefault(name, []).append(value)
+    values = _gather(part.attrs for part in parts)
     attrs = {
         name: first
         for name, (first, *others) in values.items()
@@ -172,7 +170,9 @@ def _merge_sweeps(parts: Sequence[Part], datasets: Sequence[xr.Dataset]) -> dict
         "workloads": [_update_factors(networks[label], factors[label]) for label in factors if label in networks],
         "compilers": labels["compiler"],
         "batch_sizes": labels["batch_size"],
-        "factors": _unite_factors(sweep["factors"] for sweep in sweeps.values()),
+        "factors": {
+            name: unite(lists) for name, lists in _gather(sweep["factors"] for sweep in sweeps.values()).items()
+        },
         "devices": labels["device"],
     }
     requested = list(sweeps.values())
@@ -184,11 +184,12 @@ def _update_factors(network: dict[str, Any], factors: dict[str, list[Any]]) -> d
     return {**network, "factors": {name: factors.get(name, values) for name, values in network["factors"].items()}}
 
 
-def _unite_factors(sweeps: Iterable[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    lists: dict[str, list[list[Any]]] = {}
-    for name, values in chain.from_iterable(factors.items() for factors in sweeps):
-        lists.setdefault(name, []).append(values)
-    return {name: unite(values) for name, values in lists.items()}
+def _gather(mappings: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Gather the values that several mappings have under each name."""
+    values: dict[str, list[Any]] = {}
+    for name, value in chain.from_iterable(mapping.items() for mapping in mappings):
+        values.setdefault(name, []).append(value)
+    return values
 
 
 def _get_age(part: Part) -> tuple[str, ...]:
