@@ -157,17 +157,11 @@ def _describe(workload: Workload, swept: Mapping[str, tuple[FactorValue, ...]], 
     missing = tuple(name for name in workload.takes if name not in {*factors, *workload.optional})
     partial = NetworkInputs(network=workload.name, factors=factors, missing_factors=missing)
     source: Source = registry.load(registry.WORKLOADS, workload.source)
-    if workload.inputs and not source.preload:
-        return _describe_file(workload, partial, file)
-    return _describe_built(workload, source, partial, file)
-
-
-def _describe_file(workload: Workload, partial: NetworkInputs, file: str) -> NetworkInputs:
-    """Describe the inputs of a network whose description has them all."""
+    if not workload.inputs or source.preload:
+        return _describe_built(workload, source, partial, file)
     arrays = _match_values(workload, workload.inputs)
     texts = {spec.name: _describe_values(spec, arrays.get(spec.name), None, file) for spec in workload.inputs}
-    size: int | None = workload.spec.get("batch_size")
-    return replace(partial, inputs=workload.inputs, values=texts, batch_size=size)
+    return replace(partial, inputs=workload.inputs, values=texts, batch_size=workload.spec.get("batch_size"))
 
 
 def _describe_built(workload: Workload, source: Source, partial: NetworkInputs, file: str) -> NetworkInputs:
@@ -184,8 +178,14 @@ def _describe_built(workload: Workload, source: Source, partial: NetworkInputs, 
     specs, examples = tuple(network.inputs), network.examples
     arrays = _match_values(workload, specs)
     texts = {spec.name: _describe_values(spec, arrays.get(spec.name), examples.get(spec.name), file) for spec in specs}
-    described = replace(partial, inputs=specs, values=texts, built_at=first)
-    return replace(described, batch_size=network.batch_size, batch_reason=network.batch_reason)
+    return replace(
+        partial,
+        inputs=specs,
+        values=texts,
+        batch_size=network.batch_size,
+        batch_reason=network.batch_reason,
+        built_at=first,
+    )
 
 
 def _match_values(workload: Workload, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:

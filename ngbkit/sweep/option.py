@@ -15,7 +15,7 @@ import argparse
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -135,11 +135,7 @@ def format_options(sweep: AttrsInstance, defaults: AttrsInstance) -> list[str]:
 
 def format_parameters(sweep: type[AttrsInstance]) -> str:
     """The section of a docstring that documents every option."""
-
-    def lines() -> Iterator[str]:
-        yield from ("Parameters", "----------")
-        for name, option in options_of(sweep).items():
-            yield name
-            yield textwrap.indent(textwrap.fill(option.doc, _WIDTH), "    ")
-
-    return "\n".join(lines())
+    lines = ["Parameters", "----------"]
+    for name, option in options_of(sweep).items():
+        lines += [name, textwrap.indent(textwrap.fill(option.doc, _WIDTH), "    ")]
+    return "\n".join(lines)
