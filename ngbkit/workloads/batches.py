@@ -69,9 +69,10 @@ def find_batch(
 ) -> SeenBatch:
     """Find the batch of a module, which runs on `rows` of the first claim, among claims in order of preference."""
     views: list[tuple[Sequence[TensorSpec], int, _View]] = []
+    is_short = any(weight.element_size() == 2 for weight in module.parameters())
+    rounding = TOLERANCE_16 if is_short else TOLERANCE
     for specs in claims:
         count = rows if not views else count_rows(specs, examples)
-        rounding = TOLERANCE_16 if _is_short(module) else TOLERANCE
         comparison = _RowComparison(_build_run(module, specs, examples, count, seed), count, rounding)
         views.append((specs, count, comparison.view(is_named=is_named)))
         if views[-1][-1] == _View(is_batch=True):
@@ -80,7 +81,10 @@ def find_batch(
     for specs, count, view in sorted(views, key=lambda each: each[-1].is_mixed or each[-1].is_fixed):
         if view.is_batch:
             return SeenBatch(specs=specs, size=count if view.is_fixed else None, reason=view.reason)
-    return _drop_batch(claims[0], examples, rows, views[0][-1].reason)
+    specs, reason = claims[0], _deny(claims[0], views[0][-1].reason)
+    if rows > 1:  # inputs stay at the values that are given; a row of drawn ones is a call
+        specs = [replace(spec, shape=examples[spec.name].shape) if spec.name in examples else spec for spec in specs]
+    return SeenBatch(specs=specs, size=1, reason=reason)
 
 
 def check_claim(
@@ -127,14 +131,6 @@ def count_rows(specs: Sequence[TensorSpec], examples: Mapping[str, Array]) -> in
         if spec.batch_axis is not None and spec.name in examples
     ]
     return counts[0] if counts else 2
-
-
-def _drop_batch(specs: Sequence[TensorSpec], examples: Mapping[str, Array], rows: int, reason: str) -> SeenBatch:
-    """Fix inputs at the values that are given; a row of drawn ones is a call."""
-    text = _deny(specs, reason)
-    if rows > 1:
-        specs = [replace(spec, shape=examples[spec.name].shape) if spec.name in examples else spec for spec in specs]
-    return SeenBatch(specs=specs, size=1, reason=text)
 
 
 def _deny(specs: Sequence[TensorSpec], reason: str, factor: str = "") -> str:
@@ -353,7 +349,3 @@ def _vary(example: Array, axis: int | None) -> Array:
     if axis is None or not others or example.shape[axis] >= MOST_ROWS:
         return example
     return np.concatenate([np.roll(example, shift, others[-1]) for shift in range(MOST_ROWS)], axis)
-
-
-def _is_short(module: torch.nn.Module) -> bool:
-    return any(weight.element_size() == 2 for weight in module.parameters())

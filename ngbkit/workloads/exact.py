@@ -61,8 +61,12 @@ def run(path: Path, inputs: Mapping[str, Array], *, budget_s: float) -> list[Arr
 
 def widen(model: Any) -> None:
     """Widen every floating type of an inlined `onnx.ModelProto`: weights, constants, casts, declarations."""
+    import onnx
+
     for tensor in find_tensors(model.graph):
-        _widen_tensor(tensor)
+        if _is_narrow(tensor.data_type):
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
     for graph in walk_graphs(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             _widen_type(value.type)
@@ -123,14 +127,6 @@ def _is_narrow(elem_type: int) -> bool:
     import onnx
 
     return elem_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-
-
-def _widen_tensor(tensor: Any) -> None:
-    import onnx
-
-    if _is_narrow(tensor.data_type):
-        array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
 
 
 def _widen_type(value_type: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,13 +95,11 @@ def _describe_outputs(model: Any) -> dict[str, Output]:
     for value in model.graph.output:
         tensor = value.type.tensor_type
         dtype = TensorProto.DataType.Name(tensor.elem_type).lower()
-        outputs[value.name] = dtype, tuple(_read_sides(tensor)) if tensor.HasField("shape") else None
+        sides = (
+            str(side.dim_value) if side.HasField("dim_value") else side.dim_param or _OPEN for side in tensor.shape.dim
+        )
+        outputs[value.name] = dtype, tuple(sides) if tensor.HasField("shape") else None
     return outputs
-
-
-def _read_sides(tensor: Any) -> Iterator[str]:
-    for side in tensor.shape.dim:
-        yield str(side.dim_value) if side.HasField("dim_value") else side.dim_param or _OPEN
 
 
 def _fit(first: Output, second: Output) -> bool:

@@ -17,7 +17,7 @@ import sysconfig
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -146,10 +146,7 @@ class FileSet:
         return self if checked == self.files else FileSet(files=checked)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            path: [file.digest, file.size, file.modified_ns, file.changed_ns, file.inode, file.hashed_ns]
-            for path, file in self.files.items()
-        }
+        return {path: list(astuple(file)) for path, file in self.files.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Sequence[Any]]) -> FileSet:
