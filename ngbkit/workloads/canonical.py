@@ -86,10 +86,7 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpsetPlan:
-    """One attempt: the opset and the version of the format to convert to, 0 for none, and whether constants are folded.
-
-    Shapes are inferred in all.
-    """
+    """One attempt: the opset and the format to convert to, 0 for none, and whether constants are folded."""
 
     opset: int
     folds: bool

@@ -33,7 +33,7 @@ from ngbkit.errors import WorkloadError
 from ngbkit.user_text import format_value, parse_path
 from ngbkit.workloads import files, inputs, signatures
 from ngbkit.workloads.base import Factors, Network, Source, Workload
-from ngbkit.workloads.randomise import randomise, run, seed_generators
+from ngbkit.workloads.randomise import seed_generators
 
 if TYPE_CHECKING:
     import torch
@@ -111,10 +111,7 @@ def build(workload: Workload, factors: Factors) -> Network:
             call = inputs.parse_shapes(values, module).with_batch(workload.batch_axis)
         else:
             call = inputs.parse_values(values, module, workload.batch_axis, shared=spec["model"] is not None)
-        wrapped, arrays = inputs.wrap_checked(workload.name, module, call, seed)
-        randomise(module, seed, lambda: run(wrapped, arrays))
-        call = inputs.settle_batch(call, wrapped, arrays, seed)
-    return call.build_network(wrapped)
+        return inputs.build_network(workload.name, module, call, seed)
 
 
 def list_surroundings(workload: Workload, folders: Iterable[str]) -> list[str]:
@@ -329,12 +326,11 @@ def _convert_errors(filename: str) -> Iterator[None]:
 
 def _trace(error: BaseException, filename: str) -> tuple[str, str]:
     """Return the line of the cell that raised, and the traceback from the cell onward."""
-    frames = [frame for frame in _walk_frames(error.__traceback__) if frame.tb_frame.f_code.co_filename == filename]
+    frames: list[types.TracebackType] = []
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == filename:
+            frames.append(frame)
+        frame = frame.tb_next
     lines = traceback.format_exception(type(error), error, frames[0] if frames else error.__traceback__)
     return f" (line {frames[-1].tb_lineno})" if frames else "", "".join(lines)
-
-
-def _walk_frames(frame: types.TracebackType | None) -> Iterator[types.TracebackType]:
-    while frame is not None:
-        yield frame
-        frame = frame.tb_next

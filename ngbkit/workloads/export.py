@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -32,23 +32,18 @@ _EXPORTER = ".exporter"
 
 def flatten(output: Any) -> list[torch.Tensor]:
     """Flatten outputs to tensors, in the order of ONNX; numbers and None are no outputs."""
-    return list(_walk_tensors(output))
-
-
-def _walk_tensors(output: Any) -> Iterator[torch.Tensor]:
     import torch
 
     if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for member in output.values():
-            yield from _walk_tensors(member)
+        return [output]
+    members: Iterable[Any] = ()
+    if isinstance(output, Mapping):
+        members = output.values()
     elif isinstance(output, (list, tuple, deque)):
-        for member in output:
-            yield from _walk_tensors(member)
+        members = output
     elif is_dataclass(output) and not isinstance(output, type):
-        for member in fields(output):
-            yield from _walk_tensors(getattr(output, member.name))
+        members = [getattr(output, field.name) for field in fields(output)]
+    return [tensor for member in members for tensor in flatten(member)]
 
 
 def is_flat(output: Any) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngbkit.errors import WorkloadError
+from ngbkit.user_text import format_count
 
 _OPEN_SHAPE = "(…)"
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def check_arguments(
@@ -21,8 +23,9 @@ def check_arguments(
         reason = str(error)
     else:
         return
-    ordered = [parameter.name for parameter in signature.parameters.values() if _is_positional(parameter)]
-    names = [parameter.name for parameter in signature.parameters.values() if _is_named(parameter)]
+    parameters = signature.parameters.values()
+    ordered = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
+    names = [parameter.name for parameter in parameters if parameter.kind in (*_POSITIONAL, parameter.KEYWORD_ONLY)]
     required = [each for each in names if signature.parameters[each].default is inspect.Parameter.empty]
     inputs = {**dict(zip(ordered, positional, strict=False)), **keywords}
     problems = [f"{each} is missing" for each in required if each not in inputs]
@@ -35,17 +38,9 @@ def check_arguments(
     )
 
 
-def _is_positional(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _is_named(parameter: inspect.Parameter) -> bool:
-    return _is_positional(parameter) or parameter.kind is inspect.Parameter.KEYWORD_ONLY
-
-
 def _describe_inputs(positional: Sequence[Any], keywords: Mapping[str, Any], ordered: Sequence[str]) -> str:
     if len(positional) > len(ordered):
-        return f"{len(positional)} input{'s' if len(positional) > 1 else ''}"
+        return format_count(len(positional), "input")
     return ", ".join([*ordered[: len(positional)], *keywords]) or "none"
 
 

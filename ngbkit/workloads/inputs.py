@@ -15,6 +15,7 @@ from ngbkit.workloads.export_refusals import describe_cause
 from ngbkit.workloads.forward_arguments import check_arguments
 from ngbkit.workloads.indices import check_indices
 from ngbkit.workloads.onnx_inputs import BatchAxes
+from ngbkit.workloads.randomise import randomise, run
 
 if TYPE_CHECKING:
     import torch
@@ -56,16 +57,6 @@ class ModuleCall:
             alternatives=() if batch_axes else self.alternatives,
             is_named=bool(batch_axes),
             specs=[move_batch(spec, batch_axes[spec.name]) if spec.name in batch_axes else spec for spec in self.specs],
-        )
-
-    def build_network(self, module: torch.nn.Module) -> Network:
-        """Build the network of the wrapped module."""
-        return Network(
-            inputs=self.specs,
-            module=module,
-            examples=self.examples,
-            batch_size=self.batch_size,
-            batch_reason=self.batch_reason,
         )
 
 
@@ -112,6 +103,20 @@ def move_batch(spec: TensorSpec, axis: int | None) -> TensorSpec:
         )
     shape = sides if axis is None else [*sides[:axis], BATCH, *sides[axis:]]
     return replace(spec, shape=tuple(shape))
+
+
+def build_network(name: str, module: torch.nn.Module, call: ModuleCall, seed: int, *, always: bool = False) -> Network:
+    """Build the network of a module, its constants re-drawn, with the batch that it is seen to have."""
+    wrapped, arrays = wrap_checked(name, module, call, seed, always=always)
+    randomise(module, seed, lambda: run(wrapped, arrays))
+    settled = settle_batch(call, wrapped, arrays, seed)
+    return Network(
+        inputs=settled.specs,
+        module=wrapped,
+        examples=settled.examples,
+        batch_size=settled.batch_size,
+        batch_reason=settled.batch_reason,
+    )
 
 
 def wrap(module: torch.nn.Module, call: ModuleCall, *, is_flat: bool = True) -> torch.nn.Module:

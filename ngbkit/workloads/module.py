@@ -26,7 +26,6 @@ from ngbkit.workloads import export, feeds, inputs
 from ngbkit.workloads.base import Factors, Network, Source, TensorSpec, Workload
 from ngbkit.workloads.export_refusals import describe_refusal
 from ngbkit.workloads.onnx_inputs import BatchAxes
-from ngbkit.workloads.randomise import randomise, run
 
 if TYPE_CHECKING:
     import torch
@@ -131,17 +130,14 @@ def _prepare(name: str, module: Any, example_inputs: Any, batch_axes: BatchAxes,
         raise WorkloadError(f"invalid module {name}: got a {type(module).__name__}; expected a torch.nn.Module.")
     duplicate = _copy(name, module)
     call = replace(inputs.parse_values(example_inputs, duplicate, batch_axes), is_named=is_named)
-    seed = options.get_options()["seed"]
-    wrapped, arrays = inputs.wrap_checked(name, duplicate, call, seed, always=True)
-    randomise(duplicate, seed, lambda: run(wrapped, arrays))
-    return inputs.settle_batch(call, wrapped, arrays, seed).build_network(wrapped)
+    return inputs.build_network(name, duplicate, call, options.get_options()["seed"], always=True)
 
 
 def _copy(name: str, module: torch.nn.Module) -> torch.nn.Module:
-    """Copy a module to the CPU in ``eval()``; a tensor that it computed with gradients, such as a normalised weight
-    of the old ``weight_norm``, is copied by its value."""
+    """Copy a module to the CPU in ``eval()``."""
     import torch
 
+    # A tensor that it computed with gradients, as the old weight_norm does, is copied by its value.
     memo = {
         id(value): value.detach().clone()
         for part in module.modules()
@@ -228,13 +224,10 @@ def _load_program(path: Path) -> torch.nn.Module:
 
 
 def _strip_assertions(program: torch.fx.GraphModule) -> torch.nn.Module:
-    """Remove export's own assertions and hooks, to time the user's network alone and to let it be traced.
-
-    ``torch.jit.trace`` supports ``tensor.size()`` but no symbolic integers, and ``double()`` would violate the
-    assertions on dtypes.
-    """
+    """Remove export's own assertions and hooks, to time the user's network alone and to let it be traced."""
     import torch
 
+    # torch.jit.trace supports tensor.size() but no symbolic integers; double() would violate the assertions on dtypes.
     aten, graph = torch.ops.aten, program.graph
     checks = {aten._assert_tensor_metadata.default, aten._assert_scalar.default}
     for node in list(graph.nodes):

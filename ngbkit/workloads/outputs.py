@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,25 +16,17 @@ def to_arrays(output: Any) -> list[np.ndarray]:
     A sequence of maps with the same keys, as of a classifier that gives each label a probability, is one array with a
     row a map. A missing optional output is no array.
     """
-    return list(_walk(output))
-
-
-def _walk(output: Any) -> Iterator[np.ndarray]:
     if output is None:
-        return
+        return []
     if isinstance(output, Mapping):
-        yield np.asarray([output[key] for key in sorted(output)])
-    elif isinstance(output, (list, tuple)):
+        return [np.asarray([output[key] for key in sorted(output)])]
+    if isinstance(output, (list, tuple)):
         if output and all(isinstance(member, Mapping) and member.keys() == output[0].keys() for member in output):
-            yield np.asarray([[member[key] for key in sorted(member)] for member in output])
-        else:
-            for member in output:
-                yield from _walk(member)
-    else:
-        array = np.asarray(output)
-        if array.dtype.kind in "US":
-            yield array.astype(object)
-        elif array.dtype.kind == "V":  # of ml_dtypes
-            yield array.astype(np.float64 if is_floating(array.dtype) else np.int64)
-        else:
-            yield array
+            return [np.asarray([[member[key] for key in sorted(member)] for member in output])]
+        return [array for member in output for array in to_arrays(member)]
+    array = np.asarray(output)
+    if array.dtype.kind in "US":
+        return [array.astype(object)]
+    if array.dtype.kind == "V":  # of ml_dtypes
+        return [array.astype(np.float64 if is_floating(array.dtype) else np.int64)]
+    return [array]

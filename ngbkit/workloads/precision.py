@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.workloads.onnx_traversal import find_tensors, walk_graphs
@@ -49,22 +49,19 @@ def find_module_precision(module: torch.nn.Module, tensors: Sequence[torch.Tenso
 
 def find_graph_precision(model: Any) -> str:
     """Find the coarsest precision of any weight, cast, input or output of an `onnx.ModelProto`."""
-    return find_coarsest(_list_precisions(model))
+    from onnx import TensorProto
 
-
-def _list_precisions(model: Any) -> Iterator[str]:
-    import onnx
-
-    kinds = onnx.TensorProto
-    names = {kinds.FLOAT: "f32", kinds.DOUBLE: "f64", kinds.FLOAT16: "f16", kinds.BFLOAT16: "bf16"}
-    for tensor in find_tensors(model.graph):
-        yield from [names[tensor.data_type]] if tensor.data_type in names else []
+    names = {
+        TensorProto.FLOAT: "f32",
+        TensorProto.DOUBLE: "f64",
+        TensorProto.FLOAT16: "f16",
+        TensorProto.BFLOAT16: "bf16",
+    }
+    is_quantised = False
+    kinds = {tensor.data_type for tensor in find_tensors(model.graph)}
     for graph in walk_graphs(model.graph):
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            kind = value.type.tensor_type.elem_type
-            yield from [names[kind]] if kind in names else []
+        kinds |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info)}
         for node in graph.node:
-            yield from ["q8"] if node.op_type in _QUANTISING else []
-            for attribute in node.attribute:
-                if attribute.name in _TYPE_ATTRIBUTES and attribute.i in names:
-                    yield names[attribute.i]
+            kinds |= {attribute.i for attribute in node.attribute if attribute.name in _TYPE_ATTRIBUTES}
+            is_quantised |= node.op_type in _QUANTISING
+    return find_coarsest([*(names[kind] for kind in kinds & names.keys()), *["q8"] * is_quantised])
