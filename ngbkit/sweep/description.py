@@ -148,7 +148,7 @@ def describe_networks(
 
 def has_batch(inputs: Sequence[TensorSpec]) -> bool:
     """Return whether a dimension of an input depends on the batch."""
-    return any(BATCH in dimensions.list_names(side) for spec in inputs for side in spec.shape)
+    return any(spec.batch_axes for spec in inputs)
 
 
 def _describe(workload: Workload, swept: Mapping[str, tuple[FactorValue, ...]], file: str) -> NetworkInputs:
@@ -159,9 +159,8 @@ def _describe(workload: Workload, swept: Mapping[str, tuple[FactorValue, ...]], 
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     if not workload.inputs or source.preload:
         return _describe_built(workload, source, partial, file)
-    arrays = _match_values(workload, workload.inputs)
-    texts = {spec.name: _describe_values(spec, arrays.get(spec.name), None, file) for spec in workload.inputs}
-    return replace(partial, inputs=workload.inputs, values=texts, batch_size=workload.spec.get("batch_size"))
+    described = replace(partial, batch_size=workload.spec.get("batch_size"))
+    return _fill(described, workload, workload.inputs, {}, file)
 
 
 def _describe_built(workload: Workload, source: Source, partial: NetworkInputs, file: str) -> NetworkInputs:
@@ -175,32 +174,28 @@ def _describe_built(workload: Workload, source: Source, partial: NetworkInputs, 
         return replace(partial, unknown="known once its factors have values")
     first = {name: options[0] for name, options in partial.factors.items()}
     network = building.build(workload, first)
-    specs, examples = tuple(network.inputs), network.examples
-    arrays = _match_values(workload, specs)
-    texts = {spec.name: _describe_values(spec, arrays.get(spec.name), examples.get(spec.name), file) for spec in specs}
-    return replace(
-        partial,
-        inputs=specs,
-        values=texts,
-        batch_size=network.batch_size,
-        batch_reason=network.batch_reason,
-        built_at=first,
-    )
+    described = replace(partial, batch_size=network.batch_size, batch_reason=network.batch_reason, built_at=first)
+    return _fill(described, workload, network.inputs, network.examples, file)
 
 
-def _match_values(workload: Workload, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
-    """Match the values that the user gives with inputs, by name."""
-    if not workload.values:
-        return {}
+def _fill(
+    partial: NetworkInputs,
+    workload: Workload,
+    specs: Sequence[TensorSpec],
+    examples: Mapping[str, np.ndarray],
+    file: str,
+) -> NetworkInputs:
+    """Fill in the inputs of a network, with a text on the values of each."""
     from ngbkit.workloads import values
 
-    arrays = values.read(workload.artifacts[workload.values])
-    return values.match([spec.name for spec in specs], arrays, workload.name)
+    arrays = values.read_given(workload, specs)
+    texts = {spec.name: _describe_values(spec, arrays.get(spec.name), examples.get(spec.name), file) for spec in specs}
+    return replace(partial, inputs=tuple(specs), values=texts)
 
 
 def _describe_batch(spec: TensorSpec) -> str:
-    places = [f"dimension {axis}" for axis, side in enumerate(spec.shape) if BATCH in dimensions.list_names(side)]
-    return " and ".join(places) or "none: the same for every sample"
+    places = " and ".join(f"dimension {axis}" for axis in spec.batch_axes)
+    return places or "none: the same for every sample"
 
 
 def _describe_values(spec: TensorSpec, array: np.ndarray | None, example: np.ndarray | None, file: str) -> str:

@@ -69,6 +69,11 @@ class TensorSpec:
         return self.shape.index(BATCH) if BATCH in self.shape else None
 
     @property
+    def batch_axes(self) -> tuple[int, ...]:
+        """The dimensions that depend on the batch, those of an expression included."""
+        return tuple(axis for axis, side in enumerate(self.shape) if BATCH in dimensions.list_names(side))
+
+    @property
     def factors(self) -> tuple[str, ...]:
         """The factors that its dimensions depend on, in order."""
         names = [name for dimension in self.shape for name in dimensions.list_names(dimension)]
@@ -96,9 +101,8 @@ class TensorSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON: the shape of one sample where the batch comes first, as it usually does, else ``dims``."""
-        first, rest = self.shape[:1], self.shape[1:]
-        is_usual = first == (BATCH,) and all(BATCH not in dimensions.list_names(side) for side in rest)
-        shape = {"shape": list(rest)} if is_usual else {"dims": list(self.shape)}
+        is_usual = self.batch_axis == 0 and self.batch_axes == (0,)
+        shape = {"shape": list(self.shape[1:])} if is_usual else {"dims": list(self.shape)}
         below = {} if self.below is None else {"below": self.below}
         role = {"role": self.role} if self.role else {}
         return {"name": self.name, **shape, "dtype": self.dtype, **below, **role}

@@ -13,10 +13,7 @@ def build(workload: Workload, factors: Factors) -> Network:
     """Build the network of a workload at these factors, with given values; WorkloadError if that fails."""
     source: Source = registry.load(registry.WORKLOADS, workload.source)
     network = source.build(workload, factors)
-    if not workload.values:
-        return network
-    arrays = values.read(workload.artifacts[workload.values])
     specs = {spec.name: spec for spec in network.inputs}
-    matched = values.match(list(specs), arrays, workload.name)
-    checked = {name: values.check_value(specs[name], array, workload.name) for name, array in matched.items()}
+    arrays = values.read_given(workload, network.inputs)
+    checked = {name: values.check_value(specs[name], array, workload.name) for name, array in arrays.items()}
     return replace(network, examples={**network.examples, **checked})

@@ -18,6 +18,7 @@ import numpy as np
 
 from ngbkit.registry import find_version
 from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, convert, find_opset, is_foldable, lacks_shapes, lift
+from ngbkit.workloads.onnx_model import open_session
 from ngbkit.workloads.onnx_traversal import find_inputs, infer_shapes
 
 # A product of more elements than that is left to the compiler: it would only make the file larger.
@@ -148,17 +149,12 @@ def measure_error(expected: Any, actual: Any) -> float:
 def run(file: Path, arrays: Mapping[str, np.ndarray], threads: int) -> dict[str, Any]:
     """Run a file by ONNX Runtime without graph optimisations, or else by onnx's reference; outputs by name."""
     try:
-        import onnxruntime
+        session = open_session(file, threads)
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
         evaluator = ReferenceEvaluator(str(file))
         return dict(zip(evaluator.output_names, evaluator.run(None, dict(arrays)), strict=True))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     feeds = {value.name: arrays[value.name] for value in session.get_inputs()}
     return dict(zip(names, session.run(names, feeds), strict=True))

@@ -17,8 +17,8 @@ from ngbkit import limits
 from ngbkit.errors import UnsupportedError
 from ngbkit.files import describe_disk_fault
 from ngbkit.requirements import describe_import
-from ngbkit.workloads import dimensions, feeds
-from ngbkit.workloads.base import BATCH, Network, TensorSpec
+from ngbkit.workloads import feeds
+from ngbkit.workloads.base import Network, TensorSpec
 from ngbkit.workloads.export_refusals import describe_cause, describe_refusal
 from ngbkit.workloads.onnx_binding import EMBEDDED_BYTES, describe_mismatch, specialise
 from ngbkit.workloads.onnx_traversal import find_inputs
@@ -217,10 +217,7 @@ def build_dynamic_shapes(module: torch.nn.Module, inputs: Sequence[TensorSpec]) 
     """Build torch.export's ``dynamic_shapes`` for inputs, whose dimensions with the batch are dynamic."""
     from torch.export import Dim
 
-    shapes = tuple(
-        {axis: Dim.DYNAMIC for axis, side in enumerate(spec.shape) if BATCH in dimensions.list_names(side)}
-        for spec in inputs
-    )
+    shapes = tuple(dict.fromkeys(spec.batch_axes, Dim.DYNAMIC) for spec in inputs)
     positional = len(list_positional(module))
     if positional >= len(shapes):
         return shapes

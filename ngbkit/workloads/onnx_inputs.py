@@ -54,13 +54,12 @@ def describe(path: Path, model: Any, batch_axes: BatchAxes | None = None) -> tup
     batch = _find_batch(sides, axes)
     names = _name_factors(side for listed in sides.values() for side in listed)
     shapes = {name: _build_shape(name, listed, axes, batch, names) for name, listed in sides.items()}
-    has_batch = any(BATCH in dimensions.list_names(side) for shape in shapes.values() for side in shape)
     roles = onnx_roles.find_roles(model, shapes)
     specs = [
         TensorSpec(name=name, shape=shape, dtype=kinds[name], below=roles[name].below, role=roles[name].text)
         for name, shape in shapes.items()
     ]
-    return specs, batch.size if has_batch else 1
+    return specs, batch.size if any(spec.batch_axes for spec in specs) else 1
 
 
 def is_called_batch(model: Any, inputs: Sequence[TensorSpec]) -> bool:

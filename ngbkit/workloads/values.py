@@ -11,7 +11,7 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -108,10 +108,17 @@ def check_given(workload: Workload) -> None:
         path = workload.artifacts[workload.values]
         if not path.exists():  # the description of another machine's run, which checked them
             return
-        matched = match([spec.name for spec in workload.inputs], read(path), workload.name)
-        missing = [spec for spec in missing if spec.name not in matched]
+        arrays = read_given(workload, workload.inputs)
+        missing = [spec for spec in missing if spec.name not in arrays]
     if missing:
         raise UsageError(f"{workload.name}: {feeds.describe_missing(missing[0])}")
+
+
+def read_given(workload: Workload, inputs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+    """Read the values that a user gives to inputs of a network, by input name; none where all are drawn."""
+    if not workload.values:
+        return {}
+    return match([spec.name for spec in inputs], read(workload.artifacts[workload.values]), workload.name)
 
 
 def match(names: list[str], arrays: Mapping[str, np.ndarray], network: str) -> dict[str, np.ndarray]:
