@@ -245,17 +245,15 @@ def _attempt(
     """Try one plan; return its steps and the problem, empty where it has none. `out` exists if the graph changed."""
     import onnx
 
+    from ngbkit.workloads import values
+
     if out.parent != path.parent:
         for name in find_external_files(onnx.load(path, load_external_data=False)):
             if not (out.parent / name).exists():
                 copy(path.parent / name, out.parent / name)
     with tempfile.TemporaryDirectory(prefix="canonical-") as scratch:
         folder = Path(scratch)
-        for index, (name, array) in enumerate(arrays.items()):
-            # onnx reads texts from arrays of objects alone.
-            values = array.astype(object) if array.dtype.kind == "U" else array
-            tensor = onnx.numpy_helper.from_array(values, name)
-            (folder / f"{index}.pb").write_bytes(tensor.SerializeToString())
+        values.write(folder / "inputs.npz", arrays)
         # In the folder of `out`, where the external data is, and moved in one step: a reader never sees half of a file.
         draft = out.with_name(f".{out.stem}.draft.onnx")
         try:

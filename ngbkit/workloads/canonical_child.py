@@ -1,7 +1,7 @@
 """The process of one attempt at a canonical graph: it lifts, folds and proves.
 
 It is ``python -m ngbkit.workloads.canonical_child SOURCE TARGET FOLDER OPSET IR FOLDS THREADS``. FOLDER has the
-inputs of the proof, ``0.pb`` and on, and takes ``report.json`` with the steps and the problem. TARGET is written only
+inputs of the proof in ``inputs.npz``, and takes ``report.json`` with the steps and the problem. TARGET is written only
 where the graph has changed and is proved.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit.registry import find_version
+from ngbkit.workloads import values
 from ngbkit.workloads.canonical import FOLDER, PROVED, STORED, convert, find_opset, is_foldable, lacks_shapes, lift
 from ngbkit.workloads.onnx_model import open_session
 from ngbkit.workloads.onnx_traversal import find_inputs, infer_shapes
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     source, target, folder = map(Path, arguments[:3])
     opset, ir, folds, threads = map(int, arguments[3:])
     steps = rewrite(source, target, opset, ir, folds=bool(folds))
-    problem = prove(source, target, _read_arrays(folder), threads) if target.exists() else ""
+    problem = prove(source, target, values.read(folder / "inputs.npz"), threads) if target.exists() else ""
     if problem:
         target.unlink()
     (folder / "report.json").write_text(json.dumps({"steps": steps, "problem": problem}))
@@ -102,8 +103,8 @@ def prove(original: Path, rewritten: Path, arrays: Mapping[str, np.ndarray], thr
     expected, actual = (run(file, arrays, threads) for file in (original, rewritten))
     if list(expected) != list(actual):
         return f"wrong result: outputs {list(actual)}; expected {list(expected)}"
-    for name, values in expected.items():
-        error = measure_error(values, actual[name])
+    for name, output in expected.items():
+        error = measure_error(output, actual[name])
         if error > PROVED:
             return f"wrong result: output {name} has an error of {error:.3g}; expected at most {PROVED:g}"
     _state_ranks(rewritten, actual)
@@ -134,14 +135,14 @@ def measure_error(expected: Any, actual: Any) -> float:
     if expected.dtype.kind not in "fc":
         return 0.0 if np.array_equal(expected, actual) else math.inf
     kind = np.result_type(expected.dtype, np.float64)
-    values, results = expected.astype(kind), actual.astype(kind)
-    finite = np.isfinite(values)
-    if not np.array_equal(values[~finite], results[~finite], equal_nan=True):
+    targets, results = expected.astype(kind), actual.astype(kind)
+    finite = np.isfinite(targets)
+    if not np.array_equal(targets[~finite], results[~finite], equal_nan=True):
         return math.inf
-    difference = np.abs(results[finite] - values[finite])
+    difference = np.abs(results[finite] - targets[finite])
     if not difference.any():
         return 0.0
-    scale = float(np.sqrt(np.mean(np.abs(values[finite]) ** 2)))
+    scale = float(np.sqrt(np.mean(np.abs(targets[finite]) ** 2)))
     error = float(np.sqrt(np.mean(difference**2))) / scale if scale else math.inf
     return math.inf if math.isnan(error) else error
 
@@ -158,16 +159,6 @@ def run(file: Path, arrays: Mapping[str, np.ndarray], threads: int) -> dict[str,
     names = [output.name for output in session.get_outputs()]
     feeds = {value.name: arrays[value.name] for value in session.get_inputs()}
     return dict(zip(names, session.run(names, feeds), strict=True))
-
-
-def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
-    import onnx
-
-    arrays = {}
-    for file in sorted(folder.glob("*.pb"), key=lambda file: int(file.stem)):
-        tensor = onnx.load_tensor(file)
-        arrays[tensor.name] = onnx.numpy_helper.to_array(tensor)
-    return arrays
 
 
 def _save(model: Any, file: Path) -> None:
