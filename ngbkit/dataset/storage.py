@@ -1,25 +1,34 @@
-"""The file that a dataset is kept in: netCDF, whole or not at all."""
+"""The file that a dataset is kept in: netCDF, written whole or not at all, and read by a process of its own."""
 
 from __future__ import annotations
 
 import errno
 import io
+import json
 import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import netcdf
 from ngbkit.dataset.dataset_hash import ALTERED, ATTRIBUTE, hash_dataset
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError, import_optional, strip_controls
 from ngbkit.limits import describe_memory
 from ngbkit.user_text import format_size, parse_path
 
 Data = xr.Dataset | xr.DataTree
+
+_CHILD = str(Path(__file__).with_name("netcdf_child.py"))
+# The child limits its own time on the processor; this is for one that waits, as for a file of a lost network.
+_LIMIT_S = 300.0
 
 
 def save(data: Data, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -82,12 +91,12 @@ def load(path: str | os.PathLike[str]) -> Data:
         raise UsageError(f"there is no file {source}. Check the name, or save a dataset there first.")
     _require_h5py()
     try:
-        datasets = {path: _plain(dataset) for path, dataset in netcdf.read(source).items()}
-    except (netcdf.ReaderError, OSError) as error:
+        datasets = {path: _plain(dataset) for path, dataset in _read(source).items()}
+    except OSError as error:
         raise UsageError(f"{source} cannot be read: {error}.") from error
     except MemoryError as error:
         raise UsageError(f"{source} cannot be read: {describe_memory()}. Raise the limit.") from error
-    except netcdf.UnreadableError as error:
+    except ValueError as error:
         raise UsageError(f"{source} does not read as a netCDF file: {error}. Save the dataset again.") from error
     data = _join(datasets)
     digest = data.attrs.pop(ATTRIBUTE, None)
@@ -188,3 +197,95 @@ def _plain(dataset: xr.Dataset) -> xr.Dataset:
     """As it was before it was saved: texts as Python strings, and no memory of the file."""
     texts = {name: values.astype(object) for name, values in dataset.variables.items() if values.dtype.kind in "UT"}
     return dataset.assign(texts).drop_encoding()
+
+
+def _read(source: Path) -> dict[str, xr.Dataset]:
+    """Read the groups of a file by path, in a child; ValueError if it is damaged, OSError if nothing reads it."""
+    with tempfile.TemporaryDirectory(prefix="ngbkit-netcdf-") as folder:
+        content = Path(folder, "content")
+        groups = _run_child(source, content)
+        with content.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            arrays: list[np.ndarray[Any, Any]] = []
+            while file.tell() < size:
+                arrays.append(np.lib.format.read_array(file, allow_pickle=False))
+    try:
+        decoded = {path: _decode_group(group, arrays) for path, group in groups.items()}
+        return {node.path: node.to_dataset() for node in xr.DataTree.from_dict(decoded).subtree}
+    except MemoryError:
+        raise
+    except Exception as error:  # xarray raises anything about variables and attributes that contradict each other
+        raise ValueError(" ".join(f"{type(error).__name__}: {error}".split())[:300]) from error
+
+
+def _run_child(source: Path, content: Path) -> dict[str, Any]:
+    """Run the child on a file; return its groups as JSON."""
+    try:
+        child = _start_child(source, content)
+        answer = json.loads(child.stdout)
+    except subprocess.TimeoutExpired:
+        raise OSError(f"it did not read within {_LIMIT_S:g} s. Copy it to a disk of this machine") from None
+    except OSError as error:
+        raise OSError(f"no process could be started to read it ({error}). End other processes") from error
+    except (ValueError, RecursionError):
+        if child.returncode != -signal.SIGXCPU and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            raise OSError(f"{describe_memory()} ({_explain_end(child)}). Raise the limit") from None
+        raise ValueError(_explain_end(child)) from None
+    if "limit" in answer:
+        reason = answer["limit"].replace("memory", describe_memory())
+        raise OSError(f"{reason}. Raise the limit, or free some space of {tempfile.gettempdir()}")
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    groups: dict[str, Any] = answer["groups"]
+    return groups
+
+
+def _start_child(source: Path, content: Path) -> subprocess.CompletedProcess[bytes]:
+    # One thread: each thread of BLAS reserves memory. And no plugin of HDF5, which is code that a file may ask for.
+    settings = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"}
+    path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, _CHILD, str(source.absolute()), str(content)],
+        env={**os.environ, **settings, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+
+
+def _explain_end(child: subprocess.CompletedProcess[bytes]) -> str:
+    if child.returncode == -signal.SIGXCPU:
+        return "HDF5 finds no end of it"
+    if child.returncode < 0:
+        return f"HDF5 crashes on it (signal {-child.returncode})"
+    lines = child.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"its reader ended with {child.returncode}"
+
+
+def _decode_group(group: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]]) -> xr.Dataset:
+    variables = {
+        name: xr.Variable(
+            tuple(variable["dims"]),
+            _build_value(variable["values"], arrays),
+            _build_values(variable["attributes"], arrays),
+        )
+        for name, variable in group["variables"].items()
+    }
+    attributes = _build_values(group["attributes"], arrays)
+    store = xr.backends.InMemoryDataStore(variables, attributes)  # type: ignore[no-untyped-call]
+    return xr.decode_cf(store).load()
+
+
+def _build_values(values: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, Any]:
+    return {name: _build_value(value, arrays) for name, value in values.items()}
+
+
+def _build_value(value: Mapping[str, Any], arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """Build a value from what stands for it in the child's answer."""
+    if "text" in value:
+        return value["text"]
+    if "texts" in value:
+        return np.array(value["texts"], dtype=object).reshape(value["shape"])
+    array = arrays[value["array"]]
+    return array if array.ndim else array[()]

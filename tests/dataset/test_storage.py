@@ -12,7 +12,7 @@ import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import netcdf, synthetic
+from ngbkit.dataset import storage, synthetic
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.workloads.base import Workload
 
@@ -274,9 +274,9 @@ def test_a_reader_that_hangs_or_crashes_is_an_error(tmp_path, monkeypatch, progr
     """A reader that hangs or crashes is an error, and only its child process ends."""
     path = datasets.save(made(network("a")), tmp_path / "run.nc")
     child = tmp_path / "netcdf_child.py"
-    text = Path(netcdf._CHILD).read_text().replace("_CPU_BYTES_PER_S = 10,", "_CPU_BYTES_PER_S = 1,")
+    text = Path(storage._CHILD).read_text().replace("_CPU_BYTES_PER_S = 10,", "_CPU_BYTES_PER_S = 1,")
     child.write_text(text.replace("        size = _measure(source)\n", f"        {program}\n        size = 0\n"))
-    monkeypatch.setattr(netcdf, "_CHILD", str(child))
+    monkeypatch.setattr(storage, "_CHILD", str(child))
 
     with pytest.raises(UsageError, match=f"does not read as a netCDF file: {reason}"):
         datasets.load(path)

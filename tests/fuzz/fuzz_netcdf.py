@@ -26,7 +26,7 @@ from cases import run_on_files
 from hypothesis import strategies as st
 
 from ngbkit.api import Sweep
-from ngbkit.dataset import netcdf, netcdf_child, schema, storage, synthetic
+from ngbkit.dataset import netcdf_child, schema, storage, synthetic
 from ngbkit.errors import NgbkitError, NgbkitWarning
 from ngbkit.metrics import tables
 from ngbkit.metrics.rendering import to_texts
@@ -69,7 +69,7 @@ def check_netcdf(data: st.DataObject, folder: Path) -> str:
         path.write_bytes(content)
         with h5py.File(path, "r+") as file:
             (_restructure if way == "structure" else _replace)(data, file)
-    with mock.patch.object(netcdf, "_start", _fork), mock.patch.object(netcdf_child, "_CPU_S", _CPU_S):
+    with mock.patch.object(storage, "_start_child", _fork), mock.patch.object(netcdf_child, "_CPU_S", _CPU_S):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NgbkitWarning)  # it was altered
