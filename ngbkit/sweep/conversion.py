@@ -14,8 +14,6 @@ from ngbkit.sweep.trials import split_labels
 from ngbkit.sweep.variables import RESERVED
 from ngbkit.workloads.base import FactorValue, Number, Source, Workload
 
-MIN_ROUNDS = 10
-
 
 def to_workloads(value: str | Workload | Iterable[str | Workload]) -> tuple[Workload, ...]:
     items = [value] if isinstance(value, (str, Workload)) else list(value)

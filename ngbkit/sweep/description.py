@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit import registry
 from ngbkit.sweep import conversion, feeding
-from ngbkit.sweep.parsing import format_factor_values
+from ngbkit.sweep.parsing import format_factors
 from ngbkit.user_text import format_count
 from ngbkit.workloads import dimensions
 from ngbkit.workloads.base import BATCH, Factors, FactorValue, Source, TensorSpec, Workload
@@ -103,7 +103,7 @@ class NetworkInputs:
             flags = " ".join(f"--factor {name}=…" for name in self.missing_factors)
             yield f"{format_count(len(self.missing_factors), 'factor')} without a value: {flags}."
         if self.factors:
-            listed = "; ".join(f"{name}={format_factor_values(options)}" for name, options in self.factors.items())
+            listed = "; ".join(format_factors(self.factors))
             yield f"factors: {listed}{'; the shapes are those at the first values' if self.built_at else ''}."
 
     def _describe_expressions(self) -> Iterator[str]:

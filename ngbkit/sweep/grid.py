@@ -10,31 +10,11 @@ from attrs import field, frozen, resolve_types
 
 from ngbkit import options
 from ngbkit.errors import UsageError
-from ngbkit.sweep import feeding, low_precision
+from ngbkit.sweep import conversion, feeding, low_precision, parsing
 from ngbkit.sweep.column import BASELINE
-from ngbkit.sweep.conversion import (
-    MIN_ROUNDS,
-    to_batch_sizes,
-    to_compilers,
-    to_devices,
-    to_factors,
-    to_precision,
-    to_seed,
-    to_timeout,
-    to_workloads,
-    vary,
-)
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.memory import HELP, KEPT, Memory
 from ngbkit.sweep.option import format_options, format_parameters, option, options_of
-from ngbkit.sweep.parsing import (
-    format_factor_values,
-    format_numbers,
-    parse_compilers,
-    parse_factors,
-    parse_numbers,
-    restore_quotes,
-)
 from ngbkit.sweep.trials import Bundle, Group, Trial, bundle_groups, expand_groups, split_labels
 from ngbkit.user_text import read_docstring
 from ngbkit.validation import Count, Duration, Multiple, PositiveCount, check_fields
@@ -44,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 GpuTimer = Literal["host", "events"]
-MAX_SECONDS = 60.0
+MIN_ROUNDS, MAX_SECONDS = 10, 60.0
 # Described where they were chosen, as the choices of a workload are.
 _CHOICES = ("precisions", "calibrate", "evaluate", "reference", "accept", "profile")
 # The paths of what a workload has by content.
@@ -56,21 +36,21 @@ class Grid:
     """The grid of trials to measure, each of its options declared once: see `ngbkit.sweep.option`."""
 
     workloads: tuple[Workload, ...] = field(
-        converter=to_workloads,
+        converter=conversion.to_workloads,
         metadata=option(
             'Networks: names (``"resnet18"``, ``"blocks.conv"``, ``"net.onnx"``) or `Workload` objects.',
             "workloads",
             nargs="*",
             metavar="WORKLOAD",
             completes="workload",
-            parse=lambda words: [restore_quotes(word) if isinstance(word, str) else word for word in words],
+            parse=lambda words: [parsing.restore_quotes(word) if isinstance(word, str) else word for word in words],
             help='what to run: a timm name such as resnet18 or resnet18{"img_size":160}, blocks.conv, blocks.mha, '
             "an .onnx file, or a .py file that defines a model",
         ),
     )
     compilers: tuple[str, ...] = field(
         default=(BASELINE,),
-        converter=to_compilers,
+        converter=conversion.to_compilers,
         metadata=option(
             'Labels: ``"onnxruntime"``, ``"onnxruntime@1.23.2"``, ``\'openvino{"hint":"throughput"}\'``. `identity`, '
             "the baseline of every ratio, comes first in each group if it is among them.",
@@ -78,7 +58,7 @@ class Grid:
             action="append",
             metavar="NAMES",
             completes="compiler",
-            parse=lambda texts: _flatten(parse_compilers, texts),
+            parse=lambda texts: _flatten(parsing.parse_compilers, texts),
             format=lambda labels: [",".join(labels)],
             always=True,
             help="separated by commas, each with a release or options of its own if needed: "
@@ -87,21 +67,21 @@ class Grid:
     )
     batch_sizes: tuple[int, ...] = field(
         default=(1,),
-        converter=to_batch_sizes,
+        converter=conversion.to_batch_sizes,
         metadata=option(
             "Samples in one call, each at least 1.",
             "-b",
             action="append",
             metavar="SIZES",
-            parse=lambda texts: _flatten(lambda text: parse_numbers("batch size", text), texts),
-            format=lambda sizes: [format_numbers(sizes)],
+            parse=lambda texts: _flatten(lambda text: parsing.parse_numbers("batch size", text), texts),
+            format=lambda sizes: [parsing.format_numbers(sizes)],
             always=True,
             help="samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
         ),
     )
     factors: Mapping[str, tuple[FactorValue, ...]] = field(
         default=None,
-        converter=to_factors,
+        converter=conversion.to_factors,
         metadata=option(
             'Values to sweep of factors that workloads take: ``{"width": [64, 96], "depth": range(1, 7)}``, or texts, '
             '``{"variant": ["plain", "residual"]}``.',
@@ -109,8 +89,8 @@ class Grid:
             action="append",
             metavar="NAME=VALUES",
             completes="factor",
-            parse=parse_factors,
-            format=lambda factors: [f"{name}={format_factor_values(values)}" for name, values in factors.items()],
+            parse=parsing.parse_factors,
+            format=parsing.format_factors,
             always=True,
             help="values of a factor that a workload takes: numbers, width=64,96; a range with both its ends, "
             "depth=1:6, depth=1:9:2; or texts, variant=plain,residual; once a factor",
@@ -153,7 +133,7 @@ class Grid:
     )
     devices: tuple[str, ...] = field(
         default=None,
-        converter=to_devices,
+        converter=conversion.to_devices,
         metadata=option(
             "Labels of the devices to measure on. Default: cpu, which is this machine; the option `device` changes it.",
             "-d",
@@ -172,7 +152,7 @@ class Grid:
     )
     precision: float | None = field(
         default=None,
-        converter=to_precision,
+        converter=conversion.to_precision,
         metadata=option(
             "Instead of `repeats`: measure until the 95 % interval of each speed-up over the baseline has a half width "
             "of this share of it, such as 0.01 or ``1%``. The interval is corrected for repeated looks. It is over "
@@ -244,7 +224,7 @@ class Grid:
     )
     timeout_s: Duration = field(
         default=None,
-        converter=to_timeout,
+        converter=conversion.to_timeout,
         metadata=option(
             "How long one step of a trial may take, in seconds. Default: 600; the option `timeout_s` changes it. A "
             "compile that tunes may take longer, as long as it reports progress.",
@@ -289,7 +269,7 @@ class Grid:
     )
     seed: Count = field(
         default=None,
-        converter=to_seed,
+        converter=conversion.to_seed,
         metadata=option("Seeds weights, inputs and the order of measuring. Default: 0; the option `seed` changes it."),
     )
 
@@ -306,7 +286,7 @@ class Grid:
             )
         fed = feeding.feed(self.workloads, self.inputs, self.batch_axis)
         fed = low_precision.calibrate(fed, self.calibrate, self.evaluate, self.reference)
-        object.__setattr__(self, "workloads", vary(fed, self.factors))  # a frozen record fills itself
+        object.__setattr__(self, "workloads", conversion.vary(fed, self.factors))  # a frozen record fills itself
         object.__setattr__(self, "compilers", low_precision.expand(self.compilers, self.precisions))
         low_precision.check(self.workloads, self.compilers, self.accept)
         if self.precision is None and self.repeats is None:

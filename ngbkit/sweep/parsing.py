@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ngbkit.errors import UsageError
 from ngbkit.sweep.trials import split_labels
@@ -150,6 +150,11 @@ def format_factor_values(values: Sequence[FactorValue]) -> str:
     numbers = [value for value in values if not isinstance(value, str)]
     texts = (text if _is_plain(text) else f'"{text}"' for text in map(str, values))
     return format_numbers(numbers) if numbers else ",".join(texts)
+
+
+def format_factors(factors: Mapping[str, Sequence[FactorValue]]) -> list[str]:
+    """The texts that `parse_factors` reads."""
+    return [f"{name}={format_factor_values(values)}" for name, values in factors.items()]
 
 
 def _is_plain(text: str) -> bool:

@@ -16,8 +16,8 @@ NO_ROUND = -1
 """Fills `round` where there is no sample: an integer survives a file unchanged, and NaN would make it a float."""
 
 
-def _declare_fact(name: str, long_name: str, comment: str = "NaN where it does not tell") -> Variable:
-    return Variable(name, "1", long_name, comment, fills=name)
+def _declare_fact(name: str, long_name: str, comment: str = "NaN where it does not tell", symbol: str = "") -> Variable:
+    return Variable(name, "1", long_name, comment, fills=name, symbol=symbol)
 
 
 _SAMPLES = (
@@ -103,22 +103,13 @@ COSTS = (
         "of the worst output; NaN without samples",
     ),
     _declare_fact("relative_error_sd", "standard deviation of relative_error over samples", "NaN without samples"),
-    Variable(
+    _declare_fact(
         "sqnr",
-        "1",
         "signal to quantisation noise against the uncompiled network, or its reference; mean over samples",
         "decibels, of the worst output; NaN without samples",
-        fills="sqnr",
         symbol="dB",
     ),
-    Variable(
-        "sqnr_sd",
-        "1",
-        "standard deviation of sqnr over samples",
-        "decibels; NaN without samples",
-        fills="sqnr_sd",
-        symbol="dB",
-    ),
+    _declare_fact("sqnr_sd", "standard deviation of sqnr over samples", "decibels; NaN without samples", symbol="dB"),
     _declare_fact("accuracy", "share of samples that are answered right", "by the user's labels; NaN without"),
     _declare_fact("evaluated_samples", "samples that judge a precision", "NaN without samples"),
 )

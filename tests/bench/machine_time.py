@@ -35,7 +35,7 @@ from ngbkit.api import Sweep
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing import correlation, intervals, normal, rounds
 from ngbkit.device.timing.sampling import choose_block_size
-from ngbkit.sweep.conversion import MIN_ROUNDS
+from ngbkit.sweep.grid import MIN_ROUNDS
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.workloads import blocks, timm
 from ngbkit.workloads.base import Workload
