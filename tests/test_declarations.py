@@ -24,9 +24,7 @@ OPTION = """
 
 """
 VARIABLE = """
-    humidity_percent: float | None = field(
-        default=None, metadata=variable("humidity", "%", "humidity of the room", "NaN where no sensor is")
-    )
+    humidity_percent: float | None = variable("humidity", "%", "humidity of the room", "NaN where no sensor is")
 """
 
 

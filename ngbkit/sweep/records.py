@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -119,116 +119,77 @@ class Measurement:
     trial_id: Line
     latency_s: tuple[Seconds, ...]
     rounds: tuple[Round, ...]
-    compile_time_s: Seconds = field(
-        metadata=variable("compile_time", "s", "conversion and compilation time with empty caches")
+    compile_time_s: Seconds = variable(
+        "compile_time", "s", "conversion and compilation time with empty caches", default=MISSING
     )
-    first_call_time_s: Seconds = field(
-        metadata=variable("first_call_time", "s", "time of the first call after compilation")
+    first_call_time_s: Seconds = variable(
+        "first_call_time", "s", "time of the first call after compilation", default=MISSING
     )
     contract: Contract
     rmse: float
     baseline_rmse: float
-    max_abs_error: float = field(
-        metadata=variable("max_abs_error", "1", "largest absolute error against the float64 reference")
+    max_abs_error: float = variable(
+        "max_abs_error", "1", "largest absolute error against the float64 reference", default=MISSING
     )
     unchecked: Line = ""
-    compile_time_warm_s: Seconds | None = field(
-        default=None,
-        metadata=variable(
-            "compile_time_warm",
-            "s",
-            "compilation time in a new process with what the first left in the compiler's cache",
-            "NaN where the compiler keeps none",
-        ),
+    compile_time_warm_s: Seconds | None = variable(
+        "compile_time_warm",
+        "s",
+        "compilation time in a new process with what the first left in the compiler's cache",
+        "NaN where the compiler keeps none",
     )
-    calls_per_sample: PositiveCount = field(
-        default=1,
-        metadata=variable(
-            "calls_per_sample", "1", "calls in a row that a sample is the mean of", "above 1 for short calls"
-        ),
+    calls_per_sample: PositiveCount = variable(
+        "calls_per_sample", "1", "calls in a row that a sample is the mean of", "above 1 for short calls", default=1
     )
     contended_samples: tuple[Round, ...] = ()
-    interleaved: bool = field(
+    interleaved: bool = variable(
+        "interleaved",
+        "1",
+        "whether the compilers of the group took turns",
+        "0 where memory did not hold them all",
         default=True,
-        metadata=variable(
-            "interleaved", "1", "whether the compilers of the group took turns", "0 where memory did not hold them all"
-        ),
     )
-    bundle: PositiveCount | None = field(
-        default=None,
-        metadata=variable(
-            "bundle",
-            "1",
-            "number of the set of trials that took turns in the same rounds",
-            "rounds of two networks are the same only where it is equal; NaN where none but the group took turns",
-        ),
+    bundle: PositiveCount | None = variable(
+        "bundle",
+        "1",
+        "number of the set of trials that took turns in the same rounds",
+        "rounds of two networks are the same only where it is equal; NaN where none but the group took turns",
     )
-    looks: Count = field(
-        default=0,
-        metadata=variable("looks", "1", "how often the stopping rule looked at the interval", "0 with fixed repeats"),
+    looks: Count = variable(
+        "looks", "1", "how often the stopping rule looked at the interval", "0 with fixed repeats", default=0
     )
-    foreign_percent: Finite | None = field(
-        default=None,
-        metadata=variable("foreign_percent", "%", "CPU use of other processes while measuring", "of all cores"),
+    foreign_percent: Finite | None = variable(
+        "foreign_percent", "%", "CPU use of other processes while measuring", "of all cores"
     )
-    steal_percent: Finite | None = field(
-        default=None,
-        metadata=variable(
-            "steal_percent", "%", "time that the hypervisor gave others while measuring", "of that of all cores"
-        ),
+    steal_percent: Finite | None = variable(
+        "steal_percent", "%", "time that the hypervisor gave others while measuring", "of that of all cores"
     )
-    throttled_percent: Finite | None = field(
-        default=None,
-        metadata=variable(
-            "throttled_percent",
-            "%",
-            "time in which a quota paused the container while measuring",
-            "of that of all cores",
-        ),
+    throttled_percent: Finite | None = variable(
+        "throttled_percent", "%", "time in which a quota paused the container while measuring", "of that of all cores"
     )
-    cpu_percent: Finite | None = field(
-        default=None, metadata=variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
+    cpu_percent: Finite | None = variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
+    process_cpu_percent: Finite | None = variable(
+        "process_cpu_percent", "%", "CPU use of the measuring process alone", "of all cores"
     )
-    process_cpu_percent: Finite | None = field(
-        default=None,
-        metadata=variable("process_cpu_percent", "%", "CPU use of the measuring process alone", "of all cores"),
+    peak_memory_bytes: Count | None = variable("peak_memory", "byte", "peak resident memory of the measuring process")
+    minor_faults: Finite | None = variable(
+        "minor_faults", "1", "pages that the kernel gave to the process in a call", "a median of parts of turns"
     )
-    peak_memory_bytes: Count | None = field(
-        default=None, metadata=variable("peak_memory", "byte", "peak resident memory of the measuring process")
+    major_faults: Finite | None = variable("major_faults", "1", "pages that were read from a disk in a call", "a mean")
+    involuntary_switches: Finite | None = variable(
+        "involuntary_switches", "1", "times that the kernel took a core from the process in a call", "a mean"
     )
-    minor_faults: Finite | None = field(
-        default=None,
-        metadata=variable(
-            "minor_faults", "1", "pages that the kernel gave to the process in a call", "a median of parts of turns"
-        ),
+    gpu_percent: Finite | None = variable(
+        "gpu_percent", "%", "use of the accelerator while measuring", "NaN where there is none"
     )
-    major_faults: Finite | None = field(
-        default=None, metadata=variable("major_faults", "1", "pages that were read from a disk in a call", "a mean")
+    gpu_memory_bytes: Count | None = variable(
+        "gpu_memory", "byte", "peak memory taken of the accelerator while measuring", "NaN where there is none"
     )
-    involuntary_switches: Finite | None = field(
-        default=None,
-        metadata=variable(
-            "involuntary_switches", "1", "times that the kernel took a core from the process in a call", "a mean"
-        ),
-    )
-    gpu_percent: Finite | None = field(
-        default=None,
-        metadata=variable("gpu_percent", "%", "use of the accelerator while measuring", "NaN where there is none"),
-    )
-    gpu_memory_bytes: Count | None = field(
-        default=None,
-        metadata=variable(
-            "gpu_memory", "byte", "peak memory taken of the accelerator while measuring", "NaN where there is none"
-        ),
-    )
-    energy_j: Finite | None = field(
-        default=None,
-        metadata=variable(
-            "energy",
-            "J",
-            "energy that the accelerator takes for one call; on a CPU, all its packages with their memory",
-            "NaN where it does not tell; that of packages includes idle power and other work",
-        ),
+    energy_j: Finite | None = variable(
+        "energy",
+        "J",
+        "energy that the accelerator takes for one call; on a CPU, all its packages with their memory",
+        "NaN where it does not tell; that of packages includes idle power and other work",
     )
     stopped: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Dims = Literal["trial", "sample", "anchor", "anchor sample"]
 """``"sample"`` has the dims of a trial, and `repeat`; an anchor has no compiler."""
@@ -49,6 +48,6 @@ class Variable:
         return {"units": self.units, "long_name": self.long_name, **comment}
 
 
-def variable(name: str, units: str, long_name: str, comment: str = "") -> Mapping[str, Variable]:
-    """Declare that a field of a record fills a variable; the metadata of a dataclass field."""
-    return {"variable": Variable(name, units, long_name, comment)}
+def variable(name: str, units: str, long_name: str, comment: str = "", *, default: Any = None) -> Any:
+    """Declare a field of a record that fills a variable; by `MISSING` as its default, one that each record has."""
+    return field(default=default, metadata={"variable": Variable(name, units, long_name, comment)})
