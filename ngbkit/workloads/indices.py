@@ -30,13 +30,11 @@ def check_indices(specs: Sequence[TensorSpec], module: torch.nn.Module, tensors:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             for table, axis, indices in _list_lookups(func, args):
                 size = table.numel() if axis is None else table.shape[axis]
-                wrong = indices[(indices >= size) | (indices < lowest(func, size))]
+                least = -size if func.overloadpacket.__name__ in ("index", "take") else 0
+                wrong = indices[(indices >= size) | (indices < least)]
                 if wrong.numel():
                     raise WorkloadError(_describe(specs, module, tensors, table, int(wrong.flatten()[0]), size))
             return func(*args, **(kwargs or {}))
-
-    def lowest(func: Any, size: int) -> int:
-        return -size if func.overloadpacket.__name__ in ("index", "take") else 0
 
     mode: Any = CheckIndices
     problem: WorkloadError | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -190,13 +190,9 @@ def _count_bytes(shape: Iterable[int], elem_type: int) -> int:
 _PACKED = {"INT2": 2, "INT4": 4, "FLOAT4E2M1": 4}
 
 
-def _build_convolution_counter(weight: int) -> Callable[[Any, Shapes], int]:
-    """Build a counter: each output is one input channel group times the kernel; weights (out, in / groups, *kernel)."""
-
-    def count(node: Any, shapes: Shapes) -> int:
-        return math.prod(_get_shape(shapes, node.output[0])) * math.prod(_get_shape(shapes, node.input[weight])[1:])
-
-    return count
+def _count_convolution(node: Any, shapes: Shapes, weight: int = 1) -> int:
+    """Count each output times one input channel group and the kernel; weights are (out, in / groups, *kernel)."""
+    return math.prod(_get_shape(shapes, node.output[0])) * math.prod(_get_shape(shapes, node.input[weight])[1:])
 
 
 def _count_transposed_convolution(node: Any, shapes: Shapes) -> int:
@@ -234,21 +230,17 @@ def _count_recurrent(node: Any, shapes: Shapes) -> int:
     return steps * batch * sum(math.prod(_get_shape(shapes, name)) for name in node.input[1:3])
 
 
-def _build_attention_counter(past: int | None) -> Callable[[Any, Shapes], int]:
-    """Build a counter of queries times keys, and their weights times values; tokens are the second-last dimension."""
-
-    def count(node: Any, shapes: Shapes) -> int:
-        inputs = [*node.input, "", "", ""]
-        if not inputs[1] or not inputs[2]:
-            raise UncountableError("attention with its projections packed")
-        key = _get_shape(shapes, inputs[1])
-        query, value = _get_shape(shapes, inputs[0]), _get_shape(shapes, node.output[0])
-        if len(query) != len(key):
-            raise UncountableError("attention with its keys and values packed")
-        cached = _get_shape(shapes, node.input[past])[-2] if past and len(node.input) > past and node.input[past] else 0
-        return (math.prod(query) + math.prod(value)) * (key[-2] + cached)
-
-    return count
+def _count_attention(node: Any, shapes: Shapes, past: int) -> int:
+    """Count queries times keys, and their weights times values; tokens are the second-last dimension."""
+    inputs = [*node.input, "", "", ""]
+    if not inputs[1] or not inputs[2]:
+        raise UncountableError("attention with its projections packed")
+    key = _get_shape(shapes, inputs[1])
+    query, value = _get_shape(shapes, inputs[0]), _get_shape(shapes, node.output[0])
+    if len(query) != len(key):
+        raise UncountableError("attention with its keys and values packed")
+    cached = _get_shape(shapes, node.input[past])[-2] if len(node.input) > past and node.input[past] else 0
+    return (math.prod(query) + math.prod(value)) * (key[-2] + cached)
 
 
 def _count_projecting_attention(node: Any, shapes: Shapes) -> int:
@@ -264,19 +256,19 @@ _RUNTIME = "com.microsoft"
 # ONNX Runtime's operators on channels in blocks, which keep their names.
 _BLOCKED = "com.microsoft.nchwc"
 _COUNTERS: dict[tuple[str, str], Callable[[Any, Shapes], int]] = {
-    **{("", name): _build_convolution_counter(1) for name in ("Conv", "ConvInteger", "DeformConv")},
+    **{("", name): _count_convolution for name in ("Conv", "ConvInteger", "DeformConv")},
     ("", "ConvTranspose"): _count_transposed_convolution,
-    ("", "QLinearConv"): _build_convolution_counter(3),
+    ("", "QLinearConv"): partial(_count_convolution, weight=3),
     **{("", name): _count_product for name in ("Gemm", "MatMul", "MatMulInteger", "QLinearMatMul")},
     ("", "Einsum"): _count_einsum,
     **{("", name): _count_recurrent for name in ("LSTM", "GRU", "RNN")},
-    ("", "Attention"): _build_attention_counter(4),
-    (_RUNTIME, "FusedConv"): _build_convolution_counter(1),
-    (_BLOCKED, "Conv"): _build_convolution_counter(1),
+    ("", "Attention"): partial(_count_attention, past=4),
+    (_RUNTIME, "FusedConv"): _count_convolution,
+    (_BLOCKED, "Conv"): _count_convolution,
     **{(_RUNTIME, name): _count_product for name in ("FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFastGelu")},
     **{(_RUNTIME, name): _count_product for name in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits")},
     (_RUNTIME, "QGemm"): _count_product,
-    (_RUNTIME, "MultiHeadAttention"): _build_attention_counter(6),
+    (_RUNTIME, "MultiHeadAttention"): partial(_count_attention, past=6),
     (_RUNTIME, "Attention"): _count_projecting_attention,
 }
 # Operators of runtimes that move data or work by element.
