@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,18 +163,13 @@ def parse(text: str) -> Workload | None:
     return replace(workloads[0], path=files.normalise(path))
 
 
-def complete(prefix: str) -> Iterator[str]:
-    """Yield the Python files whose path starts with `prefix`."""
-    return files.complete(prefix, _SUFFIX)
-
-
 SOURCE = Source(
     name="cell",
     summary="models of a notebook cell or a .py file",
     build=build,
     parse=parse,
     with_batch_axis=lambda workload, batch_axis: replace(workload, batch_axis=dict(batch_axis)),
-    complete=complete,
+    complete=partial(files.complete, suffix=_SUFFIX),
     text_factors=True,
 )
 

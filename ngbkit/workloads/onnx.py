@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +106,12 @@ def parse(text: str) -> Workload | None:
     return file(text) if text.lower().endswith(_SUFFIX) else None
 
 
-def complete(prefix: str) -> Iterator[str]:
-    """Yield the ONNX files whose path starts with `prefix`."""
-    return files.complete(prefix, _SUFFIX)
-
-
 SOURCE = Source(
     name="onnx",
     summary="ONNX files, with a fixed or a dynamic batch, and other dynamic dimensions as factors",
     build=build,
     parse=parse,
-    complete=complete,
+    complete=partial(files.complete, suffix=_SUFFIX),
     with_batch_axis=with_batch_axis,
     preload=(),
 )

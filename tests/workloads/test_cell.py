@@ -247,7 +247,7 @@ def test_a_file_is_a_cell_with_a_name(tmp_path: Path) -> None:
 
     assert ("line", "line.py") == (workload.name, workload.spec["filename"])
     assert (BATCH, 4) == cell.build(workload, {}).inputs[0].shape
-    assert [str(path)] == list(cell.complete(str(tmp_path / "l")))
+    assert [str(path)] == list(cell.SOURCE.complete(str(tmp_path / "l")))
     assert cell.parse("resnet18") is None
 
 

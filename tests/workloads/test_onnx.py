@@ -249,10 +249,10 @@ def test_a_label_that_ends_in_onnx_is_a_path(tmp_path: Path, monkeypatch: pytest
 
     assert "net" == onnx_source.parse("net.onnx").name
     assert onnx_source.parse("resnet18") is None
-    assert ["net.onnx"] == list(onnx_source.complete(""))
-    assert ["folder/"] == list(onnx_source.complete("f"))
-    assert [f"{tmp_path}/net.onnx"] == list(onnx_source.complete(f"{tmp_path}/n"))
-    assert [] == list(onnx_source.complete("nowhere/"))
+    assert ["net.onnx"] == list(onnx_source.SOURCE.complete(""))
+    assert ["folder/"] == list(onnx_source.SOURCE.complete("f"))
+    assert [f"{tmp_path}/net.onnx"] == list(onnx_source.SOURCE.complete(f"{tmp_path}/n"))
+    assert [] == list(onnx_source.SOURCE.complete("nowhere/"))
 
 
 def test_a_negative_dimension_is_dynamic(tmp_path: Path) -> None:
