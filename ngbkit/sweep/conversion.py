@@ -117,13 +117,11 @@ def check_factors(workloads: Sequence[Workload], factors: Iterable[str]) -> set[
 def _check_texts(workload: Workload) -> None:
     """Refuse texts as values of a factor that is a size, such as a dimension of an ONNX file."""
     for name, values in workload.factors.items():
-        if isinstance(values[0], str):
-            source: Source = registry.load(registry.WORKLOADS, workload.source)
-            if not source.text_factors:
-                raise UsageError(
-                    f"invalid factor {name}: got {values[0]!r}; expected numbers, since {name} is a size of "
-                    f"{workload.name}. Texts are for the factors of models in cells and .py files."
-                )
+        if isinstance(values[0], str) and not workload.load_source().text_factors:
+            raise UsageError(
+                f"invalid factor {name}: got {values[0]!r}; expected numbers, since {name} is a size of "
+                f"{workload.name}. Texts are for the factors of models in cells and .py files."
+            )
 
 
 def parse_workload(text: str) -> Workload:

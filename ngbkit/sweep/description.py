@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngbkit import registry
 from ngbkit.sweep import conversion, feeding
 from ngbkit.sweep.parsing import format_factors
 from ngbkit.user_text import format_count
@@ -156,7 +155,7 @@ def _describe(workload: Workload, swept: Mapping[str, tuple[FactorValue, ...]], 
     factors = {name: options for name, options in {**accepted, **workload.factors}.items() if options}
     missing = tuple(name for name in workload.takes if name not in {*factors, *workload.optional})
     partial = NetworkInputs(network=workload.name, factors=factors, missing_factors=missing)
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
+    source = workload.load_source()
     if not workload.inputs or source.preload:
         return _describe_built(workload, source, partial, file)
     described = replace(partial, batch_size=workload.spec.get("batch_size"))

@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import registry
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.option import option
 from ngbkit.user_text import parse_path
-from ngbkit.workloads.base import Source, Workload
+from ngbkit.workloads.base import Workload
 
 ALL = ""
 """Stands for every network whose inputs some values fit."""
@@ -102,7 +101,7 @@ def attach(
 def _move_batch(workload: Workload, batch_axes: Mapping[str, int | None]) -> Workload:
     names = [spec.name for spec in workload.inputs]
     chosen = {name: axis for name, axis in batch_axes.items() if not names or name in names}
-    move = _load_source(workload).with_batch_axis
+    move = workload.load_source().with_batch_axis
     if not chosen or move is None or dict(workload.batch_axis) == chosen:
         return workload
     return replace(move(workload, chosen), batch_axis=chosen)
@@ -110,7 +109,7 @@ def _move_batch(workload: Workload, batch_axes: Mapping[str, int | None]) -> Wor
 
 def _check_axes(workloads: Sequence[Workload], batch_axes: Mapping[str, int | None]) -> None:
     """Check that the batch of each named input moved."""
-    fixed = [workload.name for workload in workloads if _load_source(workload).with_batch_axis is None]
+    fixed = [workload.name for workload in workloads if workload.load_source().with_batch_axis is None]
     names = {name for workload in workloads for name in workload.batch_axis}
     for name in batch_axes:
         if name not in names and len(fixed) == len(workloads):
@@ -120,11 +119,6 @@ def _check_axes(workloads: Sequence[Workload], batch_axes: Mapping[str, int | No
             )
         if name not in names:
             raise UnknownNameError("input", name, [spec.name for workload in workloads for spec in workload.inputs])
-
-
-def _load_source(workload: Workload) -> Source:
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    return source
 
 
 def select_targets(workloads: Sequence[Workload], name: str, flag: str, choice: str) -> list[Workload]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ngbkit import registry
 from ngbkit.errors import UsageError
 from ngbkit.workloads import dimensions
 from ngbkit.workloads.dimensions import Dimension
@@ -184,6 +185,11 @@ class Workload:
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The inputs that its description has; none if they are known only where it is built."""
         return tuple(map(TensorSpec.from_json, self.spec.get("inputs", ())))
+
+    def load_source(self) -> Source:
+        """Load the source that builds it; UnknownNameError if this machine has none of that name."""
+        source: Source = registry.load(registry.WORKLOADS, self.source)
+        return source
 
     def describe_choices(self) -> dict[str, Any]:
         """The user's choices, where one was made."""

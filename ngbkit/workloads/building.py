@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ngbkit import registry
 from ngbkit.workloads import values
-from ngbkit.workloads.base import Factors, Network, Source, Workload
+from ngbkit.workloads.base import Factors, Network, Workload
 
 
 def build(workload: Workload, factors: Factors) -> Network:
     """Build the network of a workload at these factors, with given values; WorkloadError if that fails."""
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
-    network = source.build(workload, factors)
+    network = workload.load_source().build(workload, factors)
     specs = {spec.name: spec for spec in network.inputs}
     arrays = values.read_given(workload, network.inputs)
     checked = {name: values.check_value(specs[name], array, workload.name) for name, array in arrays.items()}
