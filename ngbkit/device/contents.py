@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngbkit import options, registry
+from ngbkit import options
 from ngbkit.device.environment_variables import digest_variables
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.sweep.trials import Group, facts_key
 from ngbkit.workloads import cell
-from ngbkit.workloads.base import Network, Source, Workload, hash_json
+from ngbkit.workloads.base import Network, Workload, hash_json
 from ngbkit.workloads.content import side_effects
 from ngbkit.workloads.content.loading import Loading, list_imported
 from ngbkit.workloads.content.manifests import Manifests
@@ -31,7 +31,7 @@ def open_manifests(state_dir: Path, device: str) -> Manifests:
 
 def has_code(workload: Workload) -> bool:
     """Return whether code builds the network; the content of a file is its description."""
-    source: Source = registry.load(registry.WORKLOADS, workload.source)
+    source = workload.load_source()
     return bool(source.preload)
 
 

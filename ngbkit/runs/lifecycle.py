@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngbkit import options, registry
+from ngbkit import options
 from ngbkit.errors import FencedError, MissingDependencyError, UsageError
 from ngbkit.files import Store, explain_errors, write_atomically
 from ngbkit.runs.folders import build_metadata, find, get_runs_dir, load_metadata, read_sweep
@@ -33,7 +33,6 @@ _LATEST, _MOST_AGE_S = 50, 7 * 86_400
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
     from ngbkit.runs.settle import Settling
-    from ngbkit.workloads.base import Source
 
 
 @explain_errors()
@@ -196,7 +195,7 @@ def _check_devices(sweep: Grid, engines: Mapping[str, Engine] | None) -> None:
     devices.check(to_start)
     if any(devices.get(device).shares_packages for device in to_start):
         for workload in sweep.workloads:
-            source: Source = registry.load(registry.WORKLOADS, workload.source)
+            source = workload.load_source()
             for module in source.preload:
                 if find_spec(module) is None:
                     raise MissingDependencyError(module, source.extra)

@@ -66,6 +66,19 @@ def count_given_rows(spec: TensorSpec, example: Array) -> int:
     return example.shape[axis] if axis is not None and example.ndim == len(spec.shape) else 1
 
 
+def from_tensor(tensor: Any) -> Array:
+    """Return a tensor of torch as an array, of a type that NumPy lacks, too."""
+    import torch
+
+    plain = tensor.detach().cpu().contiguous()
+    name = str(plain.dtype).removeprefix("torch.")
+    if name not in NARROW_DTYPES:
+        array: Array = plain.resolve_conj().resolve_neg().numpy()
+        return array
+    bits: Array = plain.view(torch.int16 if plain.element_size() == 2 else torch.uint8).numpy()
+    return bits.view(find_dtype(name))
+
+
 def find_dtype(name: str) -> np.dtype[Any]:
     """Find the dtype of a name, also in ml_dtypes; text is an object."""
     if name == TEXT:

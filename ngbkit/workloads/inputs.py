@@ -362,12 +362,7 @@ def _to_array(name: str, value: Any) -> Array:
     import numpy as np
     import torch
 
-    if isinstance(value, torch.Tensor):
-        tensor = value.detach().cpu()
-        if tensor.dtype == torch.bfloat16:
-            return tensor.contiguous().view(torch.int16).numpy().view(feeds.find_dtype("bfloat16"))
-        value = tensor.resolve_conj().resolve_neg().numpy()
-    array = np.asarray(value)
+    array = feeds.from_tensor(value) if isinstance(value, torch.Tensor) else np.asarray(value)
     if array.dtype.kind == "c":
         raise WorkloadError(
             f"invalid dtype of input {name}: got {array.dtype}; expected real numbers, which every runtime takes. Feed "

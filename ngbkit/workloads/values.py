@@ -258,7 +258,7 @@ def _load_tensors(folder: Path) -> dict[str, np.ndarray]:
 
 def _to_array(name: str, value: Any) -> np.ndarray:
     if hasattr(value, "detach"):  # a tensor of torch
-        value = value.detach().cpu().numpy()
+        value = feeds.from_tensor(value)
     array = np.asarray(value)
     if array.dtype.kind in "US":
         array = array.astype(object)

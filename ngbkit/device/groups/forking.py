@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ngbkit import registry
 from ngbkit.device.groups.tuning import JournalledSearch
 from ngbkit.device.groups.worker import TrialFailedError, Worker, build_failure
 from ngbkit.device.isolation.channel import Message
@@ -21,7 +20,6 @@ from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.memory import KEPT
 from ngbkit.sweep.trials import Group, Trial
-from ngbkit.workloads.base import Source
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +63,7 @@ class Forker:
         }
 
     def _start_worker(self, trial: Trial, group: Group, task: Mapping[str, Any]) -> Worker:
-        source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+        source = group.workload.load_source()
         modules = list_modules(trial.column.load_compiler(), task["form"], source)
         python = self._interpreters.get(trial.compiler, group.workload.python)
         return self._fork(trial, modules, python, choose_memory(self.spec, trial.column))

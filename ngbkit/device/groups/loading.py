@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit import registry
 from ngbkit.compilers.base import GRAPH
 from ngbkit.compilers.quantiser import Quantiser
 from ngbkit.device import canonical_graphs, preparation, quantised_graphs
@@ -24,7 +23,6 @@ from ngbkit.device.isolation.settings import find_memory_refusal
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Group, Trial
-from ngbkit.workloads.base import Source
 from ngbkit.workloads.canonical import UNUSED, Importer
 
 
@@ -86,7 +84,7 @@ class Loader(Preparer):
             text = f"quantising {group.workload.name} for {trial.compiler}, batch {trial.batch_size}"
             self._report("stage", step="prepare", text=text)
             message = {**task, "quantiser": quantiser.name, "recipe": recipe}
-            workloads: Source = registry.load(registry.WORKLOADS, group.workload.source)
+            workloads = group.workload.load_source()
             modules = workloads.preload if quantiser.form == "module" else ()
             with self._run_worker(trial, modules, group.workload.python) as worker:
                 graph = quantised_graphs.QuantisedGraph(**worker.quantise(message))

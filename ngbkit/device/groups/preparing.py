@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ngbkit import registry
 from ngbkit.device import canonical_graphs, contents, preparation
 from ngbkit.device.groups.installing import Installer
 from ngbkit.device.groups.worker import TrialFailedError, build_failure
@@ -15,7 +14,7 @@ from ngbkit.device.isolation.server_pool import list_preparation_modules, start_
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import Failure
 from ngbkit.sweep.trials import Group, Trial, facts_key
-from ngbkit.workloads.base import Source, Workload
+from ngbkit.workloads.base import Workload
 from ngbkit.workloads.canonical import Importer
 from ngbkit.workloads.content.manifests import Manifests
 
@@ -130,7 +129,7 @@ class Preparer(Installer):
 
     def _prepare_in_child(self, group: Group, trial: Trial, message: dict[str, Any]) -> dict[str, Any]:
         """Prepare in a child; an export that ends its child, or lacks a package, costs the ONNX graph alone."""
-        source: Source = registry.load(registry.WORKLOADS, group.workload.source)
+        source = group.workload.load_source()
         modules = list_preparation_modules(source)
         for attempt in range(1, MOST_ATTEMPTS + 1):
             try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ngbkit import files, registry
+from ngbkit import files
 from ngbkit.compilers.base import Compiler, Form
 from ngbkit.device.isolation.servers import ForkServer, ServerEndedError, Servers
 from ngbkit.device.isolation.settings import build_child_settings
@@ -74,7 +74,7 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
     for pool in pools.values():
         pool.close_outdated()
     for workload in spec.sweep.workloads:
-        source: Source = registry.load(registry.WORKLOADS, workload.source)
+        source = workload.load_source()
         servers.append(pools[KEPT].get(list_preparation_modules(source), workload.python))
         for column in columns:
             compiler = column.load_compiler()

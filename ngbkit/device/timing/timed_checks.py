@@ -327,8 +327,8 @@ def _yield_probes(
     sets = [feeds.draw_other(task.inputs, examples, rows, seed, number, reference.rows) for number in numbers]
     if not mixes:
         checks.storage = [array for arrays in sets for array in arrays]
-        for arrays, outputs in itertools.cycle(list(zip(sets, answers, strict=True))):
-            yield KnownCall(arrays=arrays, expected=list(outputs))
+        for arrays, answer in itertools.cycle(list(zip(sets, answers, strict=True))):
+            yield KnownCall(arrays=arrays, expected=list(answer))
     axes, output_axes = [spec.batch_axis for spec in task.inputs], reference.axes
     pools = [np.concatenate(parts, axis) for parts, axis in zip(zip(*sets, strict=True), axes, strict=True)]
     outputs = [np.concatenate(parts, axis) for parts, axis in zip(zip(*answers, strict=True), output_axes, strict=True)]
