@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngbkit import registry
-from ngbkit.cluster import replies
 from ngbkit.cluster.attach import attach
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.launchers.base import build_python_command
@@ -20,6 +19,7 @@ from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError
 from ngbkit.hardware.environment import format_cores
 from ngbkit.sweep import records
+from ngbkit.user_text import clean_line
 from ngbkit.workloads.subprocesses import SAFE_PATH, build_python_path
 
 _OLDEST_PYTHON = (3, 10)
@@ -183,4 +183,4 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 def _clean(text: str) -> str:
     """Return foreign text on one line, without control characters or surrounding blanks."""
-    return " ".join(replies.sanitize(text).split())
+    return " ".join(clean_line(text).split())

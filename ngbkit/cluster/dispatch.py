@@ -25,6 +25,7 @@ from ngbkit.hardware.environment import find_changes, find_differences
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import MEASURED, Record
 from ngbkit.sweep.trials import list_references
+from ngbkit.user_text import clean_line
 from ngbkit.workloads import cell
 
 # An engine is not started again after so many losses without a new record in between.
@@ -345,7 +346,7 @@ def follow(plan: Plan, trial_ids: Collection[str], stop: threading.Event) -> Ite
                 raise EngineLostError(f"the engine of device {label} was lost")
             previous, fault = fault, plan.engine.trouble()
             if fault != previous:
-                down = f"the link to {label} is down ({replies.sanitize(fault)}); trying again"
+                down = f"the link to {label} is down ({clean_line(fault)}); trying again"
                 yield {"kind": "stage", "device": label, "text": down if fault else "the link is back"}
     while (text := plan.next_event(0.01)) is not None:
         yield from _parse(plan, text, trial_ids)

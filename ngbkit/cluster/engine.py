@@ -22,6 +22,7 @@ from ngbkit.device.serving.load import Load
 from ngbkit.device.spec import Spec
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
+from ngbkit.user_text import clean_line
 
 _CHUNK_BYTES = 8 << 20
 # Records in one reply: a hundred samples each, they are a few hundred kilobytes.
@@ -106,7 +107,7 @@ class Engine:
         """Return the present state of the device; an engine with a plan answers after it."""
         reply = replies.extract(self.device, self._call("vitals", "{}"), {"looked": dict, "log": str})
         numbers = {name: replies.parse_number(reply["looked"].get(key)) for name, key in _VITALS.items()}
-        return Vitals(**numbers, log="\n".join(map(replies.sanitize, reply["log"].splitlines())))
+        return Vitals(**numbers, log="\n".join(map(clean_line, reply["log"].splitlines())))
 
     def identify(self, spec: Spec) -> dict[str, tuple[str, str]]:
         """Return the content of each network by the key of its facts; empty where it must be built, with the reason."""
@@ -247,7 +248,7 @@ class Plan:
             for msg_id in self.result.msg_ids:
                 self.engine.view.client.forget(msg_id)
         types = {"state": str} if reply.get("state") != "error" else {"state": str, "kind": str, "error": str}
-        return {name: replies.sanitize(text) for name, text in replies.extract(device, reply, types).items()}
+        return {name: clean_line(text) for name, text in replies.extract(device, reply, types).items()}
 
     def interrupt(self) -> None:
         """Ask the plan to stop, again every second since an engine that has not begun ignores it, until it is done."""
@@ -276,9 +277,9 @@ def _explain(device: str, error: Exception) -> DeviceError:
     ):
         return EngineLostError(f"the engine of device {device} was lost")
     if name == REFUSED:
-        return ReplyError(f"device {device}: {replies.sanitize(text)}")
+        return ReplyError(f"device {device}: {clean_line(text)}")
     if "No module named 'ngbkit'" in text:
         return DeviceError(
             f"the engine of device {device} has no ngbkit: pip install ngbkit in its Python, and start it again."
         )
-    return DeviceError(f"device {device} raised an error: {replies.sanitize(text)}")
+    return DeviceError(f"device {device} raised an error: {clean_line(text)}")

@@ -16,25 +16,8 @@ from ngbkit.device.spec import FORMAT
 from ngbkit.errors import DeviceError, JournalError
 from ngbkit.sweep import notes, records
 from ngbkit.sweep.records import Record
-from ngbkit.user_text import clean_line as sanitize
+from ngbkit.user_text import clean_line
 from ngbkit.validation import Line
-
-__all__ = [
-    "MAX_MESSAGE_BYTES",
-    "Event",
-    "ReplyError",
-    "check_formats",
-    "extract",
-    "parse",
-    "parse_answer",
-    "parse_contents",
-    "parse_event",
-    "parse_note",
-    "parse_number",
-    "parse_record",
-    "parse_test",
-    "sanitize",
-]
 
 Event = dict[str, Any]
 
@@ -59,7 +42,7 @@ def parse(device: str, text: str) -> dict[str, Any]:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReplyError(
-            f"invalid message from device {device}: got {sanitize(text[:80])!r}, which is not JSON ({error})."
+            f"invalid message from device {device}: got {clean_line(text[:80])!r}, which is not JSON ({error})."
         ) from None
     if not isinstance(message, dict):
         raise ReplyError(
@@ -72,7 +55,7 @@ def parse_answer(device: str, text: str) -> dict[str, Any]:
     """Parse the answer to a short call; DeviceError if it is the error of the device."""
     answer = parse(device, text)
     if answer.get("state") == "error":
-        raise DeviceError(f"device {device}: {sanitize(str(answer.get('error')))}")
+        raise DeviceError(f"device {device}: {clean_line(str(answer.get('error')))}")
     return answer
 
 
@@ -83,7 +66,7 @@ def extract(device: str, reply: Mapping[str, Any], types: Mapping[str, type]) ->
         is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
         if not isinstance(value, expected) or (expected is int and not is_number):
             raise ReplyError(
-                f"invalid {name!r} in a reply from device {device}: got {sanitize(repr(value)[:80])}; expected "
+                f"invalid {name!r} in a reply from device {device}: got {clean_line(repr(value)[:80])}; expected "
                 f"{expected.__name__}. `ngbkit deploy {device}` installs the same ngbkit there."
             )
     return {name: reply[name] for name in types}
@@ -102,7 +85,7 @@ def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | N
     if kind in ("facts", "environment"):
         return {**labels, **parse_note(device, kind, event.get("key"), event.get("value"))}
     if kind == "stage":
-        text = sanitize(extract(device, event, {"text": str})["text"])
+        text = clean_line(extract(device, event, {"text": str})["text"])
         return {**labels, "text": text, **_parse_step(event, trial_ids)}
     if kind == "round":
         fields = extract(device, event, {"text": str, "done": int, "total": int, "trial_ids": list})
@@ -120,7 +103,7 @@ def parse_event(device: str, text: str, trial_ids: Collection[str]) -> Event | N
         return {**labels, "test": parse_test(device, event.get("test"))}
     if kind == "salvaged":
         fields = extract(device, event, {"records": int, "journal": str})
-        return {**labels, "records": fields["records"], "journal": sanitize(fields["journal"])}
+        return {**labels, "records": fields["records"], "journal": clean_line(fields["journal"])}
     return None
 
 
@@ -139,7 +122,7 @@ def parse_record(device: str, record: Any, trial_ids: Collection[str]) -> Record
     if not isinstance(trial_id, str) or trial_id not in trial_ids:
         raise ReplyError(
             f"device {device} sent a record of a trial that is not part of this run there: "
-            f"{sanitize(repr(trial_id)[:80])}."
+            f"{clean_line(repr(trial_id)[:80])}."
         )
     try:
         return records.from_json(record)
@@ -154,7 +137,7 @@ def parse_note(device: str, kind: str, key: Any, value: Any) -> dict[str, Any]:
     except JournalError as error:
         raise ReplyError(f"device {device} sent an {error}") from None
     if (kind == "environment" and key != device) or len(key) + len(json.dumps(value)) > _MAX_NOTE_BYTES:
-        raise ReplyError(f"invalid or far too long {kind} from device {device}, for {sanitize(repr(key)[:80])}.")
+        raise ReplyError(f"invalid or far too long {kind} from device {device}, for {clean_line(repr(key)[:80])}.")
     return {"key": key, "value": valid}
 
 
@@ -164,7 +147,7 @@ def parse_contents(device: str, value: Any) -> dict[str, tuple[str, str]]:
         contents = validation.parse(Mapping[str, list[Line]], value)
         return {key: (content, reason) for key, (content, reason) in contents.items()}
     except (validation.SchemaError, ValueError) as error:
-        raise ReplyError(f"invalid contents from device {device}: {sanitize(str(error))}") from None
+        raise ReplyError(f"invalid contents from device {device}: {clean_line(str(error))}") from None
 
 
 def parse_test(device: str, value: Any) -> LoadTest:
@@ -172,7 +155,7 @@ def parse_test(device: str, value: Any) -> LoadTest:
     try:
         test: LoadTest = validation.parse(LoadTest, value)
     except validation.SchemaError as error:
-        raise ReplyError(f"invalid load test from device {device}: {sanitize(str(error))}") from None
+        raise ReplyError(f"invalid load test from device {device}: {clean_line(str(error))}") from None
     return test
 
 
@@ -198,4 +181,4 @@ def _clamp_progress(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with ``done`` between 0 and ``total``, and a clean ``text``."""
     total = max(1, fields["total"])
     done = min(max(0, fields["done"]), total)
-    return {**fields, "text": sanitize(fields["text"]), "done": done, "total": total}
+    return {**fields, "text": clean_line(fields["text"]), "done": done, "total": total}

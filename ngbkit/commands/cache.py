@@ -12,7 +12,7 @@ from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command, Magic
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
-from ngbkit.user_text import format_age, format_size
+from ngbkit.user_text import clean_line, format_age, format_size
 
 if TYPE_CHECKING:
     from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
@@ -199,7 +199,6 @@ def _describe_result(item: CacheItem) -> str:
 def _describe_use(item: CacheItem) -> str:
     """Describe the runs that have an artifact, or why nothing uses a result of tuning here."""
     from ngbkit.cluster.caches import contents
-    from ngbkit.cluster.replies import sanitize
 
     if item.kind == "artifact":
         runs = item.metadata["runs"]
@@ -207,4 +206,4 @@ def _describe_use(item: CacheItem) -> str:
         return f"{number}, kept for a day" if _is_recent(item) and not runs else number
     is_described = item.kind == "tuning" and item.metadata
     unused = contents.find_differences(item) if is_described else []
-    return sanitize("; ".join(f"unused here: {text}" for text in unused))
+    return clean_line("; ".join(f"unused here: {text}" for text in unused))

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ngbkit.cluster import replies
 from ngbkit.cluster.shell import Shell
 from ngbkit.errors import DeviceError
+from ngbkit.user_text import clean_line
 
 # The interval between looks, the earliest look after a job was submitted or cancelled, and the longest after failures.
 LOOK_S, FIRST_LOOK_S, LONGEST_LOOK_S = 15.0, 2.0, 240.0
@@ -179,5 +179,5 @@ def _parse(output: str) -> dict[str, JobState]:
         number, _, rest = line.strip().partition(" ")
         name, _, reason = rest.partition(" ")
         if _JOB.fullmatch(number) and name.isupper():
-            states[number] = JobState(name, replies.sanitize(reason))
+            states[number] = JobState(name, clean_line(reason))
     return states

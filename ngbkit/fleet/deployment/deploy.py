@@ -20,6 +20,7 @@ from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.fleet.deployment import DEVICE_EXTRAS, wheel, wheelhouse
 from ngbkit.fleet.deployment.remote import Report, discard_line, find_custom_python, request, resolve
 from ngbkit.sweep.column import Column
+from ngbkit.user_text import clean_line
 
 # The default extras by processor: OpenVINO is Intel's.
 _DEFAULTS = {"x86_64": ("torch", "onnxruntime", "openvino")}
@@ -70,7 +71,7 @@ class Deployment:
         lines += [f"{name.ljust(width)}  {text}" for name, text in rows.items()]
         if any(compiler["missing"] for compiler in self.compilers):
             lines.append(f"To install more of them: ngbkit deploy {self.device} --extras NAMES")
-        return "\n".join(replies.sanitize(line).rstrip() for line in [*lines, self.remark] if line)
+        return "\n".join(clean_line(line).rstrip() for line in [*lines, self.remark] if line)
 
 
 def deploy(
@@ -147,9 +148,9 @@ def _parse_deployment(device: Device, answer: Mapping[str, Any]) -> Deployment:
     replies.check_formats(device.label, hello, "Did this ngbkit change while it ran? Restart it, and deploy again.")
     return Deployment(
         device=device.label,
-        version=replies.sanitize(fields["version"]),
-        python=replies.sanitize(fields["python"]),
-        state_dir=replies.sanitize(fields["state_dir"]),
+        version=clean_line(fields["version"]),
+        python=clean_line(fields["python"]),
+        state_dir=clean_line(fields["state_dir"]),
         environment=replies.parse_note(device.label, "environment", device.label, hello["environment"])["value"],
         compilers=[_parse_compiler(device, item) for item in fields["compilers"]],
         remark=_build_remark(device, fields["python"]),
@@ -162,7 +163,7 @@ def _parse_compiler(device: Device, item: Any) -> dict[str, Any]:
         item = {"compiler": item}
     types = {"compiler": str, "missing": str, **({} if item.get("version") is None else {"version": str})}
     texts = replies.extract(device.label, item, types)
-    return {"version": None, **{name: replies.sanitize(text) for name, text in texts.items()}}
+    return {"version": None, **{name: clean_line(text) for name, text in texts.items()}}
 
 
 def _build_remark(device: Device, python: str) -> str:

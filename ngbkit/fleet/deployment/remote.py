@@ -26,6 +26,7 @@ from ngbkit.cluster.devices import Device
 from ngbkit.cluster.launchers.base import quote_state_dir
 from ngbkit.cluster.shell import join_words
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.user_text import clean_line
 
 #: Receives lines of text.
 Report = Callable[[str], None]
@@ -116,7 +117,7 @@ def request(
     # A start-up file or `setup` may print before it.
     answer = replies.parse(device.label, (output.strip().splitlines() or [""])[-1])
     if "error" in answer:
-        lines = [replies.sanitize(text) for text in str(answer["error"]).splitlines()] or ["unknown error"]
+        lines = [clean_line(text) for text in str(answer["error"]).splitlines()] or ["unknown error"]
         raise DeviceError("\n".join([f"device {device.label}: {lines[0]}", *lines[1:30]]))
     return answer
 
@@ -142,7 +143,7 @@ def _converse(
             with suppress(BrokenPipeError):
                 _send(process.stdin, stdin, files)
             while line := process.stderr.readline(_MAX_LINE_BYTES):
-                last.append(replies.sanitize(line.decode(errors="replace").rstrip()))
+                last.append(clean_line(line.decode(errors="replace").rstrip()))
                 report(last[-1])
             process.wait()
         finally:

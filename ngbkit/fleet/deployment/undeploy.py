@@ -15,6 +15,7 @@ from ngbkit.errors import DeviceError, NgbkitError, UsageError
 from ngbkit.fleet.deployment.onsite.folder import MARK
 from ngbkit.fleet.deployment.remote import request, resolve
 from ngbkit.sweep.journal import Journal
+from ngbkit.user_text import clean_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Removal:
         """Render it as one line."""
         removed = f"removed {', '.join(self.removed)}" if self.removed else "found nothing of ngbkit's"
         remaining = f"; kept {', '.join(self.remaining)}, which is not this device's" if self.remaining else ""
-        return replies.sanitize(f"{self.device}: {removed} (in {self.state_dir}){remaining}.")
+        return clean_line(f"{self.device}: {removed} (in {self.state_dir}){remaining}.")
 
 
 def undeploy(device: Device, *, discard: bool = False) -> Removal:
@@ -44,7 +45,7 @@ def undeploy(device: Device, *, discard: bool = False) -> Removal:
     if contents["foreign"]:
         names = ", ".join(map(str, contents["foreign"][:5]))
         raise UsageError(
-            replies.sanitize(f"{state_dir} on device {device.label} has files ({names}), but not the file {MARK} by ")
+            clean_line(f"{state_dir} on device {device.label} has files ({names}), but not the file {MARK} by ")
             + "which ngbkit marks its folders, so nothing was removed. If all of it is ngbkit's, remove the folder."
         )
     is_own = device.host is None and state_dir == str(options.get_state_dir())
@@ -75,15 +76,15 @@ def _refuse_in_use(device: Device, contents: Mapping[str, Any], only_env: bool, 
     hosts = [engine["host"] for engine in engines if engine.get("host") is not None]
     if local:
         raise DeviceError(
-            f"an engine lives on device {device.label} ({replies.sanitize(local[0])}): wait for its run, or end the "
+            f"an engine lives on device {device.label} ({clean_line(local[0])}): wait for its run, or end the "
             "notebook or the shell that started it, and try again."
         )
     if contents["measuring"] and not only_env:
-        run_id = replies.sanitize(str(contents["measuring"][0]))
+        run_id = clean_line(str(contents["measuring"][0]))
         raise DeviceError(f"device {device.label} measures run {run_id} now: wait for it, or stop it, and try again.")
     if hosts and not discard:
         raise DeviceError(
-            f"an engine of device {device.label} was started on {replies.sanitize(str(hosts[0]))} and may still live, "
+            f"an engine of device {device.label} was started on {clean_line(str(hosts[0]))} and may still live, "
             f"which {device.shell.machine} cannot check: once its job has ended, --discard removes it all the same."
         )
 
@@ -98,7 +99,7 @@ def _refuse_loss(device: Device, contents: Mapping[str, Any]) -> None:
             remedy = f"`ngbkit resume {run_id}` collects them" if recorded is not None else "of a run unknown here"
             lines.append(f"{missing} of the {len(trial_ids)} records of run {run_id}: {remedy}")
     if lines:
-        text = "".join(f"\n  {replies.sanitize(line)}" for line in lines)
+        text = "".join(f"\n  {clean_line(line)}" for line in lines)
         raise UsageError(f"only device {device.label} has:{text}\nTo remove it all the same: --discard.")
 
 

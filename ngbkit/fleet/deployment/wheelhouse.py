@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import options
-from ngbkit.cluster.replies import sanitize
 from ngbkit.errors import DeviceError, UsageError
+from ngbkit.user_text import clean_line
 from ngbkit.workloads.subprocesses import SAFE_PATH
 
 # pip downloads wheels of another platform, but evaluates `python_version < "3.11"` for its own: it would omit a
@@ -97,10 +97,11 @@ def _list_platforms(machine: Mapping[str, Any]) -> list[str]:
     processor, version = markers["platform_machine"], markers["python_version"]
     # They are part of a folder's name, so a device must not choose them freely.
     if not re.fullmatch(r"\w+ 3\.\d+", f"{processor} {version}", re.ASCII):
-        raise DeviceError(f"invalid device: got processor {sanitize(processor)!r} and Python {sanitize(version)!r}.")
+        processor, version = clean_line(processor), clean_line(version)
+        raise DeviceError(f"invalid device: got processor {processor!r} and Python {version!r}.")
     name = markers["platform_python_implementation"]
     if name != "CPython" or machine["free_threaded"]:
-        python = "a free-threaded Python" if machine["free_threaded"] else sanitize(name)
+        python = "a free-threaded Python" if machine["free_threaded"] else clean_line(name)
         raise UsageError(f"cannot choose wheels for {python} {version}: {_REMEDY}.")
     if not re.fullmatch(r"2\.\d\d?", machine["glibc"], re.ASCII):
         raise UsageError(f"cannot choose wheels for a C library other than glibc: {_REMEDY}.")
