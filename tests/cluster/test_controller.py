@@ -14,7 +14,7 @@ from watching import Processes
 from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.cluster.controller import _reserved, reserve_port
-from ngbkit.cluster.hub import Hub
+from ngbkit.cluster.hubs import Hub
 from ngbkit.workloads.base import Workload
 
 
@@ -55,7 +55,7 @@ controller.main()
             starts.append(module)
             return ["-c", program, *arguments]
 
-        monkeypatch.setattr("ngbkit.cluster.hub.build_arguments", build_arguments)
+        monkeypatch.setattr("ngbkit.cluster.hubs.build_arguments", build_arguments)
         # For a user without a home, IPython makes a temporary folder, and warns.
         monkeypatch.setattr("ipyparallel.client.client.get_ipython_dir", pytest.fail)
         Hub.start().stop()

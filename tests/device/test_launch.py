@@ -19,7 +19,7 @@ import pytest
 from patience import limit_s, wait_until
 
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import Hub
+from ngbkit.cluster.hubs import Hub
 from ngbkit.device import launch
 from ngbkit.device.engine import MARK, Settings
 from ngbkit.errors import DeviceError

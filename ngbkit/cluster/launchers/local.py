@@ -15,7 +15,7 @@ from ngbkit import options
 from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import Hub
+from ngbkit.cluster.hubs import Hub
 from ngbkit.cluster.launchers.base import SILENT, Starter, starts
 from ngbkit.cluster.shell import join_words
 from ngbkit.device import launch

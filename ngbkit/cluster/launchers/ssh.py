@@ -15,7 +15,7 @@ from typing import Any
 from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hub import Hub
+from ngbkit.cluster.hubs import Hub
 from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, starts
 from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
