@@ -19,8 +19,14 @@ from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hubs import Hub
-from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, quote_state_dir, starts
-from ngbkit.device.engine import Settings
+from ngbkit.cluster.launchers.base import (
+    SILENT,
+    Starter,
+    build_python_command,
+    build_settings,
+    quote_state_dir,
+    starts,
+)
 from ngbkit.errors import DeviceError
 from ngbkit.fleet.job_queue import JobQueue, build_submission, get_queue, parse_number
 from ngbkit.options import LAYOUT
@@ -105,14 +111,7 @@ def _wait(job: _Job, hub: Hub, identity: str, starter: Starter) -> Any:
 
 
 def _submit(device: Device, identity: str, token: str, hub: Hub) -> _Job:
-    settings = Settings(
-        label=device.label,
-        identity=identity,
-        connection=hub.connection,
-        state_dir=device.state_dir,
-        cores=device.cores,
-        environment=dict(device.environment()),
-    )
+    settings = build_settings(device, identity, hub.connection)
     home = f"{quote_state_dir(device)}/{LAYOUT.engines}"
     save = f"umask 077 && mkdir -p {home} && cd {home} && cat > {token}.told && pwd"
     folder = device.shell.run(save, stdin=settings.to_json().encode()).splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The base of the launchers: the caller that waits for an engine, and a device's Python and state folder."""
+"""The base of the launchers: the caller that waits for an engine, and a device's Python, state folder and settings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.shell import join_words
+from ngbkit.device.engine import Settings
 from ngbkit.options import LAYOUT
 
 
@@ -57,6 +59,14 @@ class _Starts:
 
 
 starts = _Starts()
+
+
+def build_settings(device: Device, identity: str, connection: dict[str, Any], **others: Any) -> Settings:
+    """Build the settings of a device's engine; `others` add to those of the devices file, or replace them."""
+    fields: dict[str, Any] = {"state_dir": device.state_dir, "cores": device.cores, **others}
+    return Settings(
+        label=device.label, identity=identity, connection=connection, environment=device.environment(), **fields
+    )
 
 
 def build_python_command(device: Device, *arguments: str) -> str:

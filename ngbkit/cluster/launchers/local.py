@@ -16,7 +16,7 @@ from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
 from ngbkit.cluster.hubs import Hub
-from ngbkit.cluster.launchers.base import SILENT, Starter, starts
+from ngbkit.cluster.launchers.base import SILENT, Starter, build_settings, starts
 from ngbkit.cluster.shell import join_words
 from ngbkit.device import launch
 from ngbkit.device.engine import Settings
@@ -65,16 +65,9 @@ def start(device: Device, starter: Starter = SILENT) -> Engine:
 
 def _start(device: Device, identity: str, hub: Hub, state_dir: Path) -> tuple[Launched, Any]:
     """Start an engine; return it and its view."""
-    settings = Settings(
-        label=device.label,
-        identity=identity,
-        connection=hub.connection,
-        state_dir=str(state_dir),
-        cores=device.cores or tuple(sorted(os.sched_getaffinity(0))),
-        environment=dict(device.environment()),
-        watch=os.getpid(),
-    )
-    launched = _launch(device, settings)
+    cores = device.cores or tuple(sorted(os.sched_getaffinity(0)))
+    fields = {"state_dir": str(state_dir), "cores": cores, "watch": os.getpid()}
+    launched = _launch(device, build_settings(device, identity, hub.connection, **fields))
     view = hub.wait_for_engine(identity, START_S, lambda: launch.is_running(launched.folder))
     if view is None:
         is_missing = hub.is_alive and not launch.is_running(launched.folder)

@@ -15,8 +15,7 @@ from typing import Any
 from ngbkit.cluster import hubs
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Engine, create_identity
-from ngbkit.cluster.hubs import Hub
-from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, starts
+from ngbkit.cluster.launchers.base import SILENT, Starter, build_python_command, build_settings, starts
 from ngbkit.cluster.tunnel import Tunnel
 from ngbkit.device.engine import Settings
 from ngbkit.device.launch import START_S
@@ -46,14 +45,18 @@ def _start(device: Device) -> Engine:
     identity = create_identity(device.label)
     tunnel: Tunnel | None = None
     with ExitStack() as undo:
-        undo.callback(_kill, process)
+        undo.callback(process.communicate)
+        undo.callback(process.kill)
         try:
             hub, release = hubs.borrow(device, identity)
             undo.callback(release)
             if device.network == "tunnel":
                 tunnel = Tunnel.open(str(device.host), list_ports(hub.connection))
                 undo.callback(tunnel.close)
-            answer = _launch(device, process, _build_settings(device, identity, hub, tunnel))
+            connection = hub.connection if tunnel is None else map_ports(hub.connection, tunnel.ports)
+            keepalive = None if tunnel is None else tunnel.keepalive
+            settings = build_settings(device, identity, connection, lifeline=keepalive)
+            answer = _launch(device, process, settings)
             view = hub.wait_for_engine(identity, START_S)
             if view is None:
                 raise DeviceError(hub.explain_absence())
@@ -87,23 +90,6 @@ def map_ports(connection: Mapping[str, Any], ports: Mapping[int, int]) -> dict[s
     """Return the connection with the ports at the other end of a tunnel."""
     singles = {name: ports[connection[name]] for name in PORTS}
     return {**connection, **singles, PORT_LIST: [ports[port] for port in connection[PORT_LIST]]}
-
-
-def _build_settings(device: Device, identity: str, hub: Hub, tunnel: Tunnel | None) -> Settings:
-    return Settings(
-        label=device.label,
-        identity=identity,
-        connection=hub.connection if tunnel is None else map_ports(hub.connection, tunnel.ports),
-        state_dir=device.state_dir,
-        cores=device.cores,
-        environment=dict(device.environment()),
-        lifeline=None if tunnel is None else tunnel.keepalive,
-    )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.communicate()
 
 
 def _launch(device: Device, process: subprocess.Popen[bytes], settings: Settings) -> dict[str, Any]:
