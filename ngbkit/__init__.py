@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
     from ngbkit import figures, panels, predict, runs
     from ngbkit.api import Sweep, describe, gate, resume
-    from ngbkit.cluster.attach import attach
-    from ngbkit.cluster.plain_client import client
+    from ngbkit.cluster.attach import attach, client
     from ngbkit.dataset import reference
     from ngbkit.dataset.merging import merge
     from ngbkit.dataset.storage import load, save
@@ -72,7 +71,7 @@ _EXPORTS = {
     "blocks": ("ngbkit.workloads.blocks", ""),
     "capacity": ("ngbkit.runs.capacity", "capacity"),
     "cell": ("ngbkit.workloads.cell", ""),
-    "client": ("ngbkit.cluster.plain_client", "client"),
+    "client": ("ngbkit.cluster.attach", "client"),
     "describe": ("ngbkit.api", "describe"),
     "figures": ("ngbkit.figures", ""),
     "from_module": ("ngbkit.workloads.module", "from_module"),

@@ -1,4 +1,4 @@
-"""Attaches to an engine of the user's own ipyparallel cluster, in the place of one that ngbkit would start."""
+"""ipyparallel of the user's own: attaches to engines of such a cluster, and connects a plain client to an engine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ngbkit import options
+from ngbkit.cluster import engines
 from ngbkit.cluster.engine import Engine
 from ngbkit.cluster.safe_client import GuardedClient
 from ngbkit.errors import DeviceError, UsageError
@@ -63,6 +65,43 @@ def attach_each(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     return {
         device: Engine(device=device, view=client[number]) for device, number in zip(devices, numbers, strict=False)
     }
+
+
+def client(device: str | None = None) -> Any:
+    """Connect an ipyparallel client to the engine of a device, and bind ``%px`` and ``%%px`` to that device in IPython.
+
+    ngbkit's own clients accept nothing but text from an engine. This one is ipyparallel's: it unpickles what the device
+    sends, so the device can run code here. Connect it only to a device that you trust.
+
+    Parameters
+    ----------
+    device
+        The label of the device, whose engine is started if it does not run. Default: the option `device`.
+
+    Returns
+    -------
+    ipyparallel.Client
+        Devices of this machine share a controller, as do those of a group (`trust`), so the client of one lists the
+        engines of all that run. The engine answers between runs, not during one.
+
+    Raises
+    ------
+    UnknownNameError, DeviceError
+        The device is unknown, or its engine does not start.
+
+    Examples
+    --------
+    >>> import ngbkit
+    >>> rc = ngbkit.client("orin")  # doctest: +SKIP
+    """
+    import ipyparallel
+    from IPython import get_ipython
+
+    engine = engines.acquire(device or options.get_device())
+    connected = clone(engine.view.client, ipyparallel.Client)
+    if get_ipython() is not None:
+        connected.activate(engine.view.targets)
+    return connected
 
 
 def clone(client: Any, connect: Callable[..., Client]) -> Client:
