@@ -149,7 +149,9 @@ def _describe(row: Row) -> Iterator[tuple[str, Any]]:
         for kind, reason in row["accelerators"].items():
             yield f"on {kind}", reason or _format_kinds(row["networks"])
     yield "compiles from", ", else from ".join(_FORMS[form] for form in row["forms"])
-    yield "keeps", _format_kept(row)
+    items = ["compiled networks"] * row["caches"] + ["results of tuning"] * row["tunes"]
+    listed = f"{' and '.join(items)}, for the next run; `ngbkit cache` lists them"
+    yield "keeps", listed if items else "nothing between runs"
     for name, option in row["options"].items():
         yield f"option {name}", _format_option(option)
 
@@ -175,11 +177,6 @@ def _format_kinds(problems: Mapping[str, str]) -> str:
 
 def _format_packages(packages: Mapping[str, str | None]) -> str:
     return ", ".join(f"{package} {version or 'is missing'}" for package, version in packages.items())
-
-
-def _format_kept(row: Row) -> str:
-    items = ["compiled networks"] * row["caches"] + ["results of tuning"] * row["tunes"]
-    return f"{' and '.join(items)}, for the next run; `ngbkit cache` lists them" if items else "nothing between runs"
 
 
 def _format_option(option: Mapping[str, Any]) -> str:

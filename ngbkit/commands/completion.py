@@ -161,7 +161,7 @@ def complete_option(kind: str, name: str, inside: str, rest: str = "") -> tuple[
             _OPTION_LISTERS[kind](name) if kind in _OPTION_LISTERS else {}, inside
         )
         # An editor may have closed the quotes already.
-        return fragment, [_drop_quote(value) if rest.startswith('"') else value for value in values]
+        return fragment, [value.rpartition('"')[0] or value if rest.startswith('"') else value for value in values]
     return "", []
 
 
@@ -204,7 +204,3 @@ _OPTION_LISTERS: Mapping[str, Callable[[str], Options]] = {
     "compiler": _list_compiler_options,
     "workload": _list_workload_arguments,
 }
-
-
-def _drop_quote(text: str) -> str:
-    return text[: text.rindex('"')] if '"' in text else text

@@ -77,7 +77,10 @@ def install(label: str, *, sys_prefix: bool = False) -> Path:
         "metadata": {"debugger": True},
     }
     with TemporaryDirectory() as source:
-        _copy_logos(manager, Path(source))
+        # The logos of the kernel in the wheel, if it is installed.
+        shipped = manager.find_kernel_specs().get(KERNEL)
+        for logo in Path(shipped).glob("logo-*") if shipped else ():
+            shutil.copy(logo, source)
         Path(source, "kernel.json").write_text(json.dumps(spec, indent=1))
         target = {"prefix": sys.prefix} if sys_prefix else {"user": True}
         return Path(manager.install_kernel_spec(source, kernel_name=name, **target))
@@ -94,13 +97,6 @@ def _spec_manager() -> Any:
         warnings.simplefilter("ignore", UserWarning)
         _ = manager.kernel_dirs
     return manager
-
-
-def _copy_logos(manager: Any, folder: Path) -> None:
-    """Copy the logos of the kernel in the wheel, if it is installed."""
-    shipped = manager.find_kernel_specs().get(KERNEL)
-    for logo in Path(shipped).glob("logo-*") if shipped else ():
-        shutil.copy(logo, folder)
 
 
 def list_kernels() -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 from ngbkit.tabular import Hinted, Row
-from ngbkit.user_text import format_age, format_size
+from ngbkit.user_text import format_age, format_size, join_names
 
 if TYPE_CHECKING:
     from ngbkit.runs import Summary
@@ -282,15 +282,10 @@ def describe_failures(rows: Iterable[Row]) -> list[Row]:
         groups.setdefault((row["compiler"], row["status"], row["stage"], row["error"]), []).append(row)
     return [
         {
-            "trials": _join_trials([row["trial"] for row in group]),
+            "trials": join_names([row["trial"] for row in group], "; ", most=_MOST_NAMED),
             "failed in": stage if status == "failed" else f"{stage} ({status})",
             "error": error,
             "said last": "\n".join(group[-1]["detail"].rstrip().splitlines()[-_LINES:]),
         }
         for (_, status, stage, error), group in groups.items()
     ]
-
-
-def _join_trials(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return "; ".join(names[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

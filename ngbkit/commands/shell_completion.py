@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ngbkit.commands.command import Command
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
@@ -33,7 +33,8 @@ def complete_line(parser: argparse.ArgumentParser, commands: Mapping[str, Comman
     except ImportError:
         return
     words = split_words()[2:]
-    for name, subparser in _list_subparsers(parser):
+    (subparsers,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for name, subparser in subparsers.choices.items():
         table = commands[name].shell_arguments
         for declared in table:
             action = next(action for action in subparser._actions if action.dest == declared.dest)
@@ -42,11 +43,6 @@ def complete_line(parser: argparse.ArgumentParser, commands: Mapping[str, Comman
             elif not {declared.settings.get("metavar"), declared.completes} & _FILES and action.choices is None:
                 action.completer = _complete_nothing  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser, always_complete_options="long", exit_method=sys.exit)
-
-
-def _list_subparsers(parser: argparse.ArgumentParser) -> Iterable[tuple[str, argparse.ArgumentParser]]:
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return commands.choices.items()
 
 
 def _complete_nothing(**_context: object) -> tuple[()]:
