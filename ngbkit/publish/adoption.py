@@ -60,7 +60,7 @@ class Adoption:
                 continue
             complete = next((run for run in runs if _find_name(run)), None)
             if complete is not None:
-                if not (changed := _list_changed(complete)):
+                if not (changed := list_changed(complete.digests)):
                     continue
                 names, verb = ", ".join(changed), "import" if len(changed) > 1 else "imports"
                 reason = f"a module or a package that {names} {verb} has changed since run {complete.id} measured it"
@@ -88,7 +88,7 @@ class Adoption:
             folder = self.recordings / name
             recorded = load_metadata(folder) if is_complete(folder) else None
             is_newer = recorded is not None and run.created > recorded["created"] and run.id in output_ids
-            if (is_newer or (recorded is None and is_opened)) and not _list_changed(run):
+            if (is_newer or (recorded is None and is_opened)) and not list_changed(run.digests):
                 copy_run(get_runs_dir() / run.id, folder)
                 replaced = f"; it replaces that of run {recorded['id']}, measured earlier" if recorded else ""
                 yield f"{notebook.name}: run {run.id} is a recording{replaced}"
@@ -202,11 +202,6 @@ def _describe_end(run: Summary) -> str:
     if missing:
         return f"{missing} of {run.trials} trials of run {run.id} are missing"
     return f"run {run.id} was {run.state}"
-
-
-def _list_changed(run: Summary) -> list[str]:
-    """List the networks of a run whose modules are no longer those that it measured."""
-    return list_changed(run.digests)
 
 
 def _list_changed_packages(recording: Path) -> Iterator[str]:

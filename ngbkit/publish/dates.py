@@ -29,12 +29,10 @@ def find_date(times: Iterable[str]) -> datetime:
 
 def find_latest(times: Iterable[str]) -> datetime | None:
     """Find the latest date of datasets; None without any."""
-    return max(_parse_times(times), default=None)
-
-
-def _parse_times(times: Iterable[str]) -> Iterable[datetime]:
+    moments = []
     for text in times:
         # A dataset of another program may have any text, or none.
         with suppress(ValueError):
             time = datetime.fromisoformat(text)
-            yield time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc)
+            moments.append(time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc))
+    return max(moments, default=None)

@@ -76,7 +76,7 @@ def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
         code = "".join(cell["source"])
         for index, output in enumerate(cell.get("outputs", [])):
             _stabilise(output, f"{executed.stem}/{number}/{index}")
-        for output, spec in _find_charts(cell.get("outputs", [])):
+        for output, spec in find_charts(cell.get("outputs", [])):
             provenance = dict(spec.get("usermeta", {}).get(KEY, {}))
             figure = SiteFigure(
                 id=names.name_figure(provenance),
@@ -158,7 +158,8 @@ def _render_provenance(figure: SiteFigure, code: str) -> str:
     return f"<details>{summary}<table>{rows}</table>{cell}<p>{anchors}</p></details>"
 
 
-def _find_charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def find_charts(outputs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each output of a cell that is a chart, with its specification."""
     for output in outputs:
         spec = output.get("data", {}).get(renderer.MIME)
         if spec is not None:

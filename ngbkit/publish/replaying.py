@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
-from ngbkit.figures import renderer
 from ngbkit.figures.provenance import KEY, list_datasets
 from ngbkit.files import hash_file, write_atomically
 from ngbkit.publish.adoption import Adoption
@@ -20,6 +19,7 @@ from ngbkit.publish.checking import verify
 from ngbkit.publish.execute import ExecutionError, Executor
 from ngbkit.publish.instructions import format_install
 from ngbkit.publish.manifest import FILE, Manifest, SiteFigure
+from ngbkit.publish.pages import find_charts
 from ngbkit.publish.unpacking import unpack
 from ngbkit.runs.recordings import BESIDE
 from ngbkit.user_text import format_count, join_names, parse_json, parse_path
@@ -207,7 +207,8 @@ def replay(
         failure = ""
         try:
             executed, _ = executor.execute(folder.notebooks / f"{name}.ipynb")
-            specs = list(_list_specs(executed))
+            cells = json.loads(executed.read_text())["cells"]
+            specs = [spec for cell in cells for _, spec in find_charts(cell.get("outputs", []))]
         except (ExecutionError, UsageError) as error:
             failure = str(error)
             report(f"{name}.ipynb: {failure}")
@@ -235,14 +236,6 @@ def _read_mark(file: Path) -> Any:
         return parse_json(file.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _list_specs(executed: Path) -> Iterator[dict[str, Any]]:
-    """Yield the specifications of the charts of an executed notebook, in order."""
-    for cell in json.loads(executed.read_text())["cells"]:
-        for output in cell.get("outputs", []):
-            if spec := output.get("data", {}).get(renderer.MIME):
-                yield spec
 
 
 def _judge(figure: SiteFigure, specs: Sequence[Mapping[str, Any]], index: int, failure: str) -> ReplayedFigure:

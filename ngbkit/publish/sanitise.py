@@ -28,22 +28,8 @@ _ATTRIBUTES = {
     *("checked", "disabled", "for", "width", "height", "align", "valign", "border", "cellpadding", "cellspacing"),
     "halign",  # pandas, for headers of several levels
     *("bgcolor", "color", "face", "size", "rules", "frame", "start", "reversed", "colspan", "rowspan", "scope", "span"),
-    *(
-        "headers",
-        "abbr",
-        "scoped",
-        "datetime",
-        "alt",
-        "controls",
-        "loop",
-        "muted",
-        "min",
-        "max",
-        "low",
-        "high",
-        "optimum",
-    ),
-    "loading",
+    *("headers", "abbr", "scoped", "datetime", "alt", "controls", "loop", "muted", "loading"),
+    *("min", "max", "low", "high", "optimum"),
     *("download", "rel", "target", "markdown", "href", "src", "xlink:href", "xmlns", "xmlns:xlink", "version"),
     *("viewBox", "preserveAspectRatio", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "dx", "dy"),
     *("points", "transform", "offset", "fill", "fill-opacity", "fill-rule", "stroke", "stroke-width", "opacity"),
@@ -81,7 +67,7 @@ def clean_html(html: str) -> tuple[str, list[str]]:
         attributes={"*": _ATTRIBUTES},
         clean_content_tags={"script"},
         generic_attribute_prefixes=_PREFIXES,
-        attribute_filter=_filter,
+        attribute_filter=lambda tag, name, value: None if _requests(tag, name, value) else value,
         url_schemes=_SCHEMES,
         link_rel=None,
     )
@@ -253,11 +239,6 @@ def _is_harmless(html: str) -> bool:
         and all(name in attributes or name.startswith((*_PREFIXES,)) for _, name, _ in parser.attributes)
         and not list_requests(html)
     )
-
-
-def _filter(tag: str, name: str, value: str) -> str | None:
-    """Return the value of an attribute unless a browser would request something for it."""
-    return None if _requests(tag, name, value) else value
 
 
 def _requests(tag: str, name: str, value: str) -> bool:
