@@ -1,13 +1,13 @@
-"""Converts an executed notebook to a page: figures are pictures, interactive where scripts run, with provenance."""
+"""Converts executed notebooks to pages, whose figures are pictures, interactive where scripts run, with provenance."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,8 @@ from ngbkit.errors import UsageError
 from ngbkit.figures import pictures, renderer
 from ngbkit.figures.files import render_paper
 from ngbkit.figures.provenance import KEY, list_parts
-from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure
+from ngbkit.figures.statements import ATTRIBUTE
+from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure, SiteStatement
 from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
 
@@ -50,6 +51,8 @@ _LABELS = {
 _HTML = "text/html"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ID = re.compile(rf"""\bid=["'][^"']*?({_UUID})""")
+_MARK = re.compile(rf'<div {ATTRIBUTE}="([^"]*)">')
+_FIGURE = '<figure class="ngb-figure"'
 TAG = "findings"
 """The tag of a cell with findings; a text below a heading "Findings" needs none."""
 
@@ -176,6 +179,28 @@ def _stabilise(output: dict[str, Any], page: str) -> None:
     output["data"][_HTML] = text
 
 
+def collect_statements(
+    pages: Iterable[Path], figures: Iterable[SiteFigure]
+) -> tuple[list[SiteStatement], dict[str, int]]:
+    """Collect the statements of pages, in order, and the number of each notebook's outputs without a provenance."""
+    stems = {digest: stem for figure in figures for digest, stem in figure.datasets.items()}
+    statements: list[SiteStatement] = []
+    others: dict[str, int] = {}
+    for page in pages:
+        names = NotebookNames(page.stem)
+        for cell in json.loads(page.read_text())["cells"]:
+            for output in cell.get("outputs", []):
+                html = _get_html(output)
+                provenances = [json.loads(unescape(text)) for text in _MARK.findall(html)]
+                for provenance in provenances:
+                    new = names.name_datasets(provenance, "".join(cell["source"]))
+                    datasets = {digest: stems.setdefault(digest, stem) for digest, stem in new.items()}
+                    statements.append(SiteStatement(notebook=page.stem, provenance=provenance, datasets=datasets))
+                if not provenances and _FIGURE not in html and _has_content(output):
+                    others[page.stem] = others.get(page.stem, 0) + 1
+    return statements, others
+
+
 def insert_summary(cells: list[dict[str, Any]]) -> None:
     """Insert the findings of later cells, a text or the tables of an output, after the first cell."""
     first = next((number for number, cell in enumerate(cells) if cell.get("outputs")), len(cells))
@@ -215,3 +240,9 @@ def _get_html(output: dict[str, Any]) -> str:
 
 def _build_text(source: str, identifier: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "id": identifier, "metadata": {}, "source": source}
+
+
+def _has_content(output: dict[str, Any]) -> bool:
+    """Return whether an output displays anything; that of a progress is empty in the end."""
+    texts = [*output.get("data", {}).values(), output.get("text", "")]
+    return any("".join(text).strip() if isinstance(text, (str, list)) else text for text in texts)

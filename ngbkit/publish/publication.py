@@ -13,24 +13,13 @@ from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import list_files
-from ngbkit.publish import (
-    archive,
-    citation,
-    config,
-    dates,
-    images,
-    pages,
-    sanitise,
-    signing,
-    site,
-    statements,
-)
+from ngbkit.publish import archive, citation, config, dates, pages, sanitise, signing, site
 from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
 from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
-from ngbkit.publish.sources import copy_sources, describe_data, describe_outside
+from ngbkit.publish.sources import copy_images, copy_sources, describe_data, describe_outside, list_images
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.registry import find_version
 from ngbkit.requirements import read_bounds
@@ -126,7 +115,7 @@ def publish(
     place = parse_path(out)
     check_target(place, folder)
     for source in (*sources, *texts):
-        images.list_images(source)
+        list_images(source)
     if sign is not None:
         signing.check_key(parse_path(sign))
     build = place.absolute().parent / f".{place.absolute().name}-ngbkit"
@@ -146,7 +135,8 @@ def publish(
     )
     executed, figures = _write_pages(sources, executor, build, report)
     report("building the site")
-    page_statements, others = statements.collect([build / "sources" / source.name for source in sources], figures)
+    page_files = [build / "sources" / source.name for source in sources]
+    page_statements, others = pages.collect_statements(page_files, figures)
     content: list[SiteFigure | SiteStatement] = [*figures, *page_statements]
     datasets = {stem: build / "datasets" / f"{digest}.nc" for item in content for digest, stem in item.datasets.items()}
     _build_html(sources, texts, settings, credits, content, datasets, build, report)
@@ -219,7 +209,7 @@ def _build_html(
             report(line)
     figures = [item for item in content if isinstance(item, SiteFigure)]
     site.write_sources(folder, settings, credits, page_files, clean_texts, figures, datasets)
-    copies = [copy for source in (*sources, *texts) for copy in images.copy_images(source, folder)]
+    copies = [copy for source in (*sources, *texts) for copy in copy_images(source, folder)]
     build_files = [
         *(*page_files, *copies, *(file.with_suffix(".figures.json") for file in page_files)),
         *(folder / name for name in (*site.list_names(settings), *(text.name for text in texts))),

@@ -11,9 +11,10 @@ from authored import build_notebook
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.publish import images, pages, sanitise, site
+from ngbkit.publish import pages, sanitise, site
 from ngbkit.publish.citation import Citation
 from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.sources import copy_images
 
 
 @pytest.mark.parametrize("name", ["page.md", "page.ipynb"])
@@ -28,7 +29,7 @@ def test_pictures_of_a_page_are_copied(tmp_path: Path, name: str) -> None:
     write_page(source / name, "screens/a.png", "<screens/a (1).png>", "screens/b%20c.png", *elsewhere)
 
     quoted = [target / "screens" / quote(picture, safe="()") for picture in names]
-    assert quoted == images.copy_images(source / name, target)
+    assert quoted == copy_images(source / name, target)
     assert names == [picture.read_text() for picture in quoted]
 
 
@@ -53,7 +54,7 @@ def test_a_picture_from_elsewhere_is_an_error(tmp_path: Path, link: str) -> None
     write_page(source / "page.md", link)
 
     with pytest.raises(UsageError, match=r"invalid picture in page.md: got .*; expected a file in .* Copy it there"):
-        images.copy_images(source / "page.md", tmp_path / "build" / "sources")
+        copy_images(source / "page.md", tmp_path / "build" / "sources")
     assert not (tmp_path / "build").exists()
 
 
@@ -67,7 +68,7 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
         pages.write_page(notebook, page, folder / "_static" / "figures")
     site.write_sources(folder, SiteConfig.read(notebooks / "site.toml"), Citation(), names, texts, (), {})
     for source in (*sources, *texts):
-        images.copy_images(source, folder)
+        copy_images(source, folder)
     site.build(folder, tmp_path / "html")
     sanitise.check_pages(tmp_path / "html")
 
