@@ -41,30 +41,14 @@ class Charted(Reported):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report(Reported):
-    """Sentences, tables and notes, each of them displayed once.
+    """Sentences, tables and notes, each of them displayed once."""
 
-    Parameters
-    ----------
-    sentences
-        The answer, and what is not sure of it.
-    next
-        The next step; it follows the sentences.
-    frames
-        The tables.
-    notes
-        Sentences below the tables.
-    more
-        The rest, which a page folds.
-    hint
-        The sentence with the command that prints the rest, which replaces it in a terminal.
-    """
-
-    sentences: Sequence[str] = ()
-    next: str = ""
-    frames: Sequence[Texts] = ()
-    notes: Sequence[str] = ()
-    more: Report | None = None
-    hint: str = ""
+    sentences: Sequence[str] = ()  # the answer, and what is not sure of it
+    next: str = ""  # the next step, which follows the sentences
+    frames: Sequence[Texts] = ()  # the tables
+    notes: Sequence[str] = ()  # sentences below the tables
+    more: Report | None = None  # the rest, which a page folds
+    hint: str = ""  # the sentence with the command that prints the rest, which replaces it in a terminal
 
     @property
     def lines(self) -> list[str]:

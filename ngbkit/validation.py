@@ -43,18 +43,11 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The valid values of an annotated type.
+    """The valid values of an annotated type."""
 
-    Parameters
-    ----------
-    convert
-        Returns the value as it is stored. Raises a ValueError for an invalid one, whose text (if any) names the part.
-    expected
-        Describes the valid values.
-    """
-
+    # Returns the value as it is stored. Raises a ValueError for an invalid one, whose text (if any) names the part.
     convert: Parser
-    expected: str
+    expected: str  # describes the valid values
 
 
 def integer(low: int, high: int = _MAX_INTEGER, expected: str = "") -> Check:

@@ -15,33 +15,15 @@ OK, FAILED, INVALID, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Answer(Reported):
-    """The answer of a command; a notebook displays its report.
+    """The answer of a command; a notebook displays its report."""
 
-    Parameters
-    ----------
-    json
-        All of it, as plain JSON.
-    report
-        Its sentences and tables, for people.
-    is_markdown
-        Print the report as Markdown.
-    value
-        What the magic returns in place of the answer, if anything.
-    binds
-        Bind that value to the variable of ``-o``.
-    previous
-        Another result, which is displayed before this one.
-    code
-        The exit code.
-    """
-
-    json: Any = None
-    report: Report = field(default_factory=Report)
-    is_markdown: bool = False
-    value: Any = None
-    binds: bool = False
-    previous: Any = None
-    code: int = OK
+    json: Any = None  # all of it, for programs
+    report: Report = field(default_factory=Report)  # its sentences and tables, for people
+    is_markdown: bool = False  # print the report as Markdown
+    value: Any = None  # what the magic returns in place of the answer, if anything
+    binds: bool = False  # bind that value to the variable of ``-o``
+    previous: Any = None  # another result, which is displayed before this one
+    code: int = OK  # the exit code
 
     @classmethod
     def of_rows(

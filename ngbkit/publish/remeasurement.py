@@ -39,27 +39,14 @@ NAMES = ("published", "here")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedSweep:
-    """A sweep of a site with its recording, as this machine can measure it.
+    """A sweep of a site with its recording, as this machine can measure it."""
 
-    Parameters
-    ----------
-    name
-        Its networks and its notebook, for people; with a number where the notebook has several sweeps of them.
-    recording
-        The folder of its recording.
-    published
-        The sweep as its author measured it.
-    sweep
-        The sweep for this machine; None if it cannot be measured here.
-    notes
-        What differs from the published sweep, in sentences; or why it cannot be measured.
-    """
-
+    # Its networks and its notebook, for people; with a number where the notebook has several sweeps of them.
     name: str
-    recording: Path
-    published: Sweep
-    sweep: Sweep | None
-    notes: Sequence[str]
+    recording: Path  # the folder
+    published: Sweep  # as its author measured it
+    sweep: Sweep | None  # for this machine; None if it cannot be measured here
+    notes: Sequence[str]  # what differs from the published sweep, in sentences; or why it cannot be measured
 
     def load(self) -> Data:
         """Load the published dataset."""
