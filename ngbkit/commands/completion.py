@@ -35,7 +35,6 @@ class Cursor:
 
     typed: str  # the part of the value before the cursor
     words: Sequence[str]  # of the line before that value
-    positionals: Sequence[str]  # the words that are neither a flag nor the value of one
     namespace: Mapping[str, Any] = field(default_factory=dict)  # the user's variables, in a notebook
 
 

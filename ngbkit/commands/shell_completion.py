@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ngbkit.commands.command import Command
-from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
+from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, split_braces
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
@@ -35,11 +35,10 @@ def complete_line(parser: argparse.ArgumentParser, commands: Mapping[str, Comman
     words = split_words()[2:]
     (subparsers,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for name, subparser in subparsers.choices.items():
-        table = commands[name].shell_arguments
-        for declared in table:
+        for declared in commands[name].shell_arguments:
             action = next(action for action in subparser._actions if action.dest == declared.dest)
             if declared.completes in LISTERS and declared.completes != "path":
-                action.completer = _Completer(declared, table, words)  # type: ignore[attr-defined]
+                action.completer = _Completer(declared, words)  # type: ignore[attr-defined]
             elif not {declared.settings.get("metavar"), declared.completes} & _FILES and action.choices is None:
                 action.completer = _complete_nothing  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser, always_complete_options="long", exit_method=sys.exit)
@@ -53,17 +52,15 @@ def _complete_nothing(**_context: object) -> tuple[()]:
 class _Completer:
     """Lists the values of one argument, as argcomplete calls it."""
 
-    def __init__(self, declared: Argument, table: Sequence[Argument], words: Sequence[str]) -> None:
+    def __init__(self, declared: Argument, words: Sequence[str]) -> None:
         self._declared, self._words = declared, words
-        self._positionals = select_positionals(table, words)
 
     def __call__(self, prefix: str, **_context: object) -> list[str] | dict[str, str]:
         kind = self._declared.completes
         if braces := split_braces(prefix):
             return _complete_option(kind, prefix, *braces)
         first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
-        cursor = Cursor(typed=typed, words=self._words, positionals=self._positionals)
-        values = LISTERS[kind](cursor)
+        values = LISTERS[kind](Cursor(typed=typed, words=self._words))
         if isinstance(values, dict):  # zsh and fish display the descriptions
             return {value: text for value, text in values.items() if value.startswith(typed)}
         return [f"{first}{comma}{value}" for value in dict.fromkeys(values) if value.startswith(typed)]

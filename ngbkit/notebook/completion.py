@@ -61,7 +61,7 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any], rest: str = ""
         return typed, []
     if argument.completes in LISTS:
         typed = typed.rpartition(",")[2]
-    cursor = Cursor(typed=typed, words=words, positionals=select_positionals(table, words), namespace=namespace)
+    cursor = Cursor(typed=typed, words=words, namespace=namespace)
     values = argument.settings.get("choices") or _LISTERS[argument.completes](cursor)
     return typed, list(dict.fromkeys(value for value in values if value.startswith(typed)))
 

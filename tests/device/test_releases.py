@@ -62,7 +62,7 @@ def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, mon
     assert missing.error == environment["releases"]["released@1.0.5"]["refusal"]
 
     items = [item for item in contents.list_items(contents.locate("cpu")) if item.kind == "environment"]
-    offered = LISTERS["compiler"](Cursor(typed="released@", words=(), positionals=()))
+    offered = LISTERS["compiler"](Cursor(typed="released@", words=()))
 
     assert {("fakeruntime==1.0", True), ("fakeruntime==1.1", True)} == {
         (item.metadata["requirements"][0], item.matches("fakeruntime")) for item in items

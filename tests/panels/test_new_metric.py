@@ -122,7 +122,7 @@ def test_the_shell_shows_and_compares_it(data: xr.Dataset, tmp_path: Path, capsy
     assert "time of one sample (ms)" in capsys.readouterr().out
     assert 0 == cli.main(["compare", file, file, "--metric", "milliseconds"])
     assert "no trial was measured again" in capsys.readouterr().out
-    cursor = Cursor(typed="mil", words=[], positionals=[])
+    cursor = Cursor(typed="mil", words=[])
     for kind in ("metric", "figure"):
         assert "milliseconds" in list(LISTERS[kind](cursor))
 

@@ -182,7 +182,7 @@ def test_tab_reads_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     list(runs.summaries())
     make_run("20300103-c")
     forbid_reading(monkeypatch)
-    values = LISTERS["result"](Cursor(typed="2030", words=[], positionals=[]))
+    values = LISTERS["result"](Cursor(typed="2030", words=[]))
 
     assert ["20300103-c", "20300102-b", "20300101-a"] == list(values)
     assert "" == values["20300103-c"]
