@@ -84,14 +84,11 @@ def _check_combination(record: type, table: Mapping[str, Any]) -> Iterator[Usage
         if is_required and name not in table:
             yield UsageError(f"{name} is missing, which {setting} requires; expected {expected[name]}.")
     options = table.get("sbatch")
-    if launch == "array" and isinstance(options, list) and any(map(_is_array_option, map(str, options))):
+    words = map(str, options) if launch == "array" and isinstance(options, list) else ()
+    if any(word.startswith(("--array", "-a")) for word in words):
         yield UsageError("sbatch has --array, which `indices` sets: remove it there.")
     if launch == "ssh" and network == "tunnel" and "address" in table:
         yield UsageError('address requires network = "direct", a tunnel needs none: remove it, or change network.')
-
-
-def _is_array_option(option: str) -> bool:
-    return option.startswith(("--array", "-a"))
 
 
 def _resolve_cluster(cluster: str, folder: Path) -> str:

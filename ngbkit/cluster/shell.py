@@ -11,8 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ngbkit.errors import DeviceError
 
@@ -67,21 +66,12 @@ class Shell:
         except FileNotFoundError as error:
             raise DeviceError("no ssh on this machine: install OpenSSH's client.") from error
 
-    def run(self, program: str, *, stdin: bytes | Path = b"", timeout_s: float = 60.0) -> str:
-        """Run a line of ``sh`` on the machine with bytes or a file as its input; return its output.
+    def run(self, program: str, *, stdin: bytes = b"", timeout_s: float = 60.0) -> str:
+        """Run a line of ``sh`` on the machine with bytes as its input; return its output.
 
         The caller quotes foreign words (`shlex.quote`). A failure raises a DeviceError with a remedy or the last lines.
         """
-        if isinstance(stdin, Path):
-            with open(stdin, "rb") as file:
-                return self._finish(self._start(program, file), None, timeout_s)
-        return self._finish(self._start(program, subprocess.PIPE), stdin, timeout_s)
-
-    def _start(self, program: str, stdin: int | IO[bytes]) -> subprocess.Popen[bytes]:
-        return self.start(program, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def _finish(self, process: subprocess.Popen[bytes], stdin: bytes | None, timeout_s: float) -> str:
-        with process:
+        with self.start(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
                 out, errors = process.communicate(stdin, timeout=timeout_s)
             except BaseException as error:

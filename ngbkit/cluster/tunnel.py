@@ -82,10 +82,6 @@ class Tunnel:
         tunnel.keepalive = Keepalive(host="127.0.0.1", port=tunnel.ports[first["lifeline"]], token=token)
         return tunnel
 
-    @property
-    def is_lost(self) -> bool:
-        return self.state == "lost"
-
     def close(self) -> None:
         """Say goodbye to the engine on the device, wait for its end, and close the tunnel."""
         with contextlib.suppress(OSError):

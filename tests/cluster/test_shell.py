@@ -86,15 +86,11 @@ def test_bytes_that_are_not_utf8(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 3_000_000])
-def test_input_of_bytes_and_files(shell: Shell, tmp_path: Path, size: int) -> None:
+def test_input_of_any_size(shell: Shell, size: int) -> None:
     """The input of a program arrives complete and unchanged."""
     content = os.urandom(size)
-    file = tmp_path / "content"
-    file.write_bytes(content)
-    expected = f"{hashlib.sha256(content).hexdigest()}  -\n"
 
-    assert expected == shell.run("sha256sum", stdin=content)
-    assert expected == shell.run("sha256sum", stdin=file)
+    assert f"{hashlib.sha256(content).hexdigest()}  -\n" == shell.run("sha256sum", stdin=content)
 
 
 def test_empty_and_unread_input(shell: Shell) -> None:

@@ -76,7 +76,7 @@ def _start(device: Device) -> Engine:
         device=device.label,
         view=view,
         stop=stop,
-        is_connected=lambda: hub.is_alive and not (tunnel is not None and tunnel.is_lost),
+        is_connected=lambda: hub.is_alive and not (tunnel is not None and tunnel.state == "lost"),
         trouble=lambda: tunnel.output if tunnel is not None and tunnel.state == "down" else "",
     )
 
