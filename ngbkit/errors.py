@@ -89,8 +89,9 @@ class NgbkitWarning(UserWarning):
     """A warning of ngbkit; IPython shows it in the words of Python, as it does an error."""
 
     def __str__(self) -> str:
-        message = clip(strip_controls(super().__str__()))
-        return translate_commands(message, "python") if _is_in_ipython() else message
+        message, ipython = clip(strip_controls(super().__str__())), sys.modules.get("IPython")
+        is_in_ipython = ipython is not None and ipython.get_ipython() is not None
+        return translate_commands(message, "python") if is_in_ipython else message
 
 
 class UsageError(NgbkitError, ValueError):
@@ -286,15 +287,10 @@ def describe_hidden(module: str) -> str:
     return f"invalid file name: got {files[0]}, which hides the module {module}. Rename it, and start Python again."
 
 
-def _is_in_ipython() -> bool:
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and ipython.get_ipython() is not None
-
-
-def find_nearest(name: str, choices: Iterable[str], limit: int = 3) -> list[str]:
-    """Find the choices most similar to `name`, best first, whatever their case."""
+def find_nearest(name: str, choices: Iterable[str]) -> list[str]:
+    """Find the three choices most similar to `name`, best first, whatever their case."""
     by_fold = {choice.lower(): choice for choice in choices}
-    matches = difflib.get_close_matches(name.lower(), by_fold, n=limit, cutoff=0.6)
+    matches = difflib.get_close_matches(name.lower(), by_fold, n=3, cutoff=0.6)
     return [by_fold[match] for match in matches]
 
 

@@ -138,8 +138,7 @@ def _describe_processes(root: Path, fault: str = "no further process or thread c
     return f"{fault}: {sentence.format(count)}{memory}. Raise the limit or end other processes, and try again."
 
 
-def _describe_file_size(root: Path) -> str:
-    del root
+def _describe_file_size(_root: Path) -> str:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit < 0:
         return ""
@@ -149,13 +148,11 @@ def _describe_file_size(root: Path) -> str:
     )
 
 
-def _describe_open_files(root: Path) -> str:
-    del root
+def _describe_open_files(_root: Path) -> str:
     return "too many files are open. Raise the limit of open files, such as with `ulimit -n 4096`, and try again."
 
 
-def _describe_processor_time(root: Path) -> str:
-    del root
+def _describe_processor_time(_root: Path) -> str:
     limit = max(resource.getrlimit(resource.RLIMIT_CPU))
     return (
         f"the processor time of this process, {limit} s (ulimit -t), is used up. Raise the limit, such as with "

@@ -59,18 +59,18 @@ class Report(Reported):
         """Return the report itself."""
         return self
 
-    def to_text(self, width: int | None = None) -> str:
+    def to_text(self) -> str:
         """Render the report for a terminal, with the signs that its encoding has."""
-        return strip_controls(fit_output(_drop_repeated(self, set())._to_text(width)))
+        return strip_controls(fit_output(_drop_repeated(self, set())._to_text()))
 
-    def _to_text(self, width: int | None) -> str:
-        room = find_width(width, is_limited=False)
+    def _to_text(self) -> str:
+        room = find_width(None, is_limited=False)
         above, below = (
             "\n".join(line for sentence in lines if sentence for line in fold(sentence, room))
             for lines in (self.lines, [*self.notes, self.hint])
         )
-        rest = self.more._to_text(width) if self.more and not self.hint else ""
-        return "\n\n".join(filter(None, [above, *(frame.to_text(width) for frame in self.frames), below, rest]))
+        rest = self.more._to_text() if self.more and not self.hint else ""
+        return "\n\n".join(filter(None, [above, *(frame.to_text() for frame in self.frames), below, rest]))
 
     def to_markdown(self) -> str:
         """Render the report as Markdown, its notes as a list."""

@@ -119,7 +119,9 @@ class Texts:
             f'<th style="{self._style(index)}">{escape(name)}</th>' for index, name in enumerate(self.header)
         )
         body = "".join(f"<tr>{''.join(map(self._render_cell, range(len(row)), row))}</tr>" for row in self.cells)
-        style = f"{_TABLE} {_ONE_LINE}" if self._find_width() <= _PAGE else _TABLE
+        columns = zip(self.header, *self.cells, strict=True)
+        width = sum(max(map(len, column)) + _PADDING for column in columns)  # with one line a row, in letters
+        style = f"{_TABLE} {_ONE_LINE}" if width <= _PAGE else _TABLE
         table = (
             f'<table style="{style}">{caption if self.title else ""}<thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table>"
@@ -147,11 +149,6 @@ class Texts:
                 body += f'<tr><td style="{_LINE} {_ONE_LINE}">{escape(name)}</td>'
                 body += f'<td style="{_LINE}">{content}</td></tr>'
         return body
-
-    def _find_width(self) -> int:
-        """Find the width of the table with one line a row, in letters."""
-        columns = zip(self.header, *self.cells, strict=True)
-        return sum(max(map(len, column)) + _PADDING for column in columns)
 
     def _style(self, index: int) -> str:
         return _LINE.replace("left", "right") if index in self.numeric else _LINE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -123,17 +123,14 @@ def write_report(
 
 def _store_artifacts(folder: ReplayFolder) -> None:
     """Add the files of the site that a recorded sweep names by their content to the state folder."""
-    needed = {digest for each in folder.recordings.glob("*/run.json") for digest in _list_digests(each)}
+    sweeps = [json.loads(file.read_text())["sweep"] for file in folder.recordings.glob("*/run.json")]
+    workloads = [workload for sweep in sweeps for workload in sweep["workloads"]]
+    needed = {digest for workload in workloads for digest in workload.get("artifacts", ())}
     store = Store(options.make_state_dir() / options.LAYOUT.artifacts)
     missing = {digest for digest in needed if not store.contains(digest)}
     for file in folder.notebooks.rglob("*") if missing else ():
         if file.is_file() and file.name not in ("journal.sqlite", "run.json") and hash_file(file) in missing:
             store.add(file)
-
-
-def _list_digests(file: Path) -> Iterator[str]:
-    for workload in json.loads(file.read_text())["sweep"]["workloads"]:
-        yield from workload.get("artifacts", ())
 
 
 def _find_owners(folder: ReplayFolder) -> dict[str, list[str]]:

@@ -22,10 +22,10 @@ def deploy(call: Call) -> Answer:
     """Install ngbkit on the device of a call."""
     from ngbkit.cluster import devices
     from ngbkit.fleet.deployment import deploy as deployment
-    from ngbkit.fleet.deployment.remote import discard_line
 
-    report = print_progress if sys.stderr.isatty() else discard_line
-    deployed = deployment.deploy(devices.get(call.args.device), **to_call(call.args), report=report)
+    deployed = deployment.deploy(
+        devices.get(call.args.device), **to_call(call.args), report=print_progress if sys.stderr.isatty() else str
+    )
     return Answer(json=deployed.to_json(), report=Report(sentences=[deployed.to_text()]))
 
 

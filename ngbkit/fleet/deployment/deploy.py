@@ -18,7 +18,7 @@ from ngbkit.cluster.devices import Device
 from ngbkit.device.releases import list_requirements
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.fleet.deployment import DEVICE_EXTRAS, wheel, wheelhouse
-from ngbkit.fleet.deployment.remote import Report, discard_line, find_custom_python, request, resolve
+from ngbkit.fleet.deployment.remote import Report, find_custom_python, request, resolve
 from ngbkit.sweep.column import Column
 from ngbkit.user_text import clean_line
 
@@ -82,7 +82,7 @@ def deploy(
     wheels: Path | bool = False,
     python: str | None = None,
     system_site_packages: bool = False,
-    report: Report = discard_line,
+    report: Report = str,
 ) -> Deployment:
     """Install the running ngbkit on a device, or update it there, and check the compilers of the device.
 

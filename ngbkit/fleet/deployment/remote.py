@@ -28,8 +28,8 @@ from ngbkit.cluster.shell import join_words
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.user_text import clean_line
 
-#: Receives lines of text.
-Report = Callable[[str], None]
+#: Receives lines of text; ``str`` discards them.
+Report = Callable[[str], object]
 
 _PACKAGE = "ngbkit.fleet.deployment.onsite"
 _MODULES = ("folder", "install", "listing", "program")
@@ -53,11 +53,6 @@ _MAX_ANSWER_BYTES = 64 << 20
 _MAX_LINE_BYTES = 4096
 _END_S = 15.0
 _NO_SUCH_PROGRAM = 127
-
-
-def discard_line(line: str) -> None:
-    """Discard a line of text: the `Report` of a caller without one."""
-    del line
 
 
 def resolve(device: Device) -> Device:
@@ -90,7 +85,7 @@ def request(
     python: str | None = None,
     fields: Mapping[str, Any] | None = None,
     files: Sequence[Path] = (),
-    report: Report = discard_line,
+    report: Report = str,
 ) -> dict[str, Any]:
     """Run a verb of `ngbkit.fleet.deployment.onsite.program` on a resolved device; return the answer.
 

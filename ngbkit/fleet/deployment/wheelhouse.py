@@ -35,13 +35,13 @@ _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _REMEDY = "name a folder with its wheels"
 
 
-def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], report: Callable[[str], None]) -> Path:
+def download(machine: Mapping[str, Any], wheel: Path, extras: Sequence[str], report: Callable[[str], object]) -> Path:
     """Download the wheels that ngbkit's wheel needs on a machine; return their folder, which the next one reuses."""
     return _download(machine, extras, [f"{wheel}[{','.join(extras)}]" if extras else str(wheel)], [], report)
 
 
 def download_release(
-    machine: Mapping[str, Any], requirements: Sequence[str], shelf: Path | None, report: Callable[[str], None]
+    machine: Mapping[str, Any], requirements: Sequence[str], shelf: Path | None, report: Callable[[str], object]
 ) -> list[Path]:
     """Download the wheels of a release, the first requirement, or choose them in the folder `shelf`; return them."""
     source = ["--no-index", "--find-links", str(shelf)] if shelf else []
@@ -53,7 +53,7 @@ def _download(
     names: Sequence[str],
     requirements: Sequence[str],
     source: Sequence[str],
-    report: Callable[[str], None],
+    report: Callable[[str], object],
 ) -> Path:
     """Download what requirements need on a machine, from pip's `source`, into a folder with these names."""
     # The hook of setuptools takes `importlib.util.find_spec` for an import of pip, and breaks `import setuptools`.
@@ -119,7 +119,7 @@ def _normalize(name: str) -> str:
     return name.lower().replace(".", "_")
 
 
-def _run(command: Sequence[str], report: Callable[[str], None]) -> None:
+def _run(command: Sequence[str], report: Callable[[str], object]) -> None:
     last: deque[str] = deque(maxlen=20)
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
