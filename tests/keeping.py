@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngbkit import options
-from ngbkit.cluster.caches import contents
-from ngbkit.cluster.caches.contents import DeviceCaches
+from ngbkit.cluster.caches import DeviceCaches, list_items
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.cache import COMMAND, answer_cache
 from ngbkit.commands.parser import build_parser, parse
@@ -54,7 +53,7 @@ def tune(state_dir: Path, key: str, device: str = "cpu", compiler: str = "tvm", 
 
 
 def list_keys(caches: DeviceCaches) -> list[str]:
-    return [item.key for item in contents.list_items(caches)]
+    return [item.key for item in list_items(caches)]
 
 
 def switch_machine(tmp_path: Path, name: str = "elsewhere") -> Any:

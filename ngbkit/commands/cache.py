@@ -15,7 +15,7 @@ from ngbkit.sweep.argument import argument
 from ngbkit.user_text import clean_line, format_age, format_size
 
 if TYPE_CHECKING:
-    from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
+    from ngbkit.cluster.caches import CacheItem, DeviceCaches
 
 _KEY_LENGTH = 12
 _DAY_S = 86400.0
@@ -42,7 +42,7 @@ def parse_size(text: str) -> int:
 
 def answer_cache(call: Call) -> Answer:
     """Carry out the action that a call names."""
-    from ngbkit.cluster.caches import contents
+    from ngbkit.cluster.caches import locate
 
     args, is_cleaning = call.args, call.args.action == "clean"
     for name in ("keep", "tuning"):
@@ -50,7 +50,7 @@ def answer_cache(call: Call) -> Answer:
             raise UsageError(f"invalid option --{name}: got it with {args.action}; expected clean. Leave it out.")
     if is_cleaning and not (args.names or args.keep):
         raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all.")
-    caches = contents.locate(args.device)
+    caches = locate(args.device)
     return _clean(caches, args) if is_cleaning else _list(caches, args)
 
 
@@ -88,19 +88,19 @@ COMMAND = Command(
 
 
 def _list(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
-    from ngbkit.cluster.caches import contents
+    from ngbkit.cluster.caches import list_items
     from ngbkit.runs.deletion import list_artifacts
 
-    items = _select(contents.list_items(caches, list_artifacts()), args.names)
+    items = _select(list_items(caches, list_artifacts()), args.names)
     empty = f"Device {caches.device} keeps nothing in {caches.state_dir}."
     return Answer.of_rows(_to_rows(items), empty, json=_to_json(caches, items))
 
 
 def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
-    from ngbkit.cluster.caches import cleaning
+    from ngbkit.cluster.caches import remove
 
     with caches.lock("clean"):
-        evicted = cleaning.remove(caches, _choose_evictions(caches, args))
+        evicted = remove(caches, _choose_evictions(caches, args))
     return Answer.of_rows(
         [{**row, "done": "removed"} for row in _to_rows(evicted)],
         "Nothing was removed: no entry is over the limit.",
@@ -109,18 +109,18 @@ def _clean(caches: DeviceCaches, args: argparse.Namespace) -> Answer:
 
 
 def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[CacheItem]:
-    from ngbkit.cluster.caches import cleaning, contents
+    from ngbkit.cluster.caches import choose_evictions, list_items
     from ngbkit.runs.deletion import list_artifacts
 
     keep_bytes = None if args.keep is None else parse_size(args.keep)
-    selected = _select(contents.list_items(caches, list_artifacts()), args.names)
+    selected = _select(list_items(caches, list_artifacts()), args.names)
     evictable = [item for item in selected if not _is_needed(item, args)]
     if args.names and not evictable:
         kinds = {item.kind for item in selected}
         needed = ["results of tuning, which took long. Add --tuning"] if "tuning" in kinds else []
         needed += [f"artifacts of {_NEEDED}. `ngbkit runs --delete ID` deletes a run's"] if "artifact" in kinds else []
         raise UsageError(f"{' '.join(args.names)} names only {', or '.join(needed)}.")
-    return evictable if keep_bytes is None else cleaning.choose_evictions(evictable, keep_bytes)
+    return evictable if keep_bytes is None else choose_evictions(evictable, keep_bytes)
 
 
 def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:
@@ -187,10 +187,10 @@ def _describe(item: CacheItem) -> str:
 
 
 def _describe_result(item: CacheItem) -> str:
-    from ngbkit.cluster.caches import contents
+    from ngbkit.cluster.caches import META
 
     if not item.metadata:
-        return f"{item.compiler}: invalid {contents.META}"
+        return f"{item.compiler}: invalid {META}"
     network = str(item.metadata.get("network", ""))
     is_hash = len(network) >= 2 * _KEY_LENGTH and all(sign in "0123456789abcdef" for sign in network)
     return f"{item.compiler}: {network[:_KEY_LENGTH] if is_hash else network} batch {item.metadata.get('batch_size')}"
@@ -198,12 +198,12 @@ def _describe_result(item: CacheItem) -> str:
 
 def _describe_use(item: CacheItem) -> str:
     """Describe the runs that have an artifact, or why nothing uses a result of tuning here."""
-    from ngbkit.cluster.caches import contents
+    from ngbkit.cluster.caches import find_differences
 
     if item.kind == "artifact":
         runs = item.metadata["runs"]
         number = f"of {len(runs) or 'no'} {'runs' if len(runs) > 1 else 'run'}"
         return f"{number}, kept for a day" if _is_recent(item) and not runs else number
     is_described = item.kind == "tuning" and item.metadata
-    unused = contents.find_differences(item) if is_described else []
+    unused = find_differences(item) if is_described else []
     return clean_line("; ".join(f"unused here: {text}" for text in unused))

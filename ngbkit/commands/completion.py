@@ -91,12 +91,12 @@ def _list_runs(cursor: Cursor) -> dict[str, str]:
 
 def _list_cache_keys(cursor: Cursor) -> Iterable[str]:
     """List the keys of a device's cache."""
-    from ngbkit.cluster.caches import contents
+    from ngbkit.cluster.caches import list_items, locate
 
     pairs = zip(cursor.words, cursor.words[1:], strict=False)
     device = next((word for flag, word in pairs if flag in ("-d", "--device")), "cpu")
     with suppress(NgbkitError):
-        return [entry.key for entry in contents.list_items(contents.locate(device))]
+        return [entry.key for entry in list_items(locate(device))]
     return []
 
 

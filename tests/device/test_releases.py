@@ -16,7 +16,7 @@ from releases import build_index, write_index
 
 from ngbkit import options, registry
 from ngbkit.api import Sweep
-from ngbkit.cluster.caches import contents
+from ngbkit.cluster.caches import list_items, locate
 from ngbkit.commands.completion import LISTERS, Cursor
 from ngbkit.device import releases
 from ngbkit.device.groups.loading import explain_limits
@@ -61,7 +61,7 @@ def test_releases_take_turns_in_the_same_rounds(index: Path, tmp_path: Path, mon
     assert "1.1.0" == environment["releases"]["released@1.1"]["packages"]["fakeruntime"]
     assert missing.error == environment["releases"]["released@1.0.5"]["refusal"]
 
-    items = [item for item in contents.list_items(contents.locate("cpu")) if item.kind == "environment"]
+    items = [item for item in list_items(locate("cpu")) if item.kind == "environment"]
     offered = LISTERS["compiler"](Cursor(typed="released@", words=()))
 
     assert {("fakeruntime==1.0", True), ("fakeruntime==1.1", True)} == {

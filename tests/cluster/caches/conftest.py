@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from ngbkit.cluster import devices
-from ngbkit.cluster.caches import contents
-from ngbkit.cluster.caches.contents import DeviceCaches
+from ngbkit.cluster.caches import DeviceCaches, locate
 
 
 @pytest.fixture
 def caches(state_dir: Path) -> DeviceCaches:
-    return contents.locate("cpu")
+    return locate("cpu")
 
 
 @pytest.fixture

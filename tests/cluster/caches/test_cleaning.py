@@ -11,8 +11,7 @@ import pytest
 from answers import list_rows
 from keeping import list_keys, prepare, run_cache, tune
 
-from ngbkit.cluster.caches import cleaning, contents
-from ngbkit.cluster.caches.contents import CacheItem, DeviceCaches
+from ngbkit.cluster.caches import CacheItem, DeviceCaches, choose_evictions, list_items, remove
 from ngbkit.device.plan import locate_lock
 from ngbkit.errors import DeviceError, NgbkitWarning, UsageError
 from ngbkit.files import Store
@@ -44,7 +43,7 @@ ITEMS = [
 )
 def test_the_least_recently_used_items_are_evicted_first(keep_bytes: int, evicted: list[str]) -> None:
     """Tuning results, which took long, are evicted last."""
-    assert evicted == [item.key for item in cleaning.choose_evictions(ITEMS, keep_bytes)]
+    assert evicted == [item.key for item in choose_evictions(ITEMS, keep_bytes)]
 
 
 def test_clean_keeps_the_newest_that_fit(state_dir: Path, caches: DeviceCaches) -> None:
@@ -143,9 +142,9 @@ def test_the_files_of_another_user_are_listed_and_left(caches: DeviceCaches, mon
         (caches.cache / name / "compiled").mkdir(parents=True)
     foreign = caches.cache / "foreign" / "compiled"
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != foreign)
-    items = contents.list_items(caches)
+    items = list_items(caches)
     with pytest.warns(NgbkitWarning, match="foreign has files of another user"):
-        removed = cleaning.remove(caches, items)
+        removed = remove(caches, items)
 
     assert {"old": "", "foreign": "of another user"} == {item.key: item.metadata["network"] for item in items}
     assert ["old"] == [item.key for item in removed]

@@ -14,8 +14,7 @@ import pytest
 from answers import list_rows
 from keeping import META, list_keys, prepare, run_cache, switch_machine, tune
 
-from ngbkit.cluster.caches import contents
-from ngbkit.cluster.caches.contents import DeviceCaches
+from ngbkit.cluster.caches import DeviceCaches, locate
 from ngbkit.errors import UnknownNameError, UsageError
 
 VERSION = META["versions"]["numpy"]
@@ -101,7 +100,7 @@ def test_an_archive_of_a_stranger_stays_in_its_folder(state_dir: Path, tmp_path:
     elsewhere = tmp_path / "elsewhere" / "tuning"
     subprocess.run([sys.executable, "-m", "zipfile", "-e", file, elsewhere], check=True)
     with switch_machine(tmp_path):
-        keys = list_keys(contents.locate("cpu"))
+        keys = list_keys(locate("cpu"))
 
     assert ["ab12"] == keys
     assert [] == [path for path in tmp_path.rglob("escaped.txt") if not path.is_relative_to(elsewhere)]
@@ -159,14 +158,14 @@ def test_a_device_of_another_machine_has_its_own_caches(devices_file: None) -> N
 
 def test_a_device_of_this_machine_may_have_a_folder_of_its_own(devices_file: None, tmp_path: Path) -> None:
     """The devices file names it."""
-    assert DeviceCaches(device="own", state_dir=tmp_path / "own") == contents.locate("own")
+    assert DeviceCaches(device="own", state_dir=tmp_path / "own") == locate("own")
 
 
 def test_a_label_of_a_remote_client_is_valid(state_dir: Path) -> None:
     """A label is valid if caches exist under it, and never if its path leads out of the folder."""
     prepare(state_dir, "one", device="orin")
 
-    assert ["one"] == list_keys(contents.locate("orin"))
+    assert ["one"] == list_keys(locate("orin"))
     for label in ("oron", "..", "../cache", ""):
         with pytest.raises(UnknownNameError):
-            contents.locate(label)
+            locate(label)

@@ -1,4 +1,4 @@
-"""The contents of a device's caches: prepared workloads with their compiled engines, artifacts, and tuning results.
+"""The caches of a device: prepared workloads with their compiled engines, artifacts, tuning results; and evictions.
 
 In the state folder, which only its owner can read::
 
@@ -15,7 +15,9 @@ The key of a tuning result is a hash of the network, the chip and the versions, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ from ngbkit.device import preparation, releases
 from ngbkit.device.groups import tuning
 from ngbkit.device.lock import acquire_lock
 from ngbkit.device.plan import locate_lock
-from ngbkit.errors import DeviceError, UsageError
+from ngbkit.errors import DeviceError, NgbkitWarning, UsageError
 from ngbkit.files import Store, is_usable, locate_usable
 from ngbkit.user_text import parse_json, parse_path
 
@@ -141,11 +143,42 @@ def list_items(caches: DeviceCaches, networks: Mapping[str, Mapping[str, str]] =
     return sorted(items, key=lambda item: (_KINDS.index(item.kind), -item.used_at, item.key))
 
 
-def find_leftovers(caches: DeviceCaches) -> list[Path]:
-    """Find the folders that a killed removal left behind."""
-    parents = [caches.cache, caches.environments, caches.tuning, *_list_folders(caches.tuning)]
-    entries = [path for parent in parents for path in _list_all_folders(parent)]
-    return [path for path in entries if path.name.startswith(".") and path.name.endswith(".out")]
+def choose_evictions(items: Iterable[CacheItem], keep_bytes: int) -> list[CacheItem]:
+    """Choose the least recently used items, in order, so that at most `keep_bytes` stay.
+
+    Tuning results took long, so they are evicted after all preparations.
+    """
+    candidates = sorted(items, key=lambda item: (item.kind == "tuning", item.used_at, item.key))
+    evicted = []
+    size = sum(item.bytes for item in candidates)
+    for item in candidates:
+        if size <= keep_bytes:
+            break
+        size -= item.bytes
+        evicted.append(item)
+    return evicted
+
+
+def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
+    """Remove items of a locked device and the remains of killed removals, and return those that are removed."""
+    removed = []
+    for item in items:
+        if locate_usable(item.folder) != item.folder:
+            warnings.warn(f"{item.folder} has files of another user, who can remove it.", NgbkitWarning, stacklevel=2)
+            continue
+        try:
+            for path in item.files:
+                path.unlink()
+            if not item.files:
+                shutil.rmtree(_rename_aside(item.folder))
+        except OSError as error:
+            raise UsageError(f"cannot remove {item.folder}: {error.strerror}. Check its owner.") from error
+        removed.append(item)
+    for parent in (caches.cache, caches.environments, caches.tuning, *_list_folders(caches.tuning)):
+        for path in _list_all_folders(parent):
+            if path.name.startswith(".") and path.name.endswith(".out"):
+                shutil.rmtree(path, ignore_errors=True)
+    return removed
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -209,8 +242,8 @@ def _find_environments(caches: DeviceCaches) -> Iterator[CacheItem]:
 
 def _find_artifacts(caches: DeviceCaches, networks: Mapping[str, Mapping[str, str]]) -> Iterator[CacheItem]:
     store = Store(caches.state_dir / options.LAYOUT.artifacts)
-    entries = [(digest, files) for digest, files in store.list_files().items()]
-    for key, files in [*entries, *((folder.name, [folder]) for folder in store.list_leftovers())]:
+    leftovers = [(folder.name, [folder]) for folder in store.list_leftovers()]
+    for key, files in [*store.list_files().items(), *leftovers]:
         with suppress(FileNotFoundError):
             runs = networks.get(key, {})
             statuses = [path.stat() for path in files]
@@ -286,3 +319,10 @@ def _list_all_folders(folder: Path) -> list[Path]:
     if not (is_usable(folder) and folder.is_dir()):
         return []
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def _rename_aside(folder: Path) -> Path:
+    """Hide a folder in one step, because a partly removed one would pass for a complete one; return its new path."""
+    aside = folder.with_name(f".{folder.name}.out")
+    shutil.rmtree(aside, ignore_errors=True)
+    return folder.replace(aside)
