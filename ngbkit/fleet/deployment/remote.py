@@ -32,7 +32,7 @@ from ngbkit.user_text import clean_line
 Report = Callable[[str], object]
 
 _PACKAGE = "ngbkit.fleet.deployment.onsite"
-_MODULES = ("folder", "install", "listing", "program")
+_MODULES = ("folder", "install", "program")
 # Valid also in Pythons that are too old for the modules, which import each other by the names that they have here.
 _START = """
 import json, sys, types

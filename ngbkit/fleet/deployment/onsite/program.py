@@ -12,9 +12,8 @@ import signal
 import sys
 from typing import Any
 
-from ngbkit.fleet.deployment.onsite.folder import Refused, locate
+from ngbkit.fleet.deployment.onsite.folder import Refused, clear, list_contents, locate
 from ngbkit.fleet.deployment.onsite.install import describe_machine, install
-from ngbkit.fleet.deployment.onsite.listing import clear, list_contents
 
 _VERBS = {"look": describe_machine, "install": install, "hold": list_contents, "clear": clear}
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
