@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ngbkit.commands import gate_report
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import UNLIKE, to_label
 from ngbkit.commands.command import CLIENT_SIDE, JSON, Call, Command, Magic
+from ngbkit.commands.gate import VERDICT, answer_gate, check_formats
 from ngbkit.sweep.argument import argument
 
 
@@ -19,7 +19,7 @@ def compare(call: Call) -> Answer:
 
     args, fail_on = call.args, vars(call.args).get("fail_on")
     if "fail_on" in vars(args):
-        gate_report.check_formats(args)
+        check_formats(args)
     first, second = (call.read(source) for source in (args.first, args.second))
     if args.unlike == "allow":
         first, second = map(allow_unlike, (first, second))
@@ -37,7 +37,7 @@ def compare(call: Call) -> Answer:
         figures.save(chart, args.figure)
     if fail_on is not None:
         gate = comparison.gate(*filter(None, [args.margin]))
-        return gate_report.answer_gate(gate, args, comparison.unlike)
+        return answer_gate(gate, args, comparison.unlike)
     report = comparison.to_report(changed=not args.all, most=None)
     # The difference of the cells and the notes of the table, which Markdown lists.
     report = replace(report, notes=comparison.list_notes(), more=report.more if args.all else None)
@@ -80,7 +80,7 @@ COMMAND = Command(
         ),
     ),
     run=compare,
-    shell=(*gate_report.VERDICT, JSON),
+    shell=(*VERDICT, JSON),
     magic=Magic(name="ngcompare", details=DETAILS),
     needs=CLIENT_SIDE,
     in_python="ngbkit.load({}).ngb.compare(ngbkit.load({}))",
