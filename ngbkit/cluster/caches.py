@@ -170,7 +170,10 @@ def remove(caches: DeviceCaches, items: Sequence[CacheItem]) -> list[CacheItem]:
             for path in item.files:
                 path.unlink()
             if not item.files:
-                shutil.rmtree(_rename_aside(item.folder))
+                # Hidden in one step, because a partly removed folder would pass for a complete one.
+                aside = item.folder.with_name(f".{item.folder.name}.out")
+                shutil.rmtree(aside, ignore_errors=True)
+                shutil.rmtree(item.folder.replace(aside))
         except OSError as error:
             raise UsageError(f"cannot remove {item.folder}: {error.strerror}. Check its owner.") from error
         removed.append(item)
@@ -319,10 +322,3 @@ def _list_all_folders(folder: Path) -> list[Path]:
     if not (is_usable(folder) and folder.is_dir()):
         return []
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
-
-
-def _rename_aside(folder: Path) -> Path:
-    """Hide a folder in one step, because a partly removed one would pass for a complete one; return its new path."""
-    aside = folder.with_name(f".{folder.name}.out")
-    shutil.rmtree(aside, ignore_errors=True)
-    return folder.replace(aside)

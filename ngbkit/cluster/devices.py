@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ngbkit import options, validation
 from ngbkit.cluster import keys
@@ -181,7 +180,9 @@ def load(path: Path | None = None) -> dict[str, Device]:
     faults: list[tuple[str, UsageError]] = []
     for label, table in tables.items():
         fields, errors = keys.parse_device(Device, label, table, file.parent)
-        faults += [(_format_title(label, table), error) for error in errors]
+        name = label if keys.is_label(label) else json.dumps(label, ensure_ascii=False)
+        title = f"[{name}]" if isinstance(table, Mapping) else name
+        faults += [(title, error) for error in errors]
         if not errors:
             devices[label] = Device(label=label, **fields)
     if faults:
@@ -250,8 +251,3 @@ def _read(path: Path) -> bytes:
             f"lines: chmod go-w {shlex.quote(str(path))}"
         )
     return content
-
-
-def _format_title(label: str, table: Any) -> str:
-    name = label if keys.is_label(label) else json.dumps(label, ensure_ascii=False)
-    return f"[{name}]" if isinstance(table, Mapping) else name

@@ -40,13 +40,9 @@ def complete_line(parser: argparse.ArgumentParser, commands: Mapping[str, Comman
             if declared.completes in LISTERS and declared.completes != "path":
                 action.completer = _Completer(declared, words)  # type: ignore[attr-defined]
             elif not {declared.settings.get("metavar"), declared.completes} & _FILES and action.choices is None:
-                action.completer = _complete_nothing  # type: ignore[attr-defined]
+                # argcomplete would list files, and its own completer of nothing hides the options too.
+                action.completer = lambda **_context: ()  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser, always_complete_options="long", exit_method=sys.exit)
-
-
-def _complete_nothing(**_context: object) -> tuple[()]:
-    """Offer nothing, where argcomplete would list files. Its own such completer hides the options too."""
-    return ()
 
 
 class _Completer:

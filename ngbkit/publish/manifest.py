@@ -82,7 +82,7 @@ class SiteStatement:
 class SiteFigure:
     """A figure of a site."""
 
-    id: _Name  # of its element in the page, and the stem of its files: see `ngbkit.publish.naming`
+    id: _Name  # of its element in the page, and the stem of its files: see `ngbkit.publish.pages.NotebookNames`
     notebook: _Name  # the stem of its notebook
     cell: Count  # the index of the cell that drew it
     code: _Digest  # the hash of the cell's source

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from html import escape, unescape
@@ -19,7 +20,6 @@ from ngbkit.figures.files import render_paper
 from ngbkit.figures.provenance import KEY, list_parts
 from ngbkit.figures.statements import ATTRIBUTE
 from ngbkit.publish.manifest import DATASETS, FIGURES, SiteFigure, SiteStatement
-from ngbkit.publish.naming import NotebookNames
 from ngbkit.workloads.base import hash_json
 
 FOLDED = "hide-input"
@@ -58,7 +58,43 @@ TAG = "findings"
 
 _HEADING = re.compile(r"\s*#+\s*(?:the\s+|our\s+)?findings\b[^\n]*\n?", re.IGNORECASE)
 _OPENING = '<section class="ngb-findings" aria-label="Findings"><p class="ngb-title">Findings</p>'
+# The variable that a cell draws.
+_PLOT = re.compile(r"\b(\w+)\.ngb\.plot\b")
 _ANY_HEADING = re.compile(r"^#+\s+(.*)$", re.MULTILINE)
+
+
+class NotebookNames:
+    """The names of a notebook's figures and datasets, each once, in the order of its cells."""
+
+    def __init__(self, stem: str) -> None:
+        slug = re.sub(r"[^\w.-]+", "-", stem).strip("-.")
+        # Two notebooks may differ in such characters alone.
+        self._prefix = slug if slug == stem else f"{slug}-{hash_json(stem)[:4]}".lstrip("-")
+        self._counts: Counter[str] = Counter()
+        self._datasets: dict[str, str] = {}
+
+    def name_figure(self, provenance: Mapping[str, Any]) -> str:
+        """Name a figure by its notebook, its kind and its number: ``03-paper-speedup-2``."""
+        kinds = {part.get("figure", "chart") for part in list_parts(provenance)}
+        # Without a hyphen in the kind, the names of two notebooks differ.
+        kind = re.sub(r"\W+", "_", kinds.pop()) if len(kinds) == 1 else "composition"
+        self._counts[kind] += 1
+        return f"{self._prefix}-{kind}-{self._counts[kind]}"
+
+    def name_datasets(self, provenance: Mapping[str, Any], code: str) -> dict[str, str]:
+        """Name each dataset of a figure by the variable that its cell draws, or else by its run, and by its hash."""
+        parts = list_parts(provenance)
+        variables = _PLOT.findall(code)
+        if len(set(variables)) == 1:
+            variables = variables[:1] * len(parts)
+        elif len(variables) != len(parts):
+            variables = [_name_runs(part.get("run_id", "")) for part in parts]
+        digests = [part.get("dataset") for part in parts]
+        for variable, digest in zip(variables, digests, strict=True):
+            if digest and digest not in self._datasets:
+                name = re.sub(r"[^\w.-]+", "-", f"{self._prefix}-{variable}-{digest[:8]}")
+                self._datasets[digest] = name if name not in self._datasets.values() else f"{name}{digest[8:]}"
+        return {digest: self._datasets[digest] for digest in digests if digest}
 
 
 def write_page(executed: Path, target: Path, static: Path) -> list[SiteFigure]:
@@ -246,3 +282,9 @@ def _has_content(output: dict[str, Any]) -> bool:
     """Return whether an output displays anything; that of a progress is empty in the end."""
     texts = [*output.get("data", {}).values(), output.get("text", "")]
     return any("".join(text).strip() if isinstance(text, (str, list)) else text for text in texts)
+
+
+def _name_runs(run_ids: str) -> str:
+    """Name the run of a dataset, or the number of those that it merges: the name of a file has 255 bytes."""
+    runs = run_ids.split(", ")
+    return (runs[0] or "data") if len(runs) == 1 else f"{len(runs)}-runs"

@@ -45,7 +45,8 @@ class ReplayFolder:
         origin, root = parse_path(source), parse_path(out).absolute()
         if root.exists() and not root.is_dir():
             raise UsageError(f"invalid folder: got {root}, which is a file; expected a new folder. Name another by -o.")
-        key = {"source": str(origin.absolute()), "content": _identify(origin)}
+        content = origin / FILE if origin.is_dir() else origin
+        key = {"source": str(origin.absolute()), "content": hash_file(content) if content.is_file() else ""}
         mark, published = root / _MARK, root / PUBLISHED
         if mark.is_file() and _read_mark(mark) == key:
             return cls(root, Manifest.read(published), origin)
@@ -223,12 +224,6 @@ def summarize(figures: Sequence[ReplayedFigure]) -> str:
         return f"All {len(figures)} figures are the same. Nothing was measured."
     count = format_count(differing, "figure is", "figures are")
     return f"{count} not the same, of {len(figures)}. Nothing was measured."
-
-
-def _identify(source: Path) -> str:
-    """Identify a site by the content of its archive, or of the manifest in its folder."""
-    file = source / FILE if source.is_dir() else source
-    return hash_file(file) if file.is_file() else ""
 
 
 def _read_mark(file: Path) -> Any:

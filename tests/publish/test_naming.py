@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ngbkit.publish.naming import NotebookNames
+from ngbkit.publish.pages import NotebookNames
 
 DIGEST, OTHER = "0123456789abcdef", "01234567ffffffff"
 
