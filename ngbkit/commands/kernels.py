@@ -15,7 +15,7 @@ from ngbkit import options
 from ngbkit.cluster import devices
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command
-from ngbkit.errors import MissingDependencyError, UnknownNameError, UsageError
+from ngbkit.errors import UnknownNameError, UsageError, import_optional
 from ngbkit.sweep.argument import argument
 
 KERNEL = "ngbkit"
@@ -87,11 +87,7 @@ def install(label: str, *, sys_prefix: bool = False) -> Path:
 
 
 def _spec_manager() -> Any:
-    try:
-        from jupyter_client.kernelspec import KernelSpecManager
-    except ImportError as error:
-        raise MissingDependencyError("jupyter-client", "notebook") from error
-    manager = KernelSpecManager()
+    manager = import_optional("jupyter_client.kernelspec", "jupyter-client", "notebook").KernelSpecManager()
     with warnings.catch_warnings():
         # IPython's, of a home without its folder: kernels are looked for there as well, and there are none.
         warnings.simplefilter("ignore", UserWarning)
