@@ -99,29 +99,15 @@ class UsageError(NgbkitError, ValueError):
 
 
 class UnknownNameError(UsageError):
-    """An unknown name.
-
-    Parameters
-    ----------
-    kind
-        The kind of thing, in the singular: ``"compiler"``.
-    name
-        The name received.
-    choices
-        Every valid name.
-    hint
-        A full sentence with the next step.
-    synonyms
-        Other names of some valid ones, in lower case, each with the valid name.
-    """
+    """An unknown name."""
 
     def __init__(
         self,
-        kind: str,
-        name: str,
-        choices: Iterable[str],
-        hint: str = "",
-        synonyms: Mapping[str, str] = MappingProxyType({}),
+        kind: str,  # in the singular: "compiler"
+        name: str,  # as received
+        choices: Iterable[str],  # every valid name
+        hint: str = "",  # a full sentence with the next step
+        synonyms: Mapping[str, str] = MappingProxyType({}),  # in lower case, each with the valid name
     ) -> None:
         self.kind, self.name, self.choices, self.hint = kind, name, sorted(choices), hint
         self.synonyms = dict(synonyms)
@@ -166,15 +152,7 @@ class RunNotFoundError(UsageError):
 
 
 class MissingDependencyError(NgbkitError, ImportError):
-    """An optional part of ngbkit is not installed.
-
-    Parameters
-    ----------
-    package
-        The package that failed to import.
-    extra
-        The extra of ngbkit that installs it.
-    """
+    """An optional part of ngbkit is not installed: a package, which an extra of ngbkit installs."""
 
     def __init__(self, package: str, extra: str) -> None:
         self.package, self.extra = package, extra

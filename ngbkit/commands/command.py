@@ -57,58 +57,28 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Magic:
-    """The magic of a command.
+    """The magic of a command."""
 
-    Parameters
-    ----------
-    name
-        Without the percent sign.
-    arguments
-        Further arguments, which a shell has not.
-    details
-        Paragraphs and examples below the command's help, for ``?``.
-    takes_cell
-        Register it as the magic of a whole cell too.
-    """
-
-    name: str
-    arguments: tuple[Argument, ...] = ()
-    details: str = ""
-    takes_cell: bool = False
+    name: str  # without the percent sign
+    arguments: tuple[Argument, ...] = ()  # further ones, which a shell has not
+    details: str = ""  # paragraphs and examples below the command's help, for ``?``
+    takes_cell: bool = False  # register it as the magic of a whole cell too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command of the shell, of a notebook, or of both.
+    """A command of the shell, of a notebook, or of both."""
 
-    Parameters
-    ----------
-    name
-        The word after ``ngbkit``; the same as that of its entry point.
-    help
-        One sentence on what it does.
-    arguments
-        Its arguments in both places.
-    run
-        Carries out a `Call`, and returns its answer; None where a notebook has displayed everything already.
-    shell
-        Further arguments, which a magic has not; None for a command that a shell has not.
-    magic
-        Its magic; None for a command that a notebook has not.
-    needs
-        Packages of the client side without which it refuses to begin.
-    in_magic, in_python
-        The line of a magic and the call of Python that do the same, for proposals of errors; ``{}`` in a call is the
-        argument. By default the magic of the command, and none.
-    """
-
-    name: str
-    help: str
-    arguments: tuple[Argument, ...]
+    name: str  # the word after ``ngbkit``; the same as that of its entry point
+    help: str  # one sentence on what it does
+    arguments: tuple[Argument, ...]  # in both places
+    # Carries out a `Call`, and returns its answer; None where a notebook has displayed everything already.
     run: Callable[[Call], Answer | None]
-    shell: tuple[Argument, ...] | None = (JSON,)
-    magic: Magic | None = None
-    needs: tuple[str, ...] = ()
+    shell: tuple[Argument, ...] | None = (JSON,)  # further ones, which a magic has not; None if a shell has it not
+    magic: Magic | None = None  # None for a command that a notebook has not
+    needs: tuple[str, ...] = ()  # packages of the client side without which it refuses to begin
+    # The line of a magic and the call of Python that do the same, for proposals of errors; ``{}`` in a call is the
+    # argument. By default the magic of the command, and none.
     in_magic: str = ""
     in_python: str = ""
 

@@ -1,9 +1,4 @@
-"""Deploys ngbkit to a device, into an environment of its own there, and checks the compilers of the device.
-
-    wheel -> one stream over the device's shell -> `ngbkit.fleet.deployment.onsite` on the device: venv, pip, a check
-
-The device needs nothing but a Python, and nothing changes there outside its state folder.
-"""
+"""Deploys ngbkit to a device, into an environment in its state folder, and checks the compilers of the device."""
 
 from __future__ import annotations
 
