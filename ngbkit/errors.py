@@ -131,17 +131,11 @@ class UnknownNameError(UsageError):
 
 
 class WorkloadError(UsageError):
-    """A network cannot be built, exported or fed.
-
-    Attributes
-    ----------
-    traceback : str
-        The traceback of the user's own code, with the user's own line numbers; empty if no such code raised.
-    """
+    """A network cannot be built, exported or fed."""
 
     def __init__(self, message: str, traceback: str = "") -> None:
         super().__init__(message)
-        self.traceback = traceback
+        self.traceback = traceback  # of the user's own code, with its line numbers; empty if no such code raised
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.args[0], self.traceback)

@@ -76,16 +76,14 @@ def reserve_port() -> int:
 
 
 def _watch_children(children: Sequence[Any], ready: Path) -> None:
-    """Write the file once they listen on all ports; end the controller as soon as one of them ends.
-
-    Without it, engines and clients would wait for ever.
-    """
+    """Write the file once they listen on all ports; end the controller as soon as one of them ends."""
     sentinels, pids = [child.sentinel for child in children], [os.getpid(), *(child.pid for child in children)]
     deadline = time.monotonic() + _SETTLED_S
     while not wait(sentinels, timeout=_POLL_S):
         if _listen_on(_reserved, pids) or time.monotonic() > deadline:
             ready.touch()
             wait(sentinels)
+    # Or engines and clients would wait for ever.
     end_group()
 
 

@@ -130,12 +130,9 @@ class Executor:
 
 
 def _make_measuring_state(folder: Path) -> None:
-    """Make a state folder for notebooks that measure on this machine, with runs of its own.
-
-    It shares the devices of the user's state folder, whose locks keep two runs from measuring at once, and has copies
-    of what is known about this machine.
-    """
+    """Make a state folder for notebooks that measure here, with copies of what is known about this machine."""
     user_state, layout = options.make_state_dir(), options.LAYOUT
+    # Its locks keep two runs from measuring at once.
     devices = options.make_private(user_state / layout.devices)
     link = options.make_private(folder) / layout.devices
     link.unlink(missing_ok=True)
