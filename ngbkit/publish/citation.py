@@ -1,4 +1,4 @@
-"""The authors and the licenses of a site, in the terms of the Citation File Format (CITATION.cff)."""
+"""The statements of a site's author: its settings (site.toml), authors and licenses (also in CITATION.cff)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 from ngbkit import validation
 from ngbkit.errors import UsageError
-from ngbkit.validation import Check, text
+from ngbkit.user_text import parse_toml
+from ngbkit.validation import Check, Line, text
 
-FILE = "CITATION.cff"
+FILE, SETTINGS = "CITATION.cff", "site.toml"
+"""The files of an author, in the folder of the notebooks; the first may be in its parent."""
 
 _MAX_BYTES = 1_000_000
 _NAMES = ("given-names", "name-particle", "family-names", "name-suffix")
@@ -164,3 +166,32 @@ class Citation:
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UsageError(f"{file}: {reason.rstrip('.')}. Correct it, or remove it.") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteConfig:
+    """The title, the texts and the repository of a site, the modules of its API reference, its authors and licenses."""
+
+    title: Line = ""  # default: that of CITATION.cff
+    description: Line = ""
+    repository: Annotated[str, text(r"(?:https://[^\s<>\"]+)?", "the address of a public repository, https://…")] = ""
+    abstract: Text = ""  # Markdown
+    api: tuple[Line, ...] = ()
+    authors: Authors = ()
+    license: Licenses = ()
+
+    @property
+    def citation(self) -> Citation:
+        """The authors, the licenses and the abstract that it states."""
+        return Citation(authors=self.authors, licenses=self.license, abstract=self.abstract)
+
+    @classmethod
+    def read(cls, file: Path) -> SiteConfig:
+        """Read ``site.toml``, or the defaults without one; UsageError if a key or a value is invalid."""
+        if not file.is_file():
+            return cls()
+        table = parse_toml(file, file.read_bytes())
+        values, faults = validation.parse_table(cls, table, [field.name for field in fields(cls)])
+        if faults:
+            raise validation.join_faults(file, [("", fault) for fault in faults])
+        return cls(**values)

@@ -10,8 +10,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from ngbkit.publish.citation import Author, Citation
-from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.citation import Author, Citation, SiteConfig
 from ngbkit.publish.manifest import FIGURES, SiteFigure
 
 THUMBNAIL = "thumbnail"

@@ -13,9 +13,9 @@ from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import list_files
-from ngbkit.publish import archive, citation, config, dates, pages, sanitise, signing, site
+from ngbkit.publish import archive, citation, dates, pages, sanitise, signing, site
 from ngbkit.publish.adoption import Adoption
-from ngbkit.publish.citation import Citation
+from ngbkit.publish.citation import Citation, SiteConfig
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
 from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
@@ -30,7 +30,7 @@ VERSIONS = ("altair", "ngbkit", "numpy", "pandas", "pillow", "pypdf", "vl-conver
 """The packages that draw figures and tables."""
 
 _UNLICENSED = (
-    f"no license: the archive does not say who may use it. Set license in {config.FILE} or {citation.FILE}, "
+    f"no license: the archive does not say who may use it. Set license in {citation.SETTINGS} or {citation.FILE}, "
     'for example license = "CC-BY-4.0".'
 )
 
@@ -103,7 +103,7 @@ def publish(
     report = report or (lambda _line: None)
     sources, texts = _find_sources(notebooks)
     folder = sources[0].parent
-    settings = config.SiteConfig.read(folder / config.FILE)
+    settings = SiteConfig.read(folder / citation.SETTINGS)
     metadata_files = _find_metadata_files(folder)
     credits = _read_citation(metadata_files, settings)
     settings = replace(settings, title=settings.title or credits.title or "Notebooks")
@@ -192,7 +192,7 @@ def _write_pages(
 def _build_html(
     sources: Sequence[Path],
     texts: Sequence[Path],
-    settings: config.SiteConfig,
+    settings: SiteConfig,
     credits: Citation,
     content: Sequence[SiteFigure | SiteStatement],
     datasets: Mapping[str, Path],
@@ -223,7 +223,7 @@ def _build_html(
 
 
 def _complete(
-    target: Path, manifest: Manifest, credits: Citation, settings: config.SiteConfig, sign: str | Path | None
+    target: Path, manifest: Manifest, credits: Citation, settings: SiteConfig, sign: str | Path | None
 ) -> None:
     """Add what describes a site: README, metadata, the manifest with the hashes of all files, signature, archive."""
     (target / README).write_text(write_readme(manifest, credits, settings.repository), encoding="utf-8")
@@ -270,7 +270,7 @@ def _find_metadata_files(folder: Path) -> list[Path]:
     return [file for paths in candidates if (file := next((path for path in paths if path.is_file()), None))]
 
 
-def _read_citation(metadata_files: Sequence[Path], settings: config.SiteConfig) -> Citation:
+def _read_citation(metadata_files: Sequence[Path], settings: SiteConfig) -> Citation:
     """Read the authors and the licenses of a site from site.toml, or else from CITATION.cff."""
     file = next((path for path in metadata_files if path.name == citation.FILE), None)
     return (Citation.read(file) if file else Citation()).overridden_by(settings.citation)

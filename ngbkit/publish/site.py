@@ -14,8 +14,7 @@ from pathlib import Path
 from ngbkit.errors import NgbkitError
 from ngbkit.figures.converter import convert
 from ngbkit.publish import front
-from ngbkit.publish.citation import Citation
-from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.citation import Citation, SiteConfig
 from ngbkit.publish.downloads import write_dataset
 from ngbkit.publish.instructions import render_replay
 from ngbkit.publish.manifest import DATASETS, SiteFigure

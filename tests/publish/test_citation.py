@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ngbkit.errors import UsageError
-from ngbkit.publish.citation import Author, Citation, License
-from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.citation import Author, Citation, License, SiteConfig
 
 REPOSITORY = Path(__file__).parents[2]
 MIT = License(name="MIT", url="https://spdx.org/licenses/MIT")

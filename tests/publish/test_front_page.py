@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit.publish.citation import Citation
-from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.citation import Citation, SiteConfig
 from ngbkit.publish.front import format_bibtex, format_reference, read_card, write_front
 from ngbkit.publish.manifest import SiteFigure
 from ngbkit.publish.pages import insert_summary

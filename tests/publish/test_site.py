@@ -12,8 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.publish import pages, sanitise, site
-from ngbkit.publish.citation import Citation
-from ngbkit.publish.config import SiteConfig
+from ngbkit.publish.citation import Citation, SiteConfig
 from ngbkit.publish.sources import copy_images
 
 
