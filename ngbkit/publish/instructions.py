@@ -25,24 +25,24 @@ def format_command(version: str, *options: str) -> str:
     return " ".join([format_install(version), "&& ngbkit replay archive.zip", *options])
 
 
-def locate_binder(repository: str, path: str) -> str:
-    """Return the address at which Binder opens a file of a public repository; empty for an unknown host."""
+def locate_binder(repository: str) -> str:
+    """Return the address at which Binder opens a public repository; empty without one, or for an unknown host."""
     parts = urlsplit(repository)
     service, name = _HOSTS.get(parts.hostname or ""), parts.path.strip("/").removesuffix(".git")
     if not service or not name:
         return ""
     identifier = {"gh": name, "gl": quote(name, safe=""), "git": quote(repository, safe="")}[service]
-    return f"{_BINDER}/{service}/{identifier}/HEAD?urlpath={quote(f'lab/tree/{path}', safe='')}"
+    return f"{_BINDER}/{service}/{identifier}/HEAD?urlpath=lab%2Ftree%2F"
 
 
-def render_replay(version: str, *, notebook: str = "", repository: str = "") -> str:
-    """Render as HTML the lines that replay a notebook, and its link to Binder if it has a path in a repository."""
+def render_replay(version: str, repository: str) -> str:
+    """Render as HTML the lines that replay a site, and the link to Binder if Binder opens its repository."""
     lines = {
         "Replay it from its recordings, measuring nothing:": format_command(version),
         "Measure it on your machine, and compare the findings:": format_command(version, "--again"),
     }
     rows = "".join(f"<p>{escape(text)}</p><pre>{escape(line)}</pre>" for text, line in lines.items())
-    address = locate_binder(repository, notebook) if repository else ""
+    address = locate_binder(repository)
     binder = f'<p><a href="{escape(address)}">Open it on Binder</a></p>' if address else ""
     archive = '<p>in the folder of <a href="archive.zip" download>archive.zip</a></p>'
     return f'<div class="ngb-replay">{rows}{archive}{binder}</div>'
@@ -52,7 +52,7 @@ def write_readme(manifest: Manifest, citation: Citation, repository: str = "") -
     """Write the README of an archive: its content, and how to verify, replay and cite it."""
     authors = ", ".join(author.name for author in citation.authors)
     licenses = ", ".join(f"{license.name} ({license.url})" for license in citation.licenses)
-    version, address = manifest.version, locate_binder(repository, "")
+    version, address = manifest.version, locate_binder(repository)
     notebooks = "\n".join(f"- `notebooks/{name}.ipynb`" for name in manifest.notebooks)
     figures = len(manifest.figures)
     parts = [

@@ -89,7 +89,7 @@ def write_sources(
     context = {
         "notebooks": [page.stem for page in pages],
         "licenses": list(map(asdict, citation.licenses)),
-        "replay": render_replay(metadata.version("ngbkit"), repository=config.repository),
+        "replay": render_replay(metadata.version("ngbkit"), config.repository),
     }
     _write(folder / "site.json", json.dumps({"title": config.title, "templates": str(_THEME), "context": context}))
     _write(folder / "conf.py", _CONF)

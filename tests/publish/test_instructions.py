@@ -10,16 +10,16 @@ REPOSITORY = "https://github.com/team/study.git"
 
 
 def test_a_page_has_the_lines_of_its_version() -> None:
-    """A page replays and measures again by a line each; Binder opens the notebook of a repository."""
+    """A page replays and measures again by a line each; Binder opens a repository of a host that it has."""
     line = "pip install &quot;ngbkit[all]==1.2&quot; &amp;&amp; ngbkit replay archive.zip"
-    html = render_replay("1.2", notebook="notebooks/a b.ipynb", repository=REPOSITORY)
+    html = render_replay("1.2", REPOSITORY)
 
     assert f"<pre>{line}</pre>" in html
     assert f"<pre>{line} --again</pre>" in html
-    address = "https://mybinder.org/v2/gh/team/study/HEAD?urlpath=lab%2Ftree%2Fnotebooks%2Fa%20b.ipynb"
+    address = "https://mybinder.org/v2/gh/team/study/HEAD?urlpath=lab%2Ftree%2F"
     assert f'href="{address}"' in html
-    assert "binder" not in render_replay("1.2")
-    assert "" == locate_binder("https://example.org/team/study", "a.ipynb")
+    assert "binder" not in render_replay("1.2", "")
+    assert "" == locate_binder("https://example.org/team/study")
 
 
 def test_a_readme_says_how_to_verify_replay_and_cite() -> None:
