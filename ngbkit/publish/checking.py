@@ -17,22 +17,7 @@ from ngbkit.publish.manifest import SIGNATURE, Manifest
 from ngbkit.publish.unpacking import unpack
 from ngbkit.user_text import parse_path
 
-CHECKS: tuple[SiteCheck, ...] = (
-    files.FILES,
-    files.ARCHIVED,
-    files.VERSION,
-    measurements.DATASET,
-    measurements.TABLES,
-    measurements.METADATA_FILES,
-    measurements.DATE,
-    drawings.CODE,
-    drawings.SPECIFICATIONS,
-    drawings.DRAWINGS,
-    drawings.PICTURES,
-    page_content.FIGURES_OF_PAGES,
-    page_content.STATEMENTS,
-    page_content.OTHERS,
-)
+CHECKS: tuple[SiteCheck, ...] = (*files.CHECKS, *measurements.CHECKS, *drawings.CHECKS, *page_content.CHECKS)
 """The checks of a site, in the order of the report."""
 
 

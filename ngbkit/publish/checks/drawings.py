@@ -154,11 +154,13 @@ def _check_pictures(site: VerifiedSite) -> Iterator[CheckedItem]:
             yield CheckedItem(path, "" if is_equal else "it is not the picture of its specification")
 
 
-SPECIFICATIONS = SiteCheck(
-    name="specifications",
-    binds="its hash and provenance are those of the manifest and of its dataset",
-    run=_check_specifications,
+CHECKS = (
+    SiteCheck(name="notebooks", binds="its cells are those that drew the figures", run=_check_code),
+    SiteCheck(
+        name="specifications",
+        binds="its hash and provenance are those of the manifest and of its dataset",
+        run=_check_specifications,
+    ),
+    SiteCheck(name="figures", binds="drawn again from its dataset", run=_check_drawings),
+    SiteCheck(name="pictures", binds="drawn again from its specification", run=_check_pictures),
 )
-CODE = SiteCheck(name="notebooks", binds="its cells are those that drew the figures", run=_check_code)
-DRAWINGS = SiteCheck(name="figures", binds="drawn again from its dataset", run=_check_drawings)
-PICTURES = SiteCheck(name="pictures", binds="drawn again from its specification", run=_check_pictures)

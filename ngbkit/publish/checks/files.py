@@ -115,6 +115,8 @@ def _compare_entry(archive: zipfile.ZipFile, name: str, count: int, expected: se
     return "" if is_equal else "it differs from the file of the site"
 
 
-FILES = SiteCheck(name="files", binds="their SHA-256 in the manifest, which lists all files", run=_check_files)
-VERSION = SiteCheck(name="versions", binds="the version of ngbkit in the manifest", run=_check_versions)
-ARCHIVED = SiteCheck(name="archive", binds="the archive has the files of the site", run=_check_archive)
+CHECKS = (
+    SiteCheck(name="files", binds="their SHA-256 in the manifest, which lists all files", run=_check_files),
+    SiteCheck(name="archive", binds="the archive has the files of the site", run=_check_archive),
+    SiteCheck(name="versions", binds="the version of ngbkit in the manifest", run=_check_versions),
+)

@@ -100,7 +100,9 @@ def _check_date(site: VerifiedSite) -> Iterator[CheckedItem]:
         yield CheckedItem(METADATA, obstacle="the date is not that of the data: the author chose it")
 
 
-DATASET = SiteCheck(name="datasets", binds="its hash is that of its figures and tables", run=_check_datasets)
-TABLES = SiteCheck(name="CSV files", binds="made again of its dataset", run=_check_tables)
-METADATA_FILES = SiteCheck(name="sweeps and environments", binds="made again of its dataset", run=_check_metadata)
-DATE = SiteCheck(name="date", binds="that of the latest measurement", run=_check_date)
+CHECKS = (
+    SiteCheck(name="datasets", binds="its hash is that of its figures and tables", run=_check_datasets),
+    SiteCheck(name="CSV files", binds="made again of its dataset", run=_check_tables),
+    SiteCheck(name="sweeps and environments", binds="made again of its dataset", run=_check_metadata),
+    SiteCheck(name="date", binds="that of the latest measurement", run=_check_date),
+)

@@ -104,8 +104,8 @@ def _check_others(site: VerifiedSite) -> Iterator[CheckedItem]:
         )
 
 
-FIGURES_OF_PAGES = SiteCheck(
-    name="figures in pages", binds="rendered again from its specification and its cell", run=_check_figures
+CHECKS = (
+    SiteCheck(name="figures in pages", binds="rendered again from its specification and its cell", run=_check_figures),
+    SiteCheck(name="tables and sentences", binds="rendered again from its dataset", run=_check_statements),
+    SiteCheck(name="other content of pages", binds="the manifest alone", run=_check_others),
 )
-STATEMENTS = SiteCheck(name="tables and sentences", binds="rendered again from its dataset", run=_check_statements)
-OTHERS = SiteCheck(name="other content of pages", binds="the manifest alone", run=_check_others)
