@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -14,13 +16,16 @@ from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
 from ngbkit.figures.provenance import list_parts
 from ngbkit.runs.recordings import MANIFEST
-from ngbkit.validation import Check, Count, Line, text
+from ngbkit.validation import Check, Count, Line, integer, text
 
 FILE, SIGNATURE = MANIFEST, f"{MANIFEST}.sig"
 FORMAT = 1
 
 FIGURES, DATASETS = "_static/figures", "_static/datasets"
 """Folders of a site and of its archive."""
+
+DATE_VARIABLE = "SOURCE_DATE_EPOCH"
+"""The environment variable that sets the date of reproducible builds, in seconds since the epoch."""
 
 _FIGURE_KINDS, _DATASET_KINDS = (*pictures.KINDS, ".json"), (".nc", ".csv", ".json")
 _MOST_BYTES = 100_000_000
@@ -55,6 +60,8 @@ def _parse_date(value: Any) -> str:
     return str(date)
 
 
+# A zip has dates from 1980 to 2107.
+_Seconds = Annotated[int, integer(315532800, 4354819199)]
 _Digest = Annotated[str, text(r"[0-9a-f]{32}", "32 hex digits")]
 _Sha256 = Annotated[str, text(r"[0-9a-f]{64}", "64 hex digits")]
 _Version = Annotated[str, text(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?", "a version")]
@@ -106,7 +113,7 @@ class Manifest:
 
     title: str
     version: _Version  # of ngbkit, when it built the site
-    date: _Date  # of its data: see `ngbkit.publish.dates`
+    date: _Date  # of its data: see `find_date`
     notebooks: tuple[_Name, ...]  # their stems, in order
     figures: tuple[SiteFigure, ...]
     statements: tuple[SiteStatement, ...] = ()
@@ -148,6 +155,26 @@ class Manifest:
                 "`ngbkit publish notebooks/ -o site/` builds one."
             ) from error
         return manifest
+
+
+def find_date(times: Iterable[str]) -> datetime:
+    """Find the date of a site: that of `SOURCE_DATE_EPOCH`, or of the latest of its datasets, or else today."""
+    if epoch := os.environ.get(DATE_VARIABLE):
+        seconds = validation.check(DATE_VARIABLE, _Seconds, int(epoch) if epoch.isdecimal() else epoch)
+        return datetime.fromtimestamp(seconds, timezone.utc)
+    today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    return find_latest(times) or today
+
+
+def find_latest(times: Iterable[str]) -> datetime | None:
+    """Find the latest date of datasets; None without any."""
+    moments = []
+    for created in times:
+        # A dataset of another program may have any text, or none.
+        with suppress(ValueError):
+            time = datetime.fromisoformat(created)
+            moments.append(time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc))
+    return max(moments, default=None)
 
 
 def _list_faults(manifest: Manifest) -> Iterator[str]:

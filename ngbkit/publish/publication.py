@@ -13,12 +13,12 @@ from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import list_files
-from ngbkit.publish import archive, citation, dates, pages, sanitise, signing, site
+from ngbkit.publish import archive, citation, pages, sanitise, signing, site
 from ngbkit.publish.adoption import Adoption
 from ngbkit.publish.citation import Citation, SiteConfig
 from ngbkit.publish.execute import Executor
 from ngbkit.publish.instructions import README, write_readme
-from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement
+from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest, SiteFigure, SiteStatement, find_date
 from ngbkit.publish.sources import copy_images, copy_sources, describe_data, describe_outside, list_images
 from ngbkit.publish.target import check_target, hash_sha256, list_names, prune_sources, replace_site, stage
 from ngbkit.registry import find_version
@@ -153,7 +153,7 @@ def publish(
     manifest = Manifest(
         title=settings.title,
         version=metadata.version("ngbkit"),
-        date=dates.find_date(description.get("created", "") for description in descriptions).isoformat(),
+        date=find_date(description.get("created", "") for description in descriptions).isoformat(),
         notebooks=tuple(source.stem for source in sources),
         figures=tuple(figures),
         statements=tuple(page_statements),

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
-from ngbkit.publish import dates
 from ngbkit.publish.archive import METADATA
 from ngbkit.publish.checks.check import CheckedItem, SiteCheck, VerifiedSite
 from ngbkit.publish.downloads import describe, to_csv
-from ngbkit.publish.manifest import DATASETS
+from ngbkit.publish.manifest import DATASETS, find_latest
 
 # Of two numbers that are the same by another version of a library.
 _TOLERANCE = 1e-9
@@ -93,7 +92,7 @@ def _check_date(site: VerifiedSite) -> Iterator[CheckedItem]:
         yield CheckedItem(METADATA, f"it has the date {published or 'none'}; the manifest has {manifest.date}")
         return
     times = [str(data.attrs.get("created", "")) for data in site.datasets.values()]
-    latest = dates.find_latest(times)
+    latest = find_latest(times)
     if latest is not None and latest.isoformat() == manifest.date:
         yield CheckedItem(METADATA)
     else:
