@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ngbkit.commands.command import Command
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, split_braces
-from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
 # The metavars and the kind of arguments for which argcomplete lists files.
@@ -38,28 +38,22 @@ def complete_line(parser: argparse.ArgumentParser, commands: Mapping[str, Comman
         for declared in commands[name].shell_arguments:
             action = next(action for action in subparser._actions if action.dest == declared.dest)
             if declared.completes in LISTERS and declared.completes != "path":
-                action.completer = _Completer(declared, words)  # type: ignore[attr-defined]
+                action.completer = partial(_complete_value, declared.completes, words)
             elif not {declared.settings.get("metavar"), declared.completes} & _FILES and action.choices is None:
                 # argcomplete would list files, and its own completer of nothing hides the options too.
-                action.completer = lambda **_context: ()  # type: ignore[attr-defined]
+                action.completer = lambda **_context: ()
     argcomplete.autocomplete(parser, always_complete_options="long", exit_method=sys.exit)
 
 
-class _Completer:
-    """Lists the values of one argument, as argcomplete calls it."""
-
-    def __init__(self, declared: Argument, words: Sequence[str]) -> None:
-        self._declared, self._words = declared, words
-
-    def __call__(self, prefix: str, **_context: object) -> list[str] | dict[str, str]:
-        kind = self._declared.completes
-        if braces := split_braces(prefix):
-            return _complete_option(kind, prefix, *braces)
-        first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
-        values = LISTERS[kind](Cursor(typed=typed, words=self._words))
-        if isinstance(values, dict):  # zsh and fish display the descriptions
-            return {value: text for value, text in values.items() if value.startswith(typed)}
-        return [f"{first}{comma}{value}" for value in dict.fromkeys(values) if value.startswith(typed)]
+def _complete_value(kind: str, words: Sequence[str], *, prefix: str, **_context: object) -> list[str] | dict[str, str]:
+    """Complete a value of that kind after the words of a line, as argcomplete calls it."""
+    if braces := split_braces(prefix):
+        return _complete_option(kind, prefix, *braces)
+    first, comma, typed = prefix.rpartition(",") if kind in LISTS else ("", "", prefix)
+    values = LISTERS[kind](Cursor(typed=typed, words=words))
+    if isinstance(values, dict):  # zsh and fish display the descriptions
+        return {value: text for value, text in values.items() if value.startswith(typed)}
+    return [f"{first}{comma}{value}" for value in dict.fromkeys(values) if value.startswith(typed)]
 
 
 def _complete_option(kind: str, prefix: str, before: str, inside: str) -> list[str]:
