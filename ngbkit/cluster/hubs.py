@@ -56,6 +56,8 @@ class Hub:
     client: GuardedClient
     # The addresses, the ports and the key for engines, as ipyparallel writes them.
     connection: dict[str, Any]
+    # The identities of the engines that have borrowed it.
+    users: set[str] = field(default_factory=set)
 
     @classmethod
     def start(cls, address: str | None = None) -> Hub:
@@ -137,16 +139,7 @@ class Hub:
 
 # The state folder, the group, and the address on which the controller listens, None for loopback.
 _Key = tuple[Path, tuple[str, str], str | None]
-
-
-@dataclass(slots=True, eq=False)
-class _Shared:
-    hub: Hub
-    # The identities of its engines.
-    users: set[str] = field(default_factory=set)
-
-
-_shared: dict[_Key, _Shared] = {}
+_shared: dict[_Key, Hub] = {}
 # Controllers start side by side, and each only once.
 _locks: defaultdict[_Key, threading.Lock] = defaultdict(threading.Lock)
 
@@ -156,22 +149,22 @@ def borrow(device: Device, identity: str) -> tuple[Hub, Callable[[], None]]:
     is_direct = device.launch == "slurm" or device.network == "direct"
     key = options.get_state_dir(), _find_group(device, identity), device.address if is_direct else None
     with _locks[key]:
-        shared = _shared.get(key)
-        if shared is None or not shared.hub.is_alive:
-            if shared is not None:
-                shared.hub.stop()
-            shared = _shared[key] = _Shared(Hub.start(key[2]))
-        shared.users.add(identity)
+        hub = _shared.get(key)
+        if hub is None or not hub.is_alive:
+            if hub is not None:
+                hub.stop()
+            hub = _shared[key] = Hub.start(key[2])
+        hub.users.add(identity)
 
     def release() -> None:
         with _locks[key]:
-            shared.users.discard(identity)
-            if not shared.users:
-                shared.hub.stop()
-                if _shared.get(key) is shared:
+            hub.users.discard(identity)
+            if not hub.users:
+                hub.stop()
+                if _shared.get(key) is hub:
                     del _shared[key]
 
-    return shared.hub, release
+    return hub, release
 
 
 def _find_group(device: Device, identity: str) -> tuple[str, str]:

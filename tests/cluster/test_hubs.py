@@ -25,6 +25,7 @@ class Hub:
 
     def __init__(self, address: str | None) -> None:
         self.address, self.is_alive, self.stops = address, True, 0
+        self.users: set[str] = set()
 
     @classmethod
     def start(cls, address: str | None = None) -> Hub:
