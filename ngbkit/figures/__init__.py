@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from ngbkit.figures.charts.break_even import break_even
     from ngbkit.figures.charts.frontier import frontier
     from ngbkit.figures.charts.heatmap import heatmap
-    from ngbkit.figures.charts.latency import latency
     from ngbkit.figures.charts.metric import cpu, depth
     from ngbkit.figures.charts.networks import networks
     from ngbkit.figures.charts.overview import overview
     from ngbkit.figures.charts.reversals import reversals
     from ngbkit.figures.charts.roofline import roofline
+    from ngbkit.figures.charts.samples import latency, traces
     from ngbkit.figures.charts.status import status
-    from ngbkit.figures.charts.traces import traces
     from ngbkit.figures.charts.tradeoff import tradeoff
     from ngbkit.figures.files import save
 
@@ -45,7 +44,11 @@ __all__ = [
     "tradeoff",
 ]
 # The others have a file of their name.
-_MODULES = {"save": "files", "cpu": "charts.metric", "depth": "charts.metric"}
+_MODULES = {
+    "save": "files",
+    **dict.fromkeys(("cpu", "depth"), "charts.metric"),
+    **dict.fromkeys(("latency", "traces"), "charts.samples"),
+}
 
 
 def list_figures() -> list[str]:
