@@ -49,8 +49,7 @@ def build_title(
     intervals cover. Numbers that are `absolute`, not ratios, get a remark on what they differ by between groups. Costs
     in answers are `evaluated` over other samples than those that are timed.
     """
-    import altair as alt
-
+    groups = len(frame[["network", "batch_size"]].drop_duplicates()) if absolute else 1
     lines = [
         describe_provenance(data, frame, evaluated=evaluated),
         *([f"bars: {100 * ci:g} % intervals"] if ci is not None and frame["low"].notna().any() else []),
@@ -59,21 +58,29 @@ def build_title(
         *contracts.list_uncompared(data, against, baseline=baseline),
         *describe_open(frame),
         *describe_settling(data, frame),
-        *(_describe_times(data, frame) if absolute else []),
+        # Groups are measured at different times, between which the machine may drift.
+        *filter(None, [describe_drift(data) if groups > 1 else ""]),
     ]
     heads = textwrap.wrap(text, _TITLE_LETTERS)
-    subtitle = [part for line in lines for part in wrap(line, _SUBTITLE_LETTERS)]
-    return alt.TitleParams(heads if len(heads) > 1 else text, subtitle=subtitle, fontSize=16, offset=16)
+    return build_heading(heads if len(heads) > 1 else text, lines, _SUBTITLE_LETTERS)
 
 
-def wrap(text: str, letters: int) -> list[str]:
+def build_heading(text: str | list[str], remarks: Sequence[str], letters: int) -> alt.TitleParams:
+    """Build a title with remarks below it, wrapped at so many letters."""
+    import altair as alt
+
+    subtitle = [part for remark in remarks for part in _wrap(remark, letters)]
+    return alt.TitleParams(text, subtitle=subtitle, fontSize=16, offset=16)
+
+
+def _wrap(text: str, letters: int) -> list[str]:
     """Wrap a remark at so many letters; a line that the next one continues ends with a space."""
     *others, last = textwrap.wrap(text, letters, break_on_hyphens=False) or [""]
     return [*(f"{line} " for line in others), last]
 
 
 def unwrap(lines: str | Sequence[str]) -> list[str]:
-    """Join the lines of `wrap` to remarks again."""
+    """Join the lines of `_wrap` to remarks again."""
     return (lines if isinstance(lines, str) else "\n".join(lines)).replace(" \n", " ").split("\n")
 
 
@@ -122,12 +129,6 @@ def describe_settling(data: Data, frame: pd.DataFrame) -> list[str]:
     subject = format_count(count, "trial is", "trials are")
     inconclusive = f"{subject} not conclusive{look}, since {reason}" if count else ""
     return [*filter(None, ["; ".join(filter(None, [state, inconclusive]))]), *count_unchecked(frame, look)]
-
-
-def _describe_times(data: Data, frame: pd.DataFrame) -> list[str]:
-    """Describe the differences between groups measured at different times, where the figure has several."""
-    groups = frame[["network", "batch_size"]].drop_duplicates()
-    return [drift] if len(groups) > 1 and (drift := describe_drift(data)) else []
 
 
 def describe_failures(frame: pd.DataFrame) -> list[str]:

@@ -102,7 +102,11 @@ def save(
             write_whole(target.with_suffix(suffix), content)
         return target
     prepared = spec if millimetres is None else latex.prepare(spec)
-    write_whole(target, _render(prepared, target.suffix, millimetres, density))
+    if target.suffix in pictures.KINDS:
+        content = pictures.render(prepared, [target.suffix], width=millimetres, dpi=density)[target.suffix]
+    else:
+        content = _render_page(spec).encode()
+    write_whole(target, content)
     return target
 
 
@@ -113,14 +117,9 @@ def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, byt
     return {**pdf, ".tex": text.encode()}
 
 
-def _render(spec: dict[str, Any], suffix: str, width: float | None, dpi: float | None) -> bytes:
-    if suffix in pictures.KINDS:
-        return pictures.render(spec, [suffix], width=width, dpi=dpi)[suffix]
-    return _render_page(spec, convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")).encode()
-
-
-def _render_page(spec: dict[str, Any], scripts: str) -> str:
+def _render_page(spec: dict[str, Any]) -> str:
     """Render a page; in vl-convert's page, a label with ``</script>`` would end the script."""
+    scripts = convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")
     text = json.dumps(spec).replace("<", "\\u003c")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -68,18 +68,12 @@ def _find_titled(value: Any) -> Iterator[dict[str, Any]]:
 
 def build_caption(spec: dict[str, Any]) -> str:
     """Build a caption as plain text: title, remarks, machines, libraries, ngbkit's versions, and the data's hash."""
-    titles = list(_find_titled(spec)) or [spec]
-    remarks = [remark for part in titles for remark in captions.unwrap(_read_subtitle(part))]
+    titled = list(_find_titled(spec))
+    remarks = [remark for part in titled for remark in captions.unwrap(part["title"]["subtitle"] or [])]
     provenance = spec.get("usermeta", {}).get(KEY, {})
-    sentences = [*map(pictures.get_title, titles), *remarks, *_describe_origin(provenance)]
+    sentences = [*map(pictures.get_title, titled or [spec]), *remarks, *_describe_origin(provenance)]
     sentences = [text.replace(" · ", ", ") for text in dict.fromkeys(sentences) if text]
     return " ".join(f"{text[0].upper()}{text[1:]}".rstrip(".") + "." for text in sentences)
-
-
-def _read_subtitle(spec: Mapping[str, Any]) -> str | list[str]:
-    title = spec.get("title")
-    lines: str | list[str] = (title.get("subtitle") if isinstance(title, Mapping) else None) or []
-    return lines
 
 
 def _describe_origin(provenance: Mapping[str, Any]) -> list[str]:

@@ -175,7 +175,7 @@ def _build_x(spec: Lines, frame: pd.DataFrame) -> alt.X:
         kind: Literal["log", "linear"] = "log" if _is_geometric(values) else "linear"
         scale = alt.Scale(type=kind, zero=False, nice=False, padding=12)
         return alt.X(f"{spec.x}:Q", title=spec.x, axis=axis, scale=scale)
-    sizes = marks.sort_batch_sizes(frame[spec.x])
+    sizes = sorted({int(size) for size in frame[spec.x]})
     axis = alt.Axis(values=sizes, format="d", grid=False, labelOverlap="greedy", labelSeparation=5)
     return alt.X("batch_size:Q", title="batch size", axis=axis, scale=alt.Scale(type="log", base=2, padding=14))
 

@@ -200,8 +200,3 @@ def build_name_axis(names: Iterable[str], limit: float, **options: Any) -> alt.A
     return alt.Axis(
         **{"labelLimit": limit, "minExtent": min(widest, _WIDER * limit) + _LABEL_GAP, "ticks": False, **options}
     )
-
-
-def sort_batch_sizes(values: Iterable[float]) -> list[int]:
-    """The distinct batch sizes, sorted."""
-    return sorted({int(value) for value in values})

@@ -137,6 +137,12 @@ def assign_network_dashes(labels: Iterable[str]) -> dict[str, list[int]]:
     return dashes
 
 
+def assign_shapes(labels: Iterable[str]) -> list[str]:
+    """Assign a shape to each label, in order, without the last, a mere stroke, which would look like a bar."""
+    shapes = NETWORK_SHAPES[:-1]
+    return [shapes[number % len(shapes)] for number, _ in enumerate(labels)]
+
+
 def choose_ink(background: str) -> str:
     """The colour of text on a ``#rrggbb``: black or white, by contrast (WCAG 2's relative luminance)."""
     return BLACK if (_compute_luminance(background) + 0.05) ** 2 > 0.05 * 1.05 else WHITE

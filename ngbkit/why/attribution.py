@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,7 @@ from ngbkit.metrics.draws import DRAWS, SEED
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.statistics import adjust_by_holm
 from ngbkit.why.pieces import Piece
-from ngbkit.why.trial_profile import TrialProfile
-
-Floats = NDArray[np.floating[Any]]
+from ngbkit.why.trial_profile import Floats, TrialProfile
 
 ALPHA = 0.05
 """The probability that any piece of a program is called guilty in a comparison with its copy, at most."""

@@ -69,13 +69,8 @@ def explanation(result: Explanation, depth: int | None = 1) -> alt.VConcatChart:
         *([f"{hidden} more parts, with smaller gaps, are not drawn"] if hidden else []),
         *result.list_notes()[:2],
     ]
-    heading = alt.TitleParams(
-        f"{second} minus {first}: {result.network}, batch {result.batch_size}",
-        subtitle=[part for remark in remarks for part in captions.wrap(remark, _LETTERS)],
-        fontSize=16,
-        offset=16,
-    )
-    return lines.finish(chart, heading)
+    title = f"{second} minus {first}: {result.network}, batch {result.batch_size}"
+    return lines.finish(chart, captions.build_heading(title, remarks, _LETTERS))
 
 
 def _build_rows(result: Explanation, depth: int | None) -> pd.DataFrame:

@@ -278,18 +278,21 @@ def fold(pieces: Sequence[Piece], depth: int | None) -> list[PiecesPart]:
     """
     depth = validation.check("depth", validation.Count | None, depth)
     network = [index for index, piece in enumerate(pieces) if piece.is_network]
-    others = [PiecesPart(name=piece.name, pieces=(index,), is_network=False) for index, piece in enumerate(pieces)]
+    others = [
+        PiecesPart(name=piece.name, pieces=(index,), is_network=False)
+        for index, piece in enumerate(pieces)
+        if not piece.is_network
+    ]
     if depth is None:
-        return [PiecesPart(name=pieces[index].name, pieces=(index,)) for index in network] + others[len(network) :]
+        return [PiecesPart(name=pieces[index].name, pieces=(index,)) for index in network] + others
     if 2 * sum(bool(pieces[index].module) for index in network) < len(network):
         size = -(-len(network) // _PARTS) or 1
         parts = [network[start : start + size] for start in range(0, len(network), size)]
-        split = [PiecesPart(name=f"from {pieces[part[0]].name}", pieces=tuple(part)) for part in parts]
-        return [*split, *others[len(network) :]]
+        return [PiecesPart(name=f"from {pieces[part[0]].name}", pieces=tuple(part)) for part in parts] + others
     groups: dict[str, list[int]] = {}
     for index in network:
         groups.setdefault(shorten_module(pieces[index].module, depth) or pieces[index].name, []).append(index)
-    return [PiecesPart(name=name, pieces=tuple(group)) for name, group in groups.items()] + others[len(network) :]
+    return [PiecesPart(name=name, pieces=tuple(group)) for name, group in groups.items()] + others
 
 
 def shorten_module(module: str, depth: int) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ngbkit import validation
 from ngbkit.compilers.profiles.profile import Kernel, Role, SourceNode
+from ngbkit.device.timing.normal import MAD_SCALE
 from ngbkit.device.timing.profiler_cost import subtract_cost
 from ngbkit.errors import MetricError
 from ngbkit.user_text import parse_json
@@ -19,7 +20,7 @@ Floats = NDArray[np.floating[Any]]
 COPY, UNMAPPED = "copy", "unmapped"
 
 # Beyond so many robust standard deviations above the median, other work slowed a round.
-_OUTLYING, _SCALE = 4.0, 1.4826
+_OUTLYING = 4.0
 _Call = Annotated[float, validation.number(1e-12, 1e9)]
 _KernelTime = Annotated[float, validation.number(0, 1e9)]
 
@@ -139,5 +140,5 @@ def _reduce_rounds(rounds: Sequence[Sequence[float | None]]) -> Floats:
 def _find_outlying(values: Floats) -> NDArray[np.bool_]:
     """Find the rounds that are slower than the others by more than their spread."""
     middle = np.median(values)
-    spread = _SCALE * np.median(np.abs(values - middle))
+    spread = MAD_SCALE * np.median(np.abs(values - middle))
     return np.asarray(values > middle + np.maximum(_OUTLYING * spread, 0.02 * middle))

@@ -57,7 +57,8 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
         return _compute_savings(node, cache, ci)
 
     frame, remarks = rows.drop_failed_compilers(rows.drop_baseline(rows.build_rows(data, compute, select)))
-    frame["calls"] = _count_calls(frame)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        frame["calls"] = np.where(frame["value"] > 0, 1e3 * frame["seconds"] / frame["value"], np.inf)
     frame["panel"] = "batch " + frame["batch_size"].astype(int).astype(str)
     if frame["device"].nunique() > 1:
         frame["panel"] += " on " + frame["device"]
@@ -129,11 +130,6 @@ def _list_decades(values: pd.Series[float]) -> list[float]:
     """The powers of ten that the values span, and one on either side."""
     low, high = (math.log10(value) for value in (values.min(), values.max()))
     return [10.0**power for power in range(math.floor(low) - 1, math.ceil(high) + 2)]
-
-
-def _count_calls(frame: pd.DataFrame) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(frame["value"] > 0, 1e3 * frame["seconds"] / frame["value"], np.inf)
 
 
 def _build_diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:

@@ -75,9 +75,7 @@ def changes(comparison: Comparison) -> alt.LayerChart:
         str(comparison),
         *comparison.list_notes(),
     ]
-    subtitle = [part for remark in remarks for part in captions.wrap(remark, _LETTERS)]
-    heading = alt.TitleParams(comparison.title, subtitle=subtitle, fontSize=16, offset=16)
-    return lines.finish(chart, heading)
+    return lines.finish(chart, captions.build_heading(comparison.title, remarks, _LETTERS))
 
 
 def _select_rows(comparison: Comparison) -> tuple[pd.DataFrame, int]:

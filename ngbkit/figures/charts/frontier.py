@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WIDTHS, _HEIGHT, _GAP, _ROW_GAP = (420, 320, 200), 220, 64, 74
-# Without the last, a mere stroke, which would look like a bar.
-_SHAPES = len(theme.NETWORK_SHAPES) - 1
 _FRONT = "#8C8C8C"
 
 
@@ -85,22 +83,16 @@ def frontier(
     colour = look.encode_colour(area=area)
     coloured = trial.encode(colour)
     tooltip: list[Any] = ["network:N", "compiler:N", "device:N", alt.Tooltip("batch_size:Q", title="batch size")]
-    tooltip += [
-        alt.Tooltip(f"{name}:Q", title=text, format=".4~g")
-        for name, text in (("value", "samples/s"), ("low", "low"), ("high", "high"))
-    ]
-    tooltip += [
-        alt.Tooltip(f"{name}:Q", title=text, format=".4~g")
-        for name, text in (("ms", title), ("ms_low", "low (ms)"), ("ms_high", "high (ms)"))
-    ]
+    numbers = {"value": "samples/s", "low": "low", "high": "high"}
+    numbers |= {"ms": title, "ms_low": "low (ms)", "ms_high": "high (ms)"}
+    tooltip += [alt.Tooltip(f"{name}:Q", title=text, format=".4~g") for name, text in numbers.items()]
     tooltip.append("samples:Q")
     # Shapes distinguish devices; those of one device have the compiler's own, which the legend shows in its colour.
     series, labels = ("device", devices) if len(devices) > 1 else ("compiler", look.labels)
     if len(devices) == 1:
         colour["legend"].symbolType, colour["legend"].symbolSize = alt.Undefined, 70
-    points = coloured.encode(
-        alt.Shape(f"{series}:N", scale=alt.Scale(domain=labels, range=_list_shapes(labels)), title=series)
-    )
+    shapes = alt.Scale(domain=labels, range=theme.assign_shapes(labels))
+    points = coloured.encode(alt.Shape(f"{series}:N", scale=shapes, title=series))
     front = alt.Chart().transform_filter("datum.kind == 'front'").encode(x, y)
     layers = [
         front.mark_line(interpolate="step-after", strokeWidth=7, opacity=0.35, color=_FRONT),
@@ -153,22 +145,10 @@ def _concat_points(trials: pd.DataFrame) -> pd.DataFrame:
     names = ["network", "compiler", "device", "batch_size", "value", "low", "high", "ms", "ms_low", "ms_high"]
     bounded = trials[[*names, "conclusive", "samples"]].assign(kind="trial")
     bounded["ms_high"] = bounded["ms_high"].where(np.isfinite(bounded["ms_high"]), bounded["ms"])
-    fronts = [
-        _find_front(members)[["network", "batch_size", "value", "ms"]].assign(kind="front", conclusive=True)
-        for _, members in trials[trials["status"] == "ok"].groupby("network", sort=False)
-    ]
+    columns = ["network", "batch_size", "value", "ms", "kind", "conclusive"]
+    groups = trials[trials["status"] == "ok"].groupby("network", sort=False)
+    fronts = [rows.find_front(members)[columns] for _, members in groups]
     return pd.concat([bounded, *fronts], ignore_index=True).astype({"conclusive": bool})
-
-
-def _find_front(members: pd.DataFrame) -> pd.DataFrame:
-    """The configurations that no other exceeds in throughput at most at their latency, by latency."""
-    ordered = members.sort_values(["ms", "value"], ascending=[True, False])
-    front: pd.DataFrame = ordered[ordered["value"] > ordered["value"].cummax().shift(fill_value=-np.inf)]
-    return front
-
-
-def _list_shapes(labels: list[str]) -> list[str]:
-    return [theme.NETWORK_SHAPES[number % _SHAPES] for number in range(len(labels))]
 
 
 def _describe(trials: pd.DataFrame, share: str, deadline_s: float) -> list[str]:

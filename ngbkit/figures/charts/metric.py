@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -140,13 +140,12 @@ def _draw(
     )
     name, colon, formula = f"{long_name[0].upper()}{long_name[1:]}".partition(":")
     text = f"{name}{metric.unit_suffix} by {x.replace('_', ' ')}{colon}{formula}"
-    against: Sequence[str] = metric.against
     title = captions.build_title(
         text,
         data,
         frame,
         remarks,
-        against=against,
+        against=metric.against,
         baseline=baseline,
         ci=ci,
         absolute=metric.is_absolute,

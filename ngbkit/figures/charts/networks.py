@@ -87,7 +87,10 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
     spacing = {"row": 64, "column": 30}
     grid: alt.FacetChart = chart.facet(facet=facet, columns=columns, bounds="flush", spacing=spacing)
     grid = grid.resolve_scale(x="independent").resolve_axis(x="independent")
-    title = captions.build_title("Throughput over that of the fastest network", data, frame, _remark(frame), ci=ci)
+    manners = list(dict.fromkeys(frame[frame["rank"] > 1]["compared"]))
+    allowed = "; the intervals allow for it" if "minutes apart" in manners else ""
+    remark = f"compared {' and '.join(manners)}{allowed}"
+    title = captions.build_title("Throughput over that of the fastest network", data, frame, [remark], ci=ci)
     return lines.finish(grid, title)
 
 
@@ -100,10 +103,3 @@ def _build_rows(data: Data, by: By, ci: float) -> pd.DataFrame:
     places = zip(frame["batch_size"], frame["device"], strict=True)
     frame["panel"] = [f"batch {size}" + (f" on {device}" if many_devices else "") for size, device in places]
     return frame.sort_values(["device", "batch_size"], kind="stable").assign(status="ok").reset_index(drop=True)
-
-
-def _remark(frame: pd.DataFrame) -> list[str]:
-    """Describe the comparison of the networks, except for networks of rank 1."""
-    manners = list(dict.fromkeys(frame[frame["rank"] > 1]["compared"]))
-    allowed = "; the intervals allow for it" if "minutes apart" in manners else ""
-    return [f"compared {' and '.join(manners)}{allowed}"]

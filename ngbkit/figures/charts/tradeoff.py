@@ -82,7 +82,7 @@ def tradeoff(data: Data, *, cost: str = "", accept: str | Iterable[str] = (), **
     area = (columns * (width + _GAP), -(-len(panels) // columns) * (_HEIGHT + _ROW_GAP))
     colour = look.encode_colour(area=area, symbol="circle")
     precisions = list(dict.fromkeys(frame["precision"]))
-    shapes = alt.Scale(domain=precisions, range=[_SHAPES[number % len(_SHAPES)] for number in range(len(precisions))])
+    shapes = alt.Scale(domain=precisions, range=theme.assign_shapes(precisions))
     tooltip: list[Any] = ["network:N", "column:N", alt.Tooltip("batch_size:Q", title="batch size")]
     tooltip += marks.build_number_tooltip(
         frame,
@@ -120,9 +120,6 @@ def tradeoff(data: Data, *, cost: str = "", accept: str | Iterable[str] = (), **
     text = f"{metric.long_name[0].upper()}{metric.long_name[1:]} against the time of a call"
     title_of_chart = captions.build_title(text, data, frame, remarks, ci=LEVEL, evaluated=True)
     return lines.finish(grid, title_of_chart)
-
-
-_SHAPES = theme.NETWORK_SHAPES[:-1]
 
 
 def _choose_cost(data: Data, cost: str) -> Metric:
@@ -185,17 +182,10 @@ def _concat_points(frame: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     points["refused"] = (frame["status"] == acceptance.REFUSED).astype(int)
     sign = -1 if metric.name == "relative_error" else 1
     chosen = frame[(frame["status"] == "ok") & frame["ms"].notna()]
-    fronts = [_find_front(members, sign) for _, members in chosen.groupby("network", sort=False)]
+    columns = ["network", "value", "ms", "kind", "conclusive"]
+    fronts = [rows.find_front(members, sign)[columns] for _, members in chosen.groupby("network", sort=False)]
     table: pd.DataFrame = pd.concat([points, *fronts], ignore_index=True)
     return table.astype({"conclusive": bool})
-
-
-def _find_front(members: pd.DataFrame, sign: int) -> pd.DataFrame:
-    """Find the columns that no other equals in less time."""
-    ordered = members.sort_values(["ms", "value"], ascending=[True, sign < 0])
-    goodness = sign * ordered["value"]
-    front: pd.DataFrame = ordered[goodness > goodness.cummax().shift(fill_value=-np.inf)]
-    return front[["network", "value", "ms"]].assign(kind="front", conclusive=True)
 
 
 def _describe(frame: pd.DataFrame) -> list[str]:
