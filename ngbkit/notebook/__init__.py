@@ -4,7 +4,7 @@ magics.py       carries out the command of a line, and displays its answer
 completion.py   completes the options and values of a magic with Tab
 modules.py      turns a torch module of the notebook into a workload
 display.py      displays runs
-objects.py      displays sweeps, metrics and figures; datasets.py datasets themselves
+objects.py      displays sweeps, datasets, metrics and figures
 preload.py      starts the engine before the first run
 panels/         forms that compose a line of a magic, run it, and explore its dataset
 """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ngbkit.errors import NgbkitError
+from ngbkit.notebook.objects import count_trials
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -53,11 +54,12 @@ def bind(shell: InteractiveShell, name: str, data: Data, beside: str = "") -> Ch
     earlier = _bound.setdefault(shell, {})
     previous = list(reversed(earlier.items()))
     earlier.pop(name, None)
-    if _count_trials(data) <= _MOST_TRIALS:
+    is_small = count_trials(data) <= _MOST_TRIALS
+    if is_small:
         earlier[name] = data
     while len(earlier) > _MOST_DATASETS:
         del earlier[next(iter(earlier))]
-    if _count_trials(data) > _MOST_TRIALS:
+    if not is_small:
         return None
     for label, dataset in previous:
         if (changes := _compare(dataset, data, label, name)) is not None:
@@ -91,9 +93,3 @@ def _compare_sides(data: Data, beside: str, name: str) -> Changes | None:
     with suppress(NgbkitError):
         return Changes(compare_sides(data, beside, *filter(None, [name])))
     return None
-
-
-def _count_trials(data: Data) -> int:
-    from ngbkit.dataset.assembly import nodes
-
-    return sum(node["status"].size for node in nodes(data).values())

@@ -99,10 +99,6 @@ def _list_workloads(cursor: Cursor) -> Iterator[str]:
     yield from LISTERS["workload"](cursor)
 
 
-def _list_variables(cursor: Cursor) -> Iterable[str]:
-    return sorted(name for name in cursor.namespace if not name.startswith("_"))
-
-
 def _list_results(cursor: Cursor) -> Iterator[str]:
     """List the datasets of the notebook, and then files and runs."""
     yield from list_datasets(cursor.namespace)
@@ -113,7 +109,7 @@ def _list_results(cursor: Cursor) -> Iterator[str]:
 _LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     **LISTERS,
     "workload": _list_workloads,
-    "variable": _list_variables,
+    "variable": lambda cursor: sorted(name for name in cursor.namespace if not name.startswith("_")),
     "result": _list_results,
 }
 

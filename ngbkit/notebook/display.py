@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import streams
 from ngbkit.commands.shell import MOST_ROWS, choose_figures, point_to_failures
-from ngbkit.notebook.live_table import LiveTable
+from ngbkit.errors import NgbkitError
 from ngbkit.report import Report
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_seconds, list_known, list_warnings
+from ngbkit.sweep.records import Record
 from ngbkit.user_text import format_duration
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _RUN = "ngbkit.runs.run.Run"
 _REMEDY = "run the cell again, which resumes the run"
+# Intervals of more trials would take the time of a core that measures.
+_MOST_TRIALS = 200
+_TABLE_PAUSE_S = 0.5
 
 
 def register(shell: InteractiveShell) -> None:
@@ -108,6 +112,50 @@ class StatusLine:
 
     def __repr__(self) -> str:
         return self.text
+
+
+@dataclass(slots=True)
+class LiveTable:
+    """The table of a live run so far; empty before its first results, and for a run of many trials."""
+
+    _html: str = ""
+    # The number of recorded trials in it, and the measurements of others.
+    _done: int = 0
+    _interim: Mapping[str, Record] = field(default_factory=dict)
+    _updated_s: float = 0.0
+
+    def render(self, run: Run) -> str:
+        """Render the results so far as HTML; again only if there are more, and at most twice a second."""
+        progress = run.progress
+        done, interim = progress.done, run.interim
+        is_new = done < progress.total and (done != self._done or (interim and interim is not self._interim))
+        if not is_new or progress.total > _MOST_TRIALS or time.monotonic() - self._updated_s < _TABLE_PAUSE_S:
+            return self._html
+        from ngbkit.metrics import tables
+        from ngbkit.metrics.conclusions import describe_contention
+        from ngbkit.metrics.rendering import to_texts
+
+        try:
+            data = _assemble(run, interim.values())
+            frame = tables.compact(data, choose_figures(data)[0])
+        except NgbkitError:  # a display never ends a run
+            return self._html
+        frame.attrs["title"] += ", so far"
+        # The lines of progress above it say what disturbs the run.
+        frame.attrs["notes"] = [note for note in frame.attrs["notes"] if note != describe_contention(data)]
+        self._html, self._done, self._interim = to_texts(frame).to_html(), done, interim
+        self._updated_s = time.monotonic()
+        return self._html
+
+
+def _assemble(run: Run, interim: Iterable[Record]) -> Data:
+    """Assemble the records of a run and those of trials in flight; they are never bound or saved."""
+    from ngbkit.dataset.assembly import assemble
+    from ngbkit.sweep.journal import Journal
+
+    with Journal(run.folder / "journal.sqlite", writable=False) as journal:
+        records, environments, facts = list(journal.records()), journal.notes("environment"), journal.notes("facts")
+    return assemble(run.sweep, [*records, *interim], environments=environments, run_id=run.id, facts=facts)
 
 
 @dataclass(slots=True)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
-from ngbkit.notebook import datasets
+from ngbkit.commands.shell import choose_figures
 from ngbkit.sweep import parsing
 
 if TYPE_CHECKING:
     import altair as alt
     from IPython.core.interactiveshell import InteractiveShell
 
+    from ngbkit.dataset.storage import Data
     from ngbkit.figures.accessor import Metrics
+    from ngbkit.report import Report
     from ngbkit.sweep.grid import Grid
 
 Row = dict[str, Any]
+# Every dataset that ngbkit assembles or merges has this attribute, and so have selections from it.
+_ATTRIBUTE = "ngbkit_version"
+_MOST_ROWS = 40
 
 
 def register(shell: InteractiveShell) -> None:
@@ -34,7 +40,7 @@ def register(shell: InteractiveShell) -> None:
     for name, to_answer in _ANSWERS.items():
         display_answer(name, to_answer)
     for name in _DATASETS:
-        display(name, datasets.to_text, datasets.to_html)
+        display(name, describe_dataset, render_dataset)
     bundles: Any = shell.display_formatter
     bundles.mimebundle_formatter.for_type_by_name(*_CHART, render_chart)
 
@@ -47,6 +53,67 @@ def unregister(shell: InteractiveShell) -> None:
             formatters[kind].pop(".".join(name), None)
     bundles: Any = shell.display_formatter
     bundles.mimebundle_formatter.pop(".".join(_CHART), None)
+
+
+def render_dataset(data: Data) -> str:
+    """Render a dataset as tables with its values above xarray's own display; of another dataset only the latter."""
+    from ngbkit.figures import statements
+
+    inner = _to_xarray_html(data)
+    if (report := build_report(data, with_verdict=False)) is None:
+        return inner
+    arguments = {"figures": choose_figures(data), "most": _MOST_ROWS, "with_verdict": False}
+    return (
+        statements.mark(report._repr_html_(), "report", data, **arguments)
+        + statements.mark(statements.render("origin", data, {}), "origin", data)
+        + f"<details><summary>{escape(_summarize(data))}</summary>{inner}</details>"
+    )
+
+
+def describe_dataset(data: Data) -> str:
+    """Render a dataset as text: see `render_dataset`."""
+    from ngbkit.figures.captions import describe_provenance
+
+    if (report := build_report(data, with_verdict=False)) is None:
+        return repr(data)
+    return "\n".join([repr(report), describe_provenance(data), f"{_summarize(data)}; print() shows all of it"])
+
+
+def _to_xarray_html(data: Data) -> str:
+    """Render xarray's own display; the attributes of ngbkit, which are pages of JSON, are folded in it."""
+    import xarray as xr
+
+    if _ATTRIBUTE not in data.attrs:
+        return data._repr_html_()
+    with xr.set_options(display_expand_attrs=False):  # type: ignore[no-untyped-call]
+        return data._repr_html_()
+
+
+def build_report(data: Data, *, with_verdict: bool = True) -> Report | None:
+    """Build the report of a dataset; None if it is not ngbkit's, or lacks what the tables need."""
+    if _ATTRIBUTE not in data.attrs or not count_trials(data):
+        return None
+    from ngbkit.metrics import tables
+
+    try:
+        return tables.build_report(data, choose_figures(data), _MOST_ROWS, with_verdict=with_verdict)
+    except Exception:  # noqa: BLE001  users select and compute as they like: a display never raises
+        return None
+
+
+def count_trials(data: Data) -> int:
+    """Count the trials of a dataset, those included that no run requested."""
+    from ngbkit.dataset.assembly import nodes
+
+    return sum(node["status"].size for node in nodes(data).values() if "status" in node)
+
+
+def _summarize(data: Data) -> str:
+    """Summarize the shape of a dataset in the words of xarray."""
+    name = f"xarray.{type(data).__name__}"
+    if not data.sizes:
+        return name
+    return f"{name} ({', '.join(f'{dim}: {size}' for dim, size in data.sizes.items())})"
 
 
 def render_chart(chart: alt.TopLevelMixin) -> Any:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError
-from ngbkit.notebook import datasets
+from ngbkit.notebook import objects
 
 _MOST_PICTURE_BYTES = 150_000
 # The picture is drawn for a light page.
@@ -42,7 +42,7 @@ def render_fallback(data: Data | None) -> str:
 
 def _render_results(data: Data) -> Node:
     """Render the report and the picture; a large run has none of them, since they take minutes."""
-    report = datasets.build_report(data)
+    report = objects.build_report(data)
     if report is None:
         return p["It has too many trials, or too few labels, for a table."]
     picture = _draw(data)

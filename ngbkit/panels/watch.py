@@ -12,7 +12,7 @@ import htpy as h
 
 from ngbkit.errors import translate_commands
 from ngbkit.metrics.estimate import INCONCLUSIVE, format_time
-from ngbkit.notebook.live_table import LiveTable
+from ngbkit.notebook.display import LiveTable
 from ngbkit.panels.page import Page
 from ngbkit.panels.trial import DIMS, to_text
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_known, list_warnings

@@ -10,7 +10,7 @@ from drawn import crashing, measured, network, sweep
 from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit.dataset.storage import Data
-from ngbkit.notebook import datasets
+from ngbkit.notebook import objects
 
 
 def display(shell: InteractiveShell, value: object) -> tuple[str, str]:
@@ -92,7 +92,7 @@ def test_a_selection_is_displayed_by_its_values(shell: InteractiveShell) -> None
 def test_a_long_table_is_shortened(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     """A note has the number of the other rows."""
     data = measured(batch_sizes=range(1, 8))
-    monkeypatch.setattr(datasets, "_MOST_ROWS", 3)
+    monkeypatch.setattr(objects, "_MOST_ROWS", 3)
     text, _ = display(shell, data)
 
     assert "… and 4 more rows" in text

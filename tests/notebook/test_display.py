@@ -20,7 +20,7 @@ from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.commands.answer import Answer
 from ngbkit.dataset import storage, synthetic
-from ngbkit.notebook import display, live_table
+from ngbkit.notebook import display
 from ngbkit.runs.progress import Progress
 from ngbkit.sweep.journal import Journal
 
@@ -227,7 +227,7 @@ def test_the_table_so_far_grows_with_the_results(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, total: int, count: int
 ) -> None:
     """The display computes the table anew after a look at trials in flight, or a record, and not of many trials."""
-    monkeypatch.setattr(live_table.time, "monotonic", clock := Mock(return_value=100.0))
+    monkeypatch.setattr(display.time, "monotonic", clock := Mock(return_value=100.0))
     run = PartialRun(tmp_path, total)
     records = synthetic.make_records(run.sweep)
     followed = display.RunDisplay(SimpleNamespace(kernel=object()))  # type: ignore[arg-type]
