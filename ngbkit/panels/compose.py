@@ -16,16 +16,18 @@ from ngbkit.compilers.base import Compiler
 from ngbkit.device.world import World
 from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.notebook import preload
-from ngbkit.panels.choices import list_devices, list_networks, suggest
 from ngbkit.panels.fields import (
     build_label,
+    list_devices,
     list_fields,
+    list_networks,
     mark,
     render_check,
     render_chips,
     render_missing,
     render_option,
     show_error,
+    suggest,
 )
 from ngbkit.panels.line import MAGIC, Line
 from ngbkit.panels.page import Page
@@ -68,7 +70,6 @@ class ComposeSection:
         self._names: list[str] = []
         self._choices: dict[str, dict[str, str]] = {}  # of the options of compilers, as typed
         self._rows: dict[str, Mapping[str, Any]] = {}
-        self._known = ""
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()
         self._engines_started = False
@@ -90,11 +91,6 @@ class ComposeSection:
         if self._timer is not None:
             self._timer.cancel()
 
-    def restore(self, line: Line) -> None:
-        """Fill the fields from a line."""
-        self.line = line
-        self.refresh()
-
     def refresh(self) -> None:
         """Show the fields, their errors, the line, and the trials with the time that they take."""
         # The probe and the end of a run refresh the fields from threads of their own.
@@ -104,7 +100,9 @@ class ComposeSection:
             outlook: Sequence[str] = ()
             if not self._errors and self.line.has_networks:
                 sweep = self.line.to_sweep(modules)
-                self._start_engines(sweep)
+                if not self._engines_started:
+                    self._engines_started = True
+                    preload.start_engines(sweep)
                 outlook = self._list_notices(sweep)
             self._schedule_lookup()
             self._page.show("compose", self._render(outlook))
@@ -115,15 +113,9 @@ class ComposeSection:
         except Exception as error:  # noqa: BLE001  Run may work, and reports its own error
             return [f"the time is unknown: {error}"]
 
-    def _start_engines(self, sweep: Grid) -> None:
-        if not self._engines_started:
-            self._engines_started = True
-            preload.start_engines(sweep)
-
     def _schedule_lookup(self) -> None:
         """Look up, a while later, which trials of the line earlier runs know."""
         self.close()
-        self._known = ""
         if self._errors or not self.line.has_networks or _AGAIN in self.line.more or self.is_busy:
             return
         self._timer = threading.Timer(_PAUSE_S, self._page.guard, [self._look_up, self.line])
@@ -148,8 +140,8 @@ class ComposeSection:
             trials = earlier.find_known(engine.device, engine.describe(spec), engine.identify(spec))
             sentences.append(trials.text)
         if line is self.line:
-            self._known = " ".join(filter(None, sentences))
-            self._page.show("known", h.p[self._known] if self._known else "")
+            sentence = " ".join(filter(None, sentences))
+            self._page.show("known", h.p[sentence] if sentence else "")
             self._page.flush()
 
     def _render(self, outlook: Sequence[str]) -> h.Element:

@@ -1,17 +1,46 @@
-"""The fields of a form as HTML: boxes, options of a compiler, and the error of a field."""
+"""The fields of a form: the networks and devices to choose from, and boxes, options and errors as HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import htpy as h
 
+from ngbkit import options, registry
 from ngbkit.compilers.base import Compiler, Option
-from ngbkit.errors import translate_commands
+from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.sweep.column import Column
 
 _FIELD = "release"
+_MOST_SUGGESTIONS = 12
+
+
+def suggest(typed: str, names: Iterable[str]) -> list[str]:
+    """List the first names that have what is typed, those that begin with it before others."""
+    text = typed.strip().lower()
+    matches = [name for name in names if text in name.lower()]
+    begin = (name for name in matches if name.lower().startswith(text))
+    others = (name for name in matches if not name.lower().startswith(text))
+    return list(islice(chain(begin, others), _MOST_SUGGESTIONS))
+
+
+def list_networks() -> list[str]:
+    """List the ONNX files of the present folder, and the names that the sources of networks know."""
+    names = (name for source in registry.load_all(registry.WORKLOADS).values() for name in source.complete(""))
+    return [*sorted(path.name for path in Path().glob("*.onnx")), *names]
+
+
+def list_devices() -> list[str]:
+    """List the devices of the devices file; the default device where that cannot be read."""
+    from ngbkit.cluster import devices
+
+    try:
+        return list(devices.load())
+    except (NgbkitError, OSError):  # the command that uses the devices file reports what is invalid in it
+        return [options.get_device()]
 
 
 def list_fields(compiler: Compiler) -> dict[str, Option]:

@@ -38,7 +38,8 @@ def open_panel(line: Line | None = None) -> Panel:
     """Open a panel with a line."""
     opened = Panel()
     if line is not None:
-        opened.compose.restore(line)
+        opened.compose.line = line
+        opened.compose.refresh()
     return opened
 
 
