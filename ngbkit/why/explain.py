@@ -77,9 +77,36 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
     compilers, networks = ({*list_labels(data, dim)} for dim in ("compiler", "workload"))
     dim = "workload" if {first, second} & networks and not {first, second} <= compilers else "compiler"
     matched = match_labels(dim, [first, second], list_labels(data, dim))
-    if matched[0] == matched[1]:
+    columns = matched[0], matched[1]
+    if columns[0] == columns[1]:
         raise UsageError(f"invalid pair: got {first!r} twice; expected two columns. Name another.")
-    return _explain_columns(data, dim, (matched[0], matched[1]), labels)
+    cell, profiles = _find_cell(data, dim, columns, labels)
+    part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
+    pieces = cut(profiles)
+    candidates = {
+        str(getattr(each, dim)): each
+        for listed in list_candidates(part, "explain", "allow", untuned=True).values()
+        for each in listed
+    }
+    candidate, other = (candidates[name] for name in columns)
+    speedup = compare_candidates(candidate, other, LEVEL).estimate  # as verdicts estimate it
+    # The second's latency minus the first's: as many times the first's as the speed-up is over one.
+    latency = float(np.median(list(candidate.rounds.values())))
+    gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
+    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
+    network = format_network(str(cell.get("workload", " and ".join(columns))), factors)
+    differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
+    return Explanation(
+        network=network if "compiler" not in cell else f"{network} with {cell['compiler']}",
+        device=str(cell["device"]),
+        batch_size=int(cell["batch_size"]),
+        names=columns,
+        speedup=speedup,
+        timed_gap=Estimate(gap, low, high, speedup.conclusive),
+        profiles=profiles,
+        pieces=tuple(pieces),
+        attribution=attribute(profiles, pieces, are_versions=dim == "workload" or {*differences} <= {"release"}),
+    )
 
 
 def list_profiles(data: Data) -> pd.DataFrame:
@@ -136,34 +163,4 @@ def _ask_for_profiles(dim: str, columns: Sequence[str], missing: Sequence[str]) 
     return (
         f"missing profile: this dataset has {lack}; expected one of each column. Measure its networks again with "
         f"`{shlex.join(options)}`, or profile=True."
-    )
-
-
-def _explain_columns(data: Data, dim: str, columns: tuple[str, str], labels: Mapping[str, Any]) -> Explanation:
-    cell, profiles = _find_cell(data, dim, columns, labels)
-    part = select(data, **{name: [label] for name, label in cell.items()}, **{dim: list(columns)})
-    pieces = cut(profiles)
-    candidates = {
-        str(getattr(each, dim)): each
-        for listed in list_candidates(part, "explain", "allow", untuned=True).values()
-        for each in listed
-    }
-    candidate, other = (candidates[name] for name in columns)
-    speedup = compare_candidates(candidate, other, LEVEL).estimate  # as verdicts estimate it
-    # The second's latency minus the first's: as many times the first's as the speed-up is over one.
-    latency = float(np.median(list(candidate.rounds.values())))
-    gap, low, high = (latency * (factor - 1) for factor in (speedup, speedup.low, speedup.high))
-    factors = {name: label for name, label in cell.items() if name not in (*LABELS, "workload")}
-    network = format_network(str(cell.get("workload", " and ".join(columns))), factors)
-    differences = Column.read(columns[0]).differs_from(Column.read(columns[1]))
-    return Explanation(
-        network=network if "compiler" not in cell else f"{network} with {cell['compiler']}",
-        device=str(cell["device"]),
-        batch_size=int(cell["batch_size"]),
-        names=columns,
-        speedup=speedup,
-        timed_gap=Estimate(gap, low, high, speedup.conclusive),
-        profiles=profiles,
-        pieces=tuple(pieces),
-        attribution=attribute(profiles, pieces, are_versions=dim == "workload" or {*differences} <= {"release"}),
     )

@@ -130,18 +130,11 @@ class Explanation(Charted):
         rows = frame.to_dict("records")
         table = frame[["part", "computes"]].copy()
         table[f"{first} (ms)"], table[f"{second} (ms)"] = 1e3 * frame["first_s"], 1e3 * frame["second_s"]
-        gaps = [[1e3 * row[f"gap{end}_s"] for end in _ENDS] for row in rows]
-        shares = [[100 * row[f"share{end}"] for end in _ENDS] for row in rows]
-        estimates = {
-            "gap (ms)": [
-                Estimate(value, low, high, bool(row["guilty"]))
-                for (value, low, high), row in zip(gaps, rows, strict=True)
-            ],
-            "share (%)": [Estimate(value, low, high) for value, low, high in shares],
-        }
-        for name, values in estimates.items():
-            table[name] = pd.Series(values, index=table.index, dtype=object)
-        table = table if frame["share"].notna().all() else table.drop(columns="share (%)")
+        gaps = [Estimate(*(1e3 * row[f"gap{end}_s"] for end in _ENDS), bool(row["guilty"])) for row in rows]
+        table["gap (ms)"] = pd.Series(gaps, index=table.index, dtype=object)
+        if frame["share"].notna().all():
+            shares = [Estimate(*(100 * row[f"share{end}"] for end in _ENDS)) for row in rows]
+            table["share (%)"] = pd.Series(shares, index=table.index, dtype=object)
         table[f"kernels of {first}"], table[f"kernels of {second}"] = frame["first_kernels"], frame["second_kernels"]
         table.attrs = {
             "title": f"{second} minus {first}: the largest of {count} parts",
