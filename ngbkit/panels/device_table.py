@@ -112,9 +112,8 @@ def _render_engine(row: DeviceRow) -> Node:
     """Render the state of an engine, its progress, and the sentence after the last step."""
     state = row.state
     text = "ready" if row.has_engine else "none"
-    detail: Node = small["busy: another run uses its cores" if row.is_busy else "free"] if row.has_engine else None
-    if row.is_busy and not row.has_engine:
-        detail = small["busy: another run uses its cores"]
+    use = "busy: another run uses its cores" if row.is_busy else "free" if row.has_engine else ""
+    detail: Node = use and small[use]
     if state.step:
         text, detail = state.step, state.detail and small[state.detail]
     if row.progress is not None:
@@ -136,7 +135,9 @@ def _render_selfcheck(data: Mapping[str, Any] | None) -> Node:
     age = time.time() - datetime.fromisoformat(data["created"]).timestamp()
     verdict = "not fit" if data["faults"] else f"fit: speed-ups from {data['smallest_speedup']:.3f} on show"
     return div(title=" ".join(data["conclusions"]))[
-        verdict, (div[small[fault]] for fault in data["faults"]), div[small[_format_age(age)]]
+        verdict,
+        (div[small[fault]] for fault in data["faults"]),
+        div[small["just now" if age < 60 else format_age(age)]],
     ]
 
 
@@ -185,8 +186,3 @@ def _write_log(state: DeviceState) -> str:
     engine = [] if state.vitals is None else [f"engine, at {state.checked_at}:", state.vitals.log or "(no output)"]
     deployment = ["deployment:", *state.lines] if state.lines else []
     return "\n".join([*engine, *deployment]) or "No output yet: start the engine, or check it."
-
-
-def _format_age(seconds: float) -> str:
-    """Format the age of a self-check, in whole minutes at least, so that it changes seldom."""
-    return "just now" if seconds < 60 else format_age(seconds)

@@ -50,19 +50,15 @@ class DevicesSection:
         }
 
     def begin(self) -> None:
-        """Show the table, and keep it up to date until `end`."""
+        """Show the table, and keep it up to date until `close`."""
         if self._hidden.is_set():
             self._hidden = threading.Event()
             self.refresh()
             self._page.start_thread("devices", self._keep_fresh, self._hidden)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Leave the table as it is until the next `begin`."""
         self._hidden.set()
-
-    def close(self) -> None:
-        """Leave the table as it is, as its panel is closed."""
-        self.end()
 
     def refresh(self) -> None:
         """Update the table, or show in its place why that is not possible."""

@@ -137,7 +137,7 @@ class Panel(Page):
         if name == "devices":
             self.devices.begin()
         else:
-            self.devices.end()
+            self.devices.close()
 
     def _list_modules(self) -> Mapping[str, Any]:
         return modules.find(self._shell.user_ns)

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
-from htpy import Element, Node, button, code, div, fragment, label, option, p, section, select, span
+from htpy import Element, Node, button, code, div, fragment, label, optgroup, option, p, section, select, span
 from IPython.core.getipython import get_ipython
 from markupsafe import Markup
 
-from ngbkit import registry
-from ngbkit.commands.shell import choose_figures
+from ngbkit import registry, runs
+from ngbkit.commands.shell import choose_figures, read_stored
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.metrics import contracts
 from ngbkit.metrics.metric import load_frame_metrics
+from ngbkit.metrics.pairing import compare
+from ngbkit.notebook import variables
 from ngbkit.notebook.bound_datasets import Changes
-from ngbkit.panels import comparison_choice, exports, trial_sheet
+from ngbkit.panels import exports, trial_sheet
 from ngbkit.panels import trial as trials
 from ngbkit.panels.exports import Export
 from ngbkit.panels.figure_choice import OPTIONS, FigureChoice
 from ngbkit.panels.page import Page, render_error
-from ngbkit.panels.result_table import INCONCLUSIVE, ResultRow, ResultTable, list_rows
-from ngbkit.panels.trial_filter import TrialFilter
+from ngbkit.panels.result_table import INCONCLUSIVE, ResultRow, ResultTable, TrialFilter, list_rows
 from ngbkit.sweep.column import BASELINE, MARK
 
 # The text of each way to treat columns that were timed under another contract.
 _UNLIKE = {"mask": "left out", "allow": f"marked {MARK}"}
+# So many runs are offered for a comparison.
+_LATEST = 20
 
 
 class ReadSection:
@@ -259,14 +264,36 @@ class ReadSection:
         self._show_choice()
 
     def _show_choice(self) -> None:
+        """Show a select of the other datasets of the notebook and of the latest runs."""
         names = _get_names()
-        choice = comparison_choice.render_choice(names, self._measured, self._run_id, self._source)
+        datasets = [name for name in variables.list_datasets(names) if names[name] is not self._measured]
+        latest = islice(runs.summaries(), _LATEST + 1)
+        summaries = [summary for summary in latest if summary.id != self._run_id][:_LATEST]
+        earlier = {
+            summary.id: f"{_format_time(summary.created)} {', '.join(summary.networks)}" for summary in summaries
+        }
+        groups = {"datasets of this notebook": dict(zip(datasets, datasets, strict=True)), "runs": earlier}
+        choices = (
+            optgroup(label=title)[
+                (option(value=key, selected=key == self._source)[f"{text:.80}"] for key, text in group.items())
+            ]
+            for title, group in groups.items()
+            if group
+        )
+        unset = option(value="", selected=not self._source)["choose a dataset or a run"]
+        choice = div(class_="row")[
+            label(class_="field")[span["compare with"], select(data_change="compare-choice")[unset, choices]],
+            button(type="button", data_click="compare", disabled=not self._source)["Compare"],
+        ]
         self._page.show("compare-choice", choice)
 
     def _compare(self, _: str) -> None:
+        """Compare the dataset with that of a variable or of a run."""
         if not self._source:
             raise UsageError("no run to compare with. Choose a dataset or a run.")
-        comparison = comparison_choice.compare_with(_get_names(), self._source, self._measured, self._name)
+        names = _get_names()
+        earlier = names[self._source] if self._source in variables.list_datasets(names) else read_stored(self._source)
+        comparison = compare(earlier, self._measured, names=(self._source, self._name))
         self._page.show("comparison", Markup(Changes(comparison)._repr_html_()))
 
     def _build_chooser(self, name: str) -> Callable[[str], None]:
@@ -314,6 +341,10 @@ class ReadSection:
 def _render_select(action: str, texts: Mapping[str, str], chosen: str) -> Element:
     choices = (option(value=name, selected=name == chosen)[text] for name, text in texts.items())
     return label(class_="field", data_key=action)[span[action], select(data_change=action, aria_label=action)[choices]]
+
+
+def _format_time(created: float) -> str:
+    return f"{datetime.fromtimestamp(created).astimezone():%d %b %H:%M}"
 
 
 def _get_names() -> Mapping[str, Any]:

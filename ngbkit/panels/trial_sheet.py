@@ -59,14 +59,7 @@ def _format_energy(value: float) -> str:
     return f"{value:.3g} J" if value >= 1 else f"{1e3 * value:.3g} mJ"
 
 
-def _format_error(value: float) -> str:
-    return f"{value:.3g} times that of {BASELINE}"
-
-
-def _format_plain(value: float) -> str:
-    return f"{value:.3g}"
-
-
+_PLAIN = "{:.3g}".format
 # By variable: its name for people, its help, and its format.
 _VARIABLES: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
     "compile_time": ("compiling", "conversion and compilation, with empty caches", format_seconds),
@@ -79,16 +72,16 @@ _VARIABLES: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
     "rmse_ratio": (
         "error against the reference",
         "root-mean-square error of the outputs against a float64 run of the uncompiled network",
-        _format_error,
+        lambda value: f"{value:.3g} times that of {BASELINE}",
     ),
-    "max_abs_error": ("largest error", "the largest difference of an output from that float64 run", _format_plain),
+    "max_abs_error": ("largest error", "the largest difference of an output from that float64 run", _PLAIN),
     "peak_memory": ("memory", "the most resident memory of the measuring process", format_size),
-    "minor_faults": ("page faults a call", "pages that the kernel gave to the process in a call", _format_plain),
-    "major_faults": ("pages from a disk", "pages that were read from a disk in a call", _format_plain),
+    "minor_faults": ("page faults a call", "pages that the kernel gave to the process in a call", _PLAIN),
+    "major_faults": ("pages from a disk", "pages that were read from a disk in a call", _PLAIN),
     "involuntary_switches": (
         "lost cores",
         "times in a call that the kernel took a core from the process, for other work",
-        _format_plain,
+        _PLAIN,
     ),
     "cpu_percent": ("CPU use", "of all cores of the machine, while measuring", _format_percent),
     "gpu_percent": ("GPU use", "of the accelerator, while measuring", _format_percent),

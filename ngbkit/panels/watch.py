@@ -21,7 +21,6 @@ from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
     from ngbkit.runs import Run
-    from ngbkit.runs.progress import Progress
     from ngbkit.sweep.grid import Grid
 
 PENDING = "pending"
@@ -203,11 +202,8 @@ def _render_bars(run: Run) -> Iterator[str]:
     if run.error is not None:
         yield f'<p class="error">{escape(translate_commands(str(run.error), "magic"))}</p>'
     for device in run.sweep.devices:
-        yield _render_bar(device, run.progress_of(device), run.ended)
+        progress = run.progress_of(device)
+        bar = h.progress(value=f"{progress.share:.4f}", aria_label=f"progress of {device}")
+        yield str(h.p[bar, " ", f"{device}: {describe_progress(progress, run.ended)}"])
     for remark in [*list_known(run), *list_warnings(run)]:
         yield f"<p><small>{escape(remark)}</small></p>"
-
-
-def _render_bar(device: str, progress: Progress, ended: bool) -> str:
-    text = f"{device}: {describe_progress(progress, ended)}"
-    return str(h.p[h.progress(value=f"{progress.share:.4f}", aria_label=f"progress of {device}"), " ", text])
