@@ -8,7 +8,7 @@ watch.py     follows a run: its progress, and the state of each trial
 read.py      the results: result_table.py with its filters, figure_choice.py with the figure, trial.py and
              trial_sheet.py with the sheet of a trial, and exports.py with files to take away
 saved.py     what a saved notebook shows without a kernel
-devices.py   the devices and their engines; device_table.py has their table
+devices.py   the devices and their engines
 """
 
 from __future__ import annotations
