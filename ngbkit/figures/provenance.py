@@ -56,22 +56,16 @@ def traced(figure: Callable[_Arguments, _Chart]) -> Callable[_Arguments, _Chart]
 
 def trace(figure: str, arguments: dict[str, Any], data: Any) -> dict[str, Any]:
     """Build the provenance of a figure or a statement of a dataset, and archive the dataset for a publication."""
-    provenance = build_provenance(figure, arguments, data)
-    folder = os.environ.get(DATASETS)
-    if folder and not (target := Path(folder) / f"{provenance['dataset']}.nc").exists():
+    digest, folder = hash_dataset(data), os.environ.get(DATASETS)
+    if folder and not (target := Path(folder) / f"{digest}.nc").exists():
         storage.save(data, target)
-    return provenance
-
-
-def build_provenance(figure: str, arguments: dict[str, Any], data: Any) -> dict[str, Any]:
-    """The provenance of a figure of a dataset, as JSON."""
     attrs = data.attrs
     environments = json.loads(attrs.get("environments") or "{}")
     commits = sorted({device["ngbkit_commit"] for device in environments.values() if device.get("ngbkit_commit")})
     return {
         "figure": figure,
         "arguments": to_json_value(arguments),
-        "dataset": hash_dataset(data),
+        "dataset": digest,
         "run_id": attrs.get("run_id", ""),
         "sweep": hash_json(json.loads(attrs.get("sweep") or "null")),
         "environments": hash_json(environments),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # `%ngbench …`, `%%ngbench …`, `ds = %ngbench …`
 _MAGIC = re.compile(r"^\s*(?:[\w.\[\], ]+=\s*)?%%?(ng\w+)[ \t]+(.*)$")
 
+# Between words: blanks in braces are a part of one.
 _BLANKS = re.compile(r"\s+(?![^{}]*\})")
 
 
@@ -53,7 +54,7 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any], rest: str = ""
     if parts := split_braces(line):
         return _complete_option(magic, *parts, rest)
     table = load_magics()[magic].magic_arguments
-    *words, word = _split_blanks(line)
+    *words, word = _BLANKS.split(line.lstrip())
     if word.startswith("-") and "=" not in word:
         return word, sorted(flag for argument in table for flag in argument.flags if flag.startswith(word))
     argument, typed = _find_argument(table, words, word)
@@ -66,14 +67,9 @@ def complete(magic: str, line: str, namespace: Mapping[str, Any], rest: str = ""
     return typed, list(dict.fromkeys(value for value in values if value.startswith(typed)))
 
 
-def _split_blanks(line: str) -> list[str]:
-    """Split a line, whose last word may be empty, at blanks that are not in braces."""
-    return _BLANKS.split(line.lstrip())
-
-
 def _complete_option(magic: str, line: str, inside: str, rest: str) -> tuple[str, list[str]]:
     """Complete inside the braces at the end of a line, if they belong to a compiler or a network."""
-    *words, word = _split_blanks(line)
+    *words, word = _BLANKS.split(line.lstrip())
     argument, typed = _find_argument(load_magics()[magic].magic_arguments, words, word)
     if argument is None:
         return "", []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import htpy as h
@@ -81,8 +82,8 @@ class ComposeSection:
             "network-remove": self._on_remove,
             "line": self._on_line,
             "run": lambda _: self._start(self.line),
-            "again": lambda value: self._set_again(bool(value)),
-            **{f"field-{name}": self._build_setter(name) for name in _TEXTS},
+            "again": self._set_again,
+            **{f"field-{name}": partial(self._set_text, name) for name in _TEXTS},
         }
         page.start_thread("probe", self._probe)
 
@@ -180,7 +181,7 @@ class ComposeSection:
     def _render_factors(self) -> h.Node:
         factors = self.line.list_factors(tuple(self._list_modules()))
         error = self._errors.get("factors", "")
-        self._page.actions |= {f"factor-{name}": self._build_factor_setter(name) for name in factors}
+        self._page.actions |= {f"factor-{name}": partial(self._set_factor, name) for name in factors}
         identifier = f"{self._page.model_id}-error-factors"
         if not factors and not error:
             return None
@@ -202,7 +203,7 @@ class ComposeSection:
 
     def _render_compilers(self) -> h.Element:
         names = sorted(registry.list_names(registry.COMPILERS), key=lambda name: (name != BASELINE, name))
-        self._page.actions |= {f"use-compiler-{name}": self._build_switch("compilers", name) for name in names}
+        self._page.actions |= {f"use-compiler-{name}": partial(self._switch, "compilers", name) for name in names}
         missing = {name: row["missing"] for name, row in self._rows.items() if not row["available"]}
         columns = [label for label in self.line.compilers if label not in names]
         self._page.actions["column-remove"] = lambda label: self._switch("compilers", label, False)
@@ -226,7 +227,7 @@ class ComposeSection:
             return None
         typed = self._choices.setdefault(name, {})
         for option in fields:
-            self._page.actions[f"option-{name}-{option}"] = self._build_option_setter(name, option)
+            self._page.actions[f"option-{name}-{option}"] = partial(self._set_option, name, option)
         self._page.actions["column-add"] = self._on_add_column
         return h.div(".fields", {"data-key": f"options-{name}"})[
             (render_option(name, option, declared, typed.get(option, "")) for option, declared in fields.items()),
@@ -235,7 +236,7 @@ class ComposeSection:
 
     def _render_devices(self) -> h.Node:
         labels = list_devices()
-        self._page.actions |= {f"use-device-{name}": self._build_switch("devices", name) for name in labels}
+        self._page.actions |= {f"use-device-{name}": partial(self._switch, "devices", name) for name in labels}
         if len(labels) < 2 and not self._errors.get("devices"):
             return None
         return h.fieldset[
@@ -355,17 +356,14 @@ class ComposeSection:
         labels = [name for name in getattr(self.line, field) if name != label]
         self._set(**{field: (*labels, label) if is_on else tuple(labels)})
 
-    def _build_setter(self, name: str) -> Callable[[Any], None]:
-        return lambda text: self._set(**{name: text.strip()})
+    def _set_text(self, name: str, text: str) -> None:
+        self._set(**{name: text.strip()})
 
-    def _build_factor_setter(self, name: str) -> Callable[[Any], None]:
-        return lambda text: self._set(factors=self.line.with_factor(name, text).factors)
+    def _set_factor(self, name: str, text: str) -> None:
+        self._set(factors=self.line.with_factor(name, text).factors)
 
-    def _build_switch(self, field: str, label: str) -> Callable[[Any], None]:
-        return lambda value: self._switch(field, label, bool(value))
-
-    def _build_option_setter(self, name: str, option: str) -> Callable[[Any], None]:
-        return lambda text: self._choices[name].__setitem__(option, str(text).strip())
+    def _set_option(self, name: str, option: str, text: Any) -> None:
+        self._choices[name][option] = str(text).strip()
 
     def _suggest(self) -> list[str]:
         """List the networks whose names have what is typed, those that begin with it first."""

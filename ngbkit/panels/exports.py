@@ -55,7 +55,7 @@ def export_figure(kind: str, name: str, figure: str, draw: Callable[[], Any]) ->
     """Write a figure of the dataset in a variable as one of `PICTURES`; `draw` draws it."""
     picture = PICTURES[kind]
     size = "" if picture.width is None else f"-{picture.width:g}mm"
-    target = _name_file(f"{name}-{figure}{size}{picture.suffix}")
+    target = f"{name}-{figure}{size}{picture.suffix}"
     return _export(target, picture.mime, lambda path: figures.save(draw(), path, width=picture.width))
 
 
@@ -64,16 +64,17 @@ def export_table(data: Data, name: str, labels: Mapping[str, list[Any]]) -> Expo
     frame = frames.to_dataframe(data)
     for dim, selected in labels.items():
         frame = frame[frame[dim].isin(selected)]
-    return _export(_name_file(f"{name}-trials.csv"), "text/csv", lambda path: frames.write(frame, path))
+    return _export(f"{name}-trials.csv", "text/csv", lambda path: frames.write(frame, path))
 
 
 def export_dataset(data: Data, name: str) -> Export:
     """Write a dataset whole."""
-    return _export(_name_file(f"{name}.nc"), "application/x-netcdf", lambda path: storage.save(data, path))
+    return _export(f"{name}.nc", "application/x-netcdf", lambda path: storage.save(data, path))
 
 
 def _export(name: str, mime: str, write: Callable[[Path], object]) -> Export:
     """Write a file in a folder of its own, which nobody sees, and return its content."""
+    name = _UNSAFE.sub("-", name)
     with TemporaryDirectory(prefix="ngbkit-") as folder:
         path = Path(folder) / name
         write(path)
@@ -84,7 +85,3 @@ def _export(name: str, mime: str, write: Callable[[Path], object]) -> Export:
             f"{format_size(_MOST_BYTES)}. Write it in a cell: ngbkit.save(ds, {name!r})."
         )
     return Export(name=name, mime=mime, content=content)
-
-
-def _name_file(name: str) -> str:
-    return _UNSAFE.sub("-", name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import xarray as xr
-from htpy import Element, input, label, option, select, span
+from htpy import Element, Node, input, label, option, select, span
 
 from ngbkit import figures
 from ngbkit.dataset import selection
@@ -113,26 +113,18 @@ class FigureChoice:
                 continue
             choices = self._list_choices(name, parameter)
             action = f"figure-{name}"
-            title = span[_NAMES.get(name, name)]
             if choices is None:
-                text = self.values.get(name, "")
-                yield label(class_="field", data_key=action)[
-                    title,
-                    input(
-                        type="text",
-                        value=text,
-                        placeholder=f"such as {_EXAMPLES.get(name, '50ms')}",
-                        data_change=action,
-                    ),
-                ]
+                example = f"such as {_EXAMPLES.get(name, '50ms')}"
+                control: Node = input(
+                    type="text", value=self.values.get(name, ""), placeholder=example, data_change=action
+                )
             elif len(choices) > 1:
                 current = self._find_value(name, parameter)
-                yield label(class_="field", data_key=action)[
-                    title,
-                    select(data_change=action)[
-                        (option(value=text, selected=value == current)[text] for text, value in choices.items())
-                    ],
-                ]
+                texts = (option(value=text, selected=value == current)[text] for text, value in choices.items())
+                control = select(data_change=action)[texts]
+            else:
+                continue
+            yield label(class_="field", data_key=action)[span[_NAMES.get(name, name)], control]
 
     def _list_parameters(self) -> dict[str, inspect.Parameter]:
         parameters = inspect.signature(getattr(Plots(self._data), self.name)).parameters

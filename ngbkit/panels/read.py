@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -60,18 +61,16 @@ class ReadSection:
             "compare-choice": self._choose_source,
             "compare": self._compare,
             "download": self._download,
-            **{f"figure-{name}": self._build_setter(name) for name in OPTIONS},
+            **{f"figure-{name}": partial(self._set_option, name) for name in OPTIONS},
         }
         page.actions |= actions
         self._explanation: Any = None
         # Another add-on explains gaps: `ngbkit.why.section.ExplanationChoice`.
         self._build_explanation = registry.find(registry.PANELS, "explanation")
         if self._build_explanation is not None:
-            names = self._build_explanation.NAMES
-            page.actions |= {
-                "explain": self._explain,
-                **{f"explain-{name}": self._build_chooser(name) for name in names},
-            }
+            page.actions["explain"] = self._explain
+            for name in self._build_explanation.NAMES:
+                page.actions[f"explain-{name}"] = partial(self._choose_explained, name)
 
     def show_data(self, data: Data, name: str, run_id: str = "") -> None:
         """Show a dataset or a tree, the variable that holds it, and the run that measured it, if it is known."""
@@ -222,12 +221,9 @@ class ReadSection:
         else:
             self._draw()
 
-    def _build_setter(self, name: str) -> Callable[[str], None]:
-        def choose(text: str) -> None:
-            self._figure.values[name] = text
-            self._draw()
-
-        return choose
+    def _set_option(self, name: str, text: str) -> None:
+        self._figure.values[name] = text
+        self._draw()
 
     def _sort(self, column: str) -> None:
         self._table.sort(column)
@@ -296,12 +292,9 @@ class ReadSection:
         comparison = compare(earlier, self._measured, names=(self._source, self._name))
         self._page.show("comparison", Markup(Changes(comparison)._repr_html_()))
 
-    def _build_chooser(self, name: str) -> Callable[[str], None]:
-        def choose(text: str) -> None:
-            self._explanation.chosen[name] = text
-            self._page.show("explain-choice", self._explanation.render())
-
-        return choose
+    def _choose_explained(self, name: str, text: str) -> None:
+        self._explanation.chosen[name] = text
+        self._page.show("explain-choice", self._explanation.render())
 
     def _explain(self, _: str) -> None:
         """Explain the gap between two columns: a figure whose blocks open by a click, the sentence and the table."""
