@@ -2,12 +2,11 @@
 
 page.py      the widget: its script, page.js, shows HTML of Python and reports what the user does
 commands/    the magic that shows it
-panel.py     puts the sections together, and finds the run of its cell again
+panel.py     puts the sections together, finds the run of its cell again, and shows it without a kernel
 compose.py   the form that composes a sweep, of fields.py; line.py writes and reads the line of %ngbench
 watch.py     follows a run: its progress, and the state of each trial
 read.py      the results: result_table.py with its filters, figure_choice.py with the figure, trial.py and
              trial_sheet.py with the sheet of a trial, and exports.py with files to take away
-saved.py     what a saved notebook shows without a kernel
 devices.py   the devices and their engines
 """
 

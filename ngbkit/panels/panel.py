@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import htpy as h
 from IPython.core.getipython import get_ipython
 from IPython.display import HTML, display
+from markupsafe import Markup
 
 from ngbkit import runs
 from ngbkit.errors import NgbkitError, UsageError
-from ngbkit.notebook import modules
+from ngbkit.notebook import modules, objects
 from ngbkit.panels.compose import ComposeSection
 from ngbkit.panels.devices import DevicesSection
 from ngbkit.panels.line import MAGIC, Line
 from ngbkit.panels.page import Page
 from ngbkit.panels.read import ReadSection
-from ngbkit.panels.saved import render_fallback, render_saved
 from ngbkit.panels.watch import WatchSection
 from ngbkit.runs.run_context import CELL, RunContext
 from ngbkit.user_text import format_duration
@@ -40,6 +40,9 @@ _SAVED = (
     f"{_OUTPUT}:has(.ngbkit-saved) + {_OUTPUT}:not(:has(.ngbkit)) {{ display: none; }}</style>"
     '<div class="ngbkit-saved">CONTENT</div>'
 )
+_MOST_PICTURE_BYTES = 150_000
+# The picture is drawn for a light page.
+_PAPER = "background: #fff; color: #1a1a1a; color-scheme: light; padding: 8px; overflow-x: auto; width: fit-content;"
 
 
 class Panel(Page):
@@ -69,15 +72,14 @@ class Panel(Page):
         self._context = RunContext.capture()
         self._unfinished = ""
         self._display: Any = None
-        self._stored = render_fallback(data)
+        self._stored = _render_fallback(data)
         self.actions |= {"tab": self._on_tab, "resume": lambda _: self._resume()}
         self.show("page", self._render())
         self.show("message", "")
-        self.compose = ComposeSection(self, self._list_modules, self._start, self._list_cells)
+        self.compose = ComposeSection(self, lambda: modules.find(self._shell.user_ns), self._start, self._list_cells)
         self.watch = WatchSection(self, self._on_end)
         self.show("read", h.p(".hint")["A run that ends is shown here; so is a dataset, by %ngpanel explore ds."])
-        self.read = ReadSection(self)
-        self.read.settle = self._settle
+        self.read = ReadSection(self, self._settle)
         self.devices = DevicesSection(self)
         if data is not None:
             self.read.show_data(data, name)
@@ -138,9 +140,6 @@ class Panel(Page):
             self.devices.begin()
         else:
             self.devices.close()
-
-    def _list_modules(self) -> Mapping[str, Any]:
-        return modules.find(self._shell.user_ns)
 
     def _list_cells(self) -> dict[str, str]:
         """List the executed cells that define networks below a line of the magic, by their names in Jupyter."""
@@ -250,3 +249,47 @@ class Panel(Page):
         context = summary.context
         cell, _, _ = context.cell.rpartition("\n")
         return bool(cell) and (context.notebook, cell) == (self._context.notebook, self._context.cell)
+
+
+def render_saved(data: Data, run_id: str, line: str) -> str:
+    """Render a finished run as HTML without scripts, requests and style sheets, legible on light and dark pages."""
+    page = h.div[
+        h.p[h.code[line]],
+        _render_results(data),
+        h.p[h.small[f"Run {run_id}. ", h.code[f"%ngruns --open {run_id} -o ds"], " opens it in this notebook."]],
+    ]
+    # A plain text: markup would escape what a caller joins to it.
+    return str(Markup(page))
+
+
+def _render_fallback(data: Data | None) -> str:
+    """Render what a page without a kernel or widgets shows: the remedy, and the results of a dataset, if any."""
+    remedy = h.p[
+        "The panel needs a kernel and widgets. Run this cell; if no panel appears, ",
+        h.code["pip install jupyterlab_widgets anywidget"],
+        " in the environment of the server, such as JupyterLab's, and reload the page. ",
+        h.code["%ngbench?"],
+        " lists what a line can do without.",
+    ]
+    return str(Markup(h.div[remedy, _render_results(data) if data is not None else None]))
+
+
+def _render_results(data: Data) -> h.Node:
+    """Render the report and the picture; a large run has none of them, since they take minutes."""
+    report = objects.build_report(data)
+    if report is None:
+        return h.p["It has too many trials, or too few labels, for a table."]
+    picture = _draw(data)
+    return [Markup(report._repr_html_()), h.div(style=_PAPER)[Markup(picture)] if picture else None]
+
+
+def _draw(data: Data) -> str:
+    """Draw the overview as a picture; empty if it is too large, or if there is nothing to draw."""
+    from ngbkit import figures
+    from ngbkit.figures import renderer
+
+    try:
+        picture = renderer.to_html(figures.overview(data).to_dict())
+    except NgbkitError:
+        return ""
+    return picture if len(picture.encode()) <= _MOST_PICTURE_BYTES else ""

@@ -41,9 +41,8 @@ class ReadSection:
     `settle` measures a run again, by its id, until it is conclusive; without it there is no such button.
     """
 
-    def __init__(self, page: Page) -> None:
-        self._page = page
-        self.settle: Callable[[str], object] | None = None
+    def __init__(self, page: Page, settle: Callable[[str], object] | None = None) -> None:
+        self._page, self.settle = page, settle
         self._rows: list[ResultRow] = []
         self._problem = ""
         self._source = ""

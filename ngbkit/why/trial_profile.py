@@ -106,8 +106,7 @@ def _build(data: _ProfileRecord) -> TrialProfile:
     )
     plain, profiled = _reduce_rounds(data["calls"]["plain"]), _reduce_rounds(data["calls"]["profiled"])
     measured = np.array([_reduce_rounds(each["seconds"]) for each in data["kernels"]], dtype=float)
-    measured = measured.reshape(len(kernels), -1)
-    rounds = min(len(plain), len(profiled), measured.shape[1] if len(kernels) else len(plain))
+    rounds = min(len(plain), len(profiled), measured.shape[1])
     is_whole = np.isfinite(plain[:rounds]) & np.isfinite(profiled[:rounds])
     plain, profiled = plain[:rounds][is_whole], profiled[:rounds][is_whole]
     if len(plain) < 2:
@@ -117,7 +116,7 @@ def _build(data: _ProfileRecord) -> TrialProfile:
     seconds = subtract_cost(np.nan_to_num(measured[:, :rounds][:, is_whole]), plain, delayed)
     # A session that profiles may be slower as a whole: its kernels then take no longer than a call without it.
     sums = seconds.sum(axis=0)
-    slowness = float(np.median(sums / plain)) if len(kernels) else 0.0
+    slowness = float(np.median(sums / plain))
     return TrialProfile(
         nodes=tuple(SourceNode(name=name, operator=kind, module=module) for name, kind, module in data["nodes"]),
         kernels=kernels,

@@ -7,8 +7,8 @@ import re
 import pytest
 from drawn import crashing, measured, network, sweep
 
-from ngbkit.panels import saved
-from ngbkit.panels.saved import render_saved
+from ngbkit.panels import panel
+from ngbkit.panels.panel import render_saved
 
 
 def test_a_saved_run_has_all_of_it() -> None:
@@ -27,7 +27,7 @@ def test_a_saved_run_has_all_of_it() -> None:
 
 def test_a_large_picture_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook stays small: beyond a size the tables stand alone."""
-    monkeypatch.setattr(saved, "_MOST_PICTURE_BYTES", 1000)
+    monkeypatch.setattr(panel, "_MOST_PICTURE_BYTES", 1000)
     html = render_saved(measured(), "r1", "%ngbench net")
 
     assert "<svg" not in html

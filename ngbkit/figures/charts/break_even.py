@@ -25,7 +25,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 380, 280, 2
 # Of a panel's axis of savings, with the space beside it.
 _GAP = 60
 _LEAST_S = 1e-3
-_FOOT, _STEP = 8, 13
+_FOOT = 8
 
 
 @provenance.traced
