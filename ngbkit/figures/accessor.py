@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+import pandas as pd
 
 from ngbkit import figures, registry
 from ngbkit.dataset import contention, schema
@@ -32,9 +34,6 @@ from ngbkit.metrics.rankings.reversals import reversals
 from ngbkit.metrics.roofline import roofline
 from ngbkit.metrics.serving.choices import choose
 from ngbkit.metrics.tables import Table, compact
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _Result = TypeVar("_Result")
 Rows = Literal["trials", "samples"]

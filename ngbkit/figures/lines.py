@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import altair as alt
 import numpy as np
 
 from ngbkit import validation
 from ngbkit.figures import marks, rows, theme
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
 By = Literal["network", "compiler"]
@@ -59,8 +59,6 @@ class Lines:
 
 def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     """The chart, each panel with its own axes, and remarks on panels and compilers that are not drawn."""
-    import altair as alt
-
     validation.check("by", By, spec.by)
     trials, remarks = rows.drop_failed_compilers(spec.frame)
     panels, columns = _order_panels(trials, spec)
@@ -86,8 +84,6 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
 
 def draw_panel(spec: Lines, look: marks.Look, width: float) -> alt.LayerChart:
     """Draw the panel of one network, a part of another chart."""
-    import altair as alt
-
     frame = _select_columns(spec, spec.frame)
     layers = _build_layers(spec, frame, look, None)
     return alt.LayerChart(layer=layers, data=marks.inline(frame), width=width, height=spec.height)
@@ -117,8 +113,6 @@ NO_HEADER = {"labelExpr": "''", "labelPadding": -26}
 def _build_layers(
     spec: Lines, frame: pd.DataFrame, look: marks.Look, grid: tuple[float, float] | None
 ) -> list[alt.Chart]:
-    import altair as alt
-
     is_conclusive = "conclusive" not in frame or bool(frame["conclusive"].all())
 
     x = _build_x(spec, frame)
@@ -163,8 +157,6 @@ def _build_layers(
 
 
 def _build_x(spec: Lines, frame: pd.DataFrame) -> alt.X:
-    import altair as alt
-
     if rows.has_texts(frame[spec.x]):
         order = list(dict.fromkeys(frame[spec.x].dropna()))
         return alt.X(f"{spec.x}:N", title=spec.x, sort=order, axis=alt.Axis(grid=False, labelAngle=0))
@@ -187,8 +179,6 @@ def _is_geometric(values: Sequence[float]) -> bool:
 
 
 def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
-    import altair as alt
-
     # The marks of trials without a result are below the values.
     places = int(frame["place"].max()) + 1
     extent = [spec.height - (_STEP * places + _FOOT - 3 if places else 0), 0]
@@ -200,8 +190,6 @@ def _build_scale(spec: Lines, frame: pd.DataFrame) -> alt.Scale:
 
 def _build_y_axis(frame: pd.DataFrame, scale: alt.Scale) -> alt.Axis:
     """Build the axis of values; the lines of a logarithmic one would by default stand too close."""
-    import altair as alt
-
     if scale.type != "log":
         return alt.Axis(tickCount=5, labelExpr=NUMBER)
     values = frame[["value", "low", "high"]].to_numpy(float)

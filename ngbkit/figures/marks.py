@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
+
 from ngbkit.figures import theme
 from ngbkit.sweep.records import OPEN
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
 REASON_COLOUR = theme.adapt("#B3261E", contrast=4.6)
@@ -48,7 +49,6 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
     NaN becomes null, so that a line breaks there. Texts stay texts, also those that look like numbers; booleans become
     0 or 1.
     """
-    import altair as alt
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     plain = frame.astype({name: int for name, column in frame.items() if is_bool_dtype(column)})
@@ -130,8 +130,6 @@ def draw_points(
 
 def build_number_tooltip(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Tooltip]:
     """Build the lines of a tooltip for numbers, by column with their titles; none for a column without any number."""
-    import altair as alt
-
     names = [name for name in titles if frame[name].notna().any()]
     return [alt.Tooltip(f"{name}:Q", title=titles[name], format=".4~g") for name in names]
 
@@ -140,8 +138,6 @@ def draw_reasons(
     missing: alt.Chart, frame: pd.DataFrame, text: str, labels: Sequence[str], **options: Any
 ) -> alt.Chart:
     """Draw a text for each row without a value, red unless it is only pending; its tooltip explains an error."""
-    import altair as alt
-
     colour = alt.condition(
         f"indexof({json.dumps(OPEN)}, datum.status) >= 0",
         alt.value(cast("Any", theme.SUBTITLE)),
@@ -154,8 +150,6 @@ def draw_reasons(
 
 def encode_networks(frame: pd.DataFrame) -> tuple[alt.Shape | alt.ShapeValue, list[str]]:
     """Encode one shape per network, if there are enough shapes; otherwise a remark points to the tooltips."""
-    import altair as alt
-
     networks = list(dict.fromkeys(frame["network"]))
     if len(networks) > len(theme.NETWORK_SHAPES):
         return alt.ShapeValue("circle"), [f"{len(networks)} networks: the tooltip of a mark names its own"]
@@ -170,8 +164,6 @@ def draw_titles(panel: str, titles: Iterable[str], width: float, *, lines: int =
     long: the next panel has its own. All titles of a row stand on one line; a header of Vega-Lite would rise with the
     highest label of its panel's axis.
     """
-    import altair as alt
-
     longest = max([1, *(len(line) for title in titles for line in title.split("\n"))])
     size = min(float(TITLE["fontSize"]), width / (_BOLD * longest))
     fitting = {"fontSize": max(_LEAST_TITLE, size), "limit": width if size >= _LEAST_TITLE else width / _WIDER}
@@ -194,8 +186,6 @@ def build_name_axis(names: Iterable[str], limit: float, **options: Any) -> alt.A
     It leaves the space that the names take in the widest of the usual fonts: a stored picture may be displayed in
     another font than the one its text was measured in, which would cut off their beginnings.
     """
-    import altair as alt
-
     widest = LETTER * max(map(len, names), default=0)
     return alt.Axis(
         **{"labelLimit": limit, "minExtent": min(widest, _WIDER * limit) + _LABEL_GAP, "ticks": False, **options}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
@@ -18,9 +19,6 @@ from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED, OPEN
 from ngbkit.user_text import format_value
 from ngbkit.workloads.paper import find_family
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Values = Callable[[xr.Dataset], xr.Dataset]
 """Computes what a figure draws of a node: ``value``, and optionally ``low``, ``high`` and ``conclusive``."""
@@ -97,8 +95,6 @@ def split_batch_sizes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _collect_trials(data: Data, values: Values, select: Select) -> pd.DataFrame:
-    import pandas as pd
-
     frames: list[pd.DataFrame] = []
     problem: MetricError | None = None
     for node in nodes(data).values():

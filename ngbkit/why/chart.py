@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 
 from ngbkit.device.timing.normal import LEVEL
@@ -11,7 +12,6 @@ from ngbkit.figures import captions, lines, marks
 from ngbkit.why.pieces import fold
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
     from ngbkit.why.explanation import Explanation
@@ -42,8 +42,6 @@ def explanation(result: Explanation, depth: int | None = 1) -> alt.VConcatChart:
     depth
         Blocks are modules of that depth; None draws all pieces at once.
     """
-    import altair as alt
-
     rows = _build_rows(result, depth)
     blocks, hidden = _keep_largest(rows), max(0, len(rows) - _MOST_ROWS)
     panels = [_draw(result, blocks)]
@@ -108,8 +106,6 @@ def _keep_largest(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(result: Explanation, rows: pd.DataFrame) -> alt.LayerChart:
     """Draw one panel: a bar with its interval for each row, beside a line at no difference."""
-    import altair as alt
-
     first, second = result.names
     unit = "share of the gap (%)" if "share" in rows else "ms of a call"
     title = [unit, *_name_sides(first, second)]

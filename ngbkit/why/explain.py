@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, list_labels, to_frame
@@ -24,9 +25,6 @@ from ngbkit.why.attribution import attribute
 from ngbkit.why.explanation import Explanation
 from ngbkit.why.pieces import cut
 from ngbkit.why.trial_profile import TrialProfile, parse_profile
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROFILE = "profile"
 """The variable with the profile of each trial."""
@@ -111,8 +109,6 @@ def explain(data: Data, first: str, second: str, **labels: Any) -> Explanation:
 
 def list_profiles(data: Data) -> pd.DataFrame:
     """List the trials with a profile: their labels, and the text of the profile."""
-    import pandas as pd
-
     parts = [to_frame(node[[PROFILE]]) for node in nodes(data).values() if PROFILE in node]
     if not parts:
         return pd.DataFrame(columns=["workload", *list_factors(data), *LABELS, PROFILE])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.metrics.estimate import Estimate
@@ -25,9 +26,6 @@ from ngbkit.why.pieces import (
     group_families,
 )
 from ngbkit.why.trial_profile import TrialProfile
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ENDS = ("", "_low", "_high")
 # Smaller shares of the gap are for the table.

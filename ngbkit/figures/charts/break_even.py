@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ngbkit import metrics
@@ -16,10 +18,6 @@ from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.economy import Cache
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import MEASURED
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 _WIDTH, _HEIGHT, _COLUMNS = 380, 280, 2
 # Of a panel's axis of savings, with the space beside it.
@@ -51,7 +49,6 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     UnknownNameError, UsageError
         As for `throughput`; or `cache` is invalid.
     """
-    import altair as alt
 
     def compute(node: xr.Dataset) -> xr.Dataset:
         return _compute_savings(node, cache, ci)
@@ -134,8 +131,6 @@ def _list_decades(values: pd.Series[float]) -> list[float]:
 
 def _build_diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:
     """The two ends of one line per decade of calls, within the range of the marks."""
-    import pandas as pd
-
     left, right = paying["seconds"].min() / 1.5, paying["seconds"].max() * 1.5
     low, high = paying["value"].min() / 1.5, paying["value"].max() * 1.5
     ends: list[dict[str, Any]] = []
@@ -151,8 +146,6 @@ def _build_diagonals(paying: pd.DataFrame, panels: list[str]) -> pd.DataFrame:
 
 
 def _concat_points(trials: pd.DataFrame, diagonals: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
     names = ["panel", "network", "compiler", "batch_size", "seconds", "value", "low", "high", "calls", "samples"]
     names += ["conclusive"]
     parts = [trials[names].assign(kind="trial", last=False), diagonals.assign(kind="diagonal", conclusive=True)]

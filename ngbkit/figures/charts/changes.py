@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import altair as alt
+import pandas as pd
+
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks
 from ngbkit.metrics.comparison import NOT_CHECKED, NOT_CONCLUSIVE, SAME
 from ngbkit.user_text import format_value
 
 if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
-
     from ngbkit.metrics.comparison import Comparison
 
 _WIDTH, _ROW, _MOST_ROWS, _NAMES = 420, 18, 40, 360
@@ -41,8 +41,6 @@ def changes(comparison: Comparison) -> alt.LayerChart:
     comparison
         The result of ``ds.ngb.compare(other)``.
     """
-    import altair as alt
-
     frame, hidden = _select_rows(comparison)
     ends = _find_ends(frame)
     frame = frame.assign(**{name: frame[name].clip(*ends) for name in ("change", "change_low", "change_high")})
@@ -80,8 +78,6 @@ def changes(comparison: Comparison) -> alt.LayerChart:
 
 def _select_rows(comparison: Comparison) -> tuple[pd.DataFrame, int]:
     """Select the trials to draw, the largest gain first, and count the others."""
-    import pandas as pd
-
     table, trials = comparison.to_table(), comparison.trials
     texts = {"before": table.columns[-4], "after": table.columns[-3], "ratio": "ratio", "verdict": "verdict"}
     frame = pd.DataFrame({column: table[name].map(str) for column, name in texts.items()})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
 
 from ngbkit import validation
 from ngbkit.dataset.long_form import list_factors
@@ -16,10 +18,6 @@ from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.serving.configurations import list_configurations
 from ngbkit.sweep.records import NOT_CHECKED
 from ngbkit.user_text import format_seconds, parse_duration
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 _WIDTHS, _HEIGHT, _GAP, _ROW_GAP = (420, 320, 200), 220, 64, 74
 _FRONT = "#8C8C8C"
@@ -53,8 +51,6 @@ def frontier(
     UnknownNameError, UsageError
         As for `throughput`; or the deadline or the quantile is invalid.
     """
-    import altair as alt
-
     deadline_s = math.nan if deadline is None else parse_duration(deadline, "deadline")
     share = f"{100 * validation.check('quantile', validation.Quantile, quantile):.10g} %"
     frame, remarks = rows.drop_failed_compilers(_build_rows(data, quantile, select))
@@ -140,8 +136,6 @@ def _build_rows(data: Data, quantile: float, select: dict[str, Any]) -> pd.DataF
 
 def _concat_points(trials: pd.DataFrame) -> pd.DataFrame:
     """The trials, whose bars end where an end is known, and the front of each network."""
-    import pandas as pd
-
     names = ["network", "compiler", "device", "batch_size", "value", "low", "high", "ms", "ms_low", "ms_high"]
     bounded = trials[[*names, "conclusive", "samples"]].assign(kind="trial")
     bounded["ms_high"] = bounded["ms_high"].where(np.isfinite(bounded["ms_high"]), bounded["ms"])

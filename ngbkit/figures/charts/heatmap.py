@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from ngbkit import metrics
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.metrics.estimate import INCONCLUSIVE
 from ngbkit.sweep.records import MEASURED
-
-if TYPE_CHECKING:
-    import altair as alt
 
 # A cell is narrower where its row of panels would be wider than a page of a notebook.
 _CELL, _LEAST_CELL, _LINE, _GAP, _LETTER = 44, 34, 22, 60, 8
@@ -46,8 +45,6 @@ def heatmap(data: Data, *, factor: str = "width", ci: float | None = 0.95, **sel
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     efficiency = rows.wrap_metric(partial(metrics.ase, unlike="mask"), ci)
     values = rows.require_factor(factor, rows.require_batch_sizes(efficiency, "heatmap"), "heatmap", "64,96")
     frame = rows.build_rows(data, values, select, axes=[factor])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import xarray as xr
 
 from ngbkit.dataset.storage import Data
@@ -16,7 +17,6 @@ from ngbkit.metrics.metric import Metric, load_metrics
 from ngbkit.sweep.column import BASELINE
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
 
@@ -99,8 +99,6 @@ def cpu(data: Data, **select: Any) -> alt.VConcatChart:
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     use, x = rows.build_line_rows(data, rows.wrap_variable("cpu_percent"), select, by_batch=False)
     reduction, _ = rows.build_line_rows(data, _compute_reduction, select, by_batch=False)
     above, remarks = lines.draw(lines.Lines(frame=use, x=x, value="CPU use (%)"))

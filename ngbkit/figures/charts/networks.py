@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ngbkit.dataset.selection import select as select_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
@@ -12,7 +14,6 @@ from ngbkit.metrics.rankings.networks import By
 from ngbkit.metrics.rankings.ranking import network_ranking
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
 # The width of one panel, by their number in a row: with the names, a row is at most 745 pixels wide.
@@ -45,8 +46,6 @@ def networks(data: Data, *, by: By = "best", ci: float = 0.95, **select: Any) ->
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     frame = _build_rows(select_labels(data, **select) if select else data, by, ci)
     names = list(dict.fromkeys(frame["network"]))
     if len(names) < 2:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import altair as alt
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ngbkit.dataset.assembly import factor_dims, nodes
@@ -17,10 +18,6 @@ from ngbkit.metrics import contracts
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.frames import to_dataframe
 from ngbkit.sweep.records import MEASURED
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 NETWORKS = 16
 """The largest number of rows of a figure; the paper has fifteen networks."""
@@ -52,8 +49,6 @@ def overview(data: Data) -> alt.ConcatChart:
     altair.ConcatChart
         It embeds its data and needs no network.
     """
-    import altair as alt
-
     x = _choose_axis(data)
     frame = _build_frame(data, x)
     networks = list(dict.fromkeys(frame["network"]))
@@ -92,8 +87,6 @@ class _Look(marks.Look):
 
 
 def _draw_row(look: _Look, frame: pd.DataFrame) -> alt.HConcatChart:
-    import altair as alt
-
     draw = _draw_lines if look.x else _draw_bars
     first, *others = (draw(look, frame, figure) for figure in look.figures)
     title = marks.draw_titles("network", frame["network"].unique(), look.width * len(look.figures))
@@ -110,8 +103,6 @@ def _draw_lines(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart
 
 
 def _draw_bars(look: _Look, frame: pd.DataFrame, figure: str) -> alt.LayerChart:
-    import altair as alt
-
     points = _build_points(frame, figure)
     most = float(points[["value", "high"]].to_numpy(float, na_value=0.0).max(initial=0.0))
     # The longest bar leaves space for the number beside it, so that panels are aligned.
@@ -171,8 +162,6 @@ def _choose_axis(data: Data) -> str:
 
 def _build_frame(data: Data, x: str) -> pd.DataFrame:
     """The trials to draw, with the names of their networks."""
-    import pandas as pd
-
     with_device = len(list_labels(data, "device")) > 1
     frames = []
     for node in nodes(data).values():

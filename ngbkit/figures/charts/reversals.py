@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import altair as alt
+import pandas as pd
 
 from ngbkit import metrics
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
 from ngbkit.user_text import format_value
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 PAIRS = 9
 """The largest number of pairs of a figure."""
@@ -51,9 +50,6 @@ def reversals(
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-    import pandas as pd
-
     rates = rows.build_rows(data, rows.wrap_metric(metrics.throughput, ci), select)
     reversed_pairs = metrics.reversals(data, probability=probability, unlike="mask", untuned=untuned)
     trials = _Trials.of(rates, list_factors(data))
@@ -99,9 +95,6 @@ def reversals(
 
 def _draw_none(probability: float) -> alt.FacetChart:
     """An empty panel: that no order reverses is a result, and later cells run on."""
-    import altair as alt
-    import pandas as pd
-
     reason = f"No two of these networks reverse their order with a probability of at least {probability:g}."
     frame = pd.DataFrame({"panel": ["no reversal"], "reason": [reason]})
     text = alt.Chart(marks.inline(frame), width=3 * _WIDTH, height=_HEIGHT // 3)

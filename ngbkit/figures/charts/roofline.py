@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
+import pandas as pd
 import xarray as xr
 
 from ngbkit import metrics
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 _WIDTH, _HEIGHT = 440, 280
 _MARGIN = 2.0
@@ -42,8 +40,6 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     frame, remarks = rows.drop_failed_compilers(rows.build_rows(data, partial(_compute_rates, ci=ci), select))
     look = marks.Look.of(frame)
     x = alt.X("intensity:Q", title="operations per byte (FLOP/B)", scale=alt.Scale(type="log", nice=False))
@@ -94,8 +90,6 @@ def _compute_rates(node: xr.Dataset, ci: float | None) -> xr.Dataset:
 
 def _concat_points(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
     """The trials, and three points of the roof of each device: the minimum of its two peaks."""
-    import pandas as pd
-
     environments = read_environments(data)
     roofs: list[dict[str, Any]] = []
     for device, intensities in trials.groupby("device", sort=False)["intensity"]:

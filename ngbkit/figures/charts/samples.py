@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
@@ -14,10 +16,6 @@ from ngbkit.dataset.selection import Select
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 _WIDTH, _LINE = 250, 24
 _QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
@@ -46,8 +44,6 @@ def latency(data: Data, **select: Any) -> alt.FacetChart:
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     trials, remarks = _build_panels(data, select)
     timed = _extract_samples(data, trials)
     quantiles = _compute_quantiles(timed, trials)
@@ -100,8 +96,6 @@ def _compute_quantiles(timed: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFram
 
 
 def _concat_points(timed: pd.DataFrame, quantiles: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
     names = ["panel", "network", "compiler", "batch_size", "status", "error", *_QUANTILES]
     strokes = timed[["panel", "compiler", "ms"]].assign(kind=np.where(timed["used"], "sample", "unused"))
     return pd.concat([quantiles[names].assign(kind="trial"), strokes], ignore_index=True)
@@ -128,8 +122,6 @@ def traces(data: Data, **select: Any) -> alt.FacetChart:
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     trials, remarks = _build_panels(data, select)
     panels = list(dict.fromkeys(trials["panel"]))
     frame = _compute_rounds(_extract_samples(data, trials))
@@ -188,8 +180,6 @@ def _build_panels(data: Data, select: Select) -> tuple[pd.DataFrame, list[str]]:
 
 def _extract_samples(data: Data, trials: pd.DataFrame) -> pd.DataFrame:
     """The samples of `trials`, one per row, in measured order; ``used`` is whether estimates use it."""
-    import pandas as pd
-
     frames = []
     for key, row in zip(trials.index.tolist(), trials.to_dict("records"), strict=True):
         node = next(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import xarray as xr
 
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _WIDTH, _HEIGHT, _LEAST = 42, 18, 5
 # The cells of larger sweeps are smaller, so that the figure is not wider than a page, nor higher.
@@ -38,8 +36,6 @@ def status(data: Data, **select: Any) -> alt.FacetChart:
     UnknownNameError, UsageError
         As for `throughput`.
     """
-    import altair as alt
-
     frame = rows.build_rows(data, _fill_missing, select)
     frame["word"] = [theme.STATUS_WORDS.get(name, name) for name in frame["status"]]
     frame["batch_size"] = frame["batch_size"].astype(int)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ngbkit.dataset.storage import Data
@@ -17,10 +19,6 @@ from ngbkit.metrics.metric import Metric, load_metrics
 from ngbkit.metrics.scaling import THROUGHPUT
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.low_precision import COSTS
-
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
 
 _WIDTHS, _HEIGHT, _GAP, _ROW_GAP = (420, 320, 200), 200, 64, 74
 _FRONT = "#8C8C8C"
@@ -55,8 +53,6 @@ def tradeoff(data: Data, *, cost: str = "", accept: str | Iterable[str] = (), **
     UnknownNameError, UsageError
         As for `throughput`; or a bound is invalid.
     """
-    import altair as alt
-
     metric = _choose_cost(data, cost)
     judged = acceptance.accept(data, accept) if accept else data
     frame = rows.split_batch_sizes(rows.build_rows(judged, _build_values(metric), select))
@@ -173,8 +169,6 @@ def _name_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _concat_points(frame: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """The trials that were timed, those that were not, and the front of each network."""
-    import pandas as pd
-
     kinds = np.where(frame["ms"].notna(), "trial", "untimed")
     names = ["network", "column", "compiler", "precision", "batch_size", "value", "low", "high", "ms", "ms_low"]
     errors = frame["error"].fillna("").replace("", "none")
