@@ -6,7 +6,9 @@ import json
 import os
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
+import altair as alt
 
 from ngbkit import validation
 from ngbkit.dataset.storage import check_target, write_whole
@@ -15,9 +17,6 @@ from ngbkit.figures import latex, pictures, theme
 from ngbkit.figures.composition import build_spec
 from ngbkit.figures.converter import convert
 from ngbkit.validation import number
-
-if TYPE_CHECKING:
-    import altair as alt
 
 SUFFIXES = (".html", *pictures.KINDS, ".tex")
 _WITH_WIDTH = (*pictures.KINDS, ".tex")

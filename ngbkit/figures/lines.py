@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import altair as alt
 import numpy as np
+import pandas as pd
 
 from ngbkit import validation
 from ngbkit.figures import marks, rows, theme
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ngbkit.figures.composition import to_figure
 
 By = Literal["network", "compiler"]
 Chart = TypeVar("Chart", bound="alt.FacetChart | alt.ConcatChart | alt.VConcatChart | alt.LayerChart")
@@ -226,7 +225,5 @@ def _stack_failures(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:
 
 def finish(chart: Chart, title: alt.TitleParams) -> Chart:
     """Set the title of a chart, and make it a figure with the look of all."""
-    from ngbkit.figures.composition import to_figure
-
     chart.title = title
     return to_figure(chart)

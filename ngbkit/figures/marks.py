@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import altair as alt
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from ngbkit.figures import theme
 from ngbkit.sweep.records import OPEN
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 REASON_COLOUR = theme.adapt("#B3261E", contrast=4.6)
 """The colour of the text that explains a missing value."""
@@ -49,8 +48,6 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
     NaN becomes null, so that a line breaks there. Texts stay texts, also those that look like numbers; booleans become
     0 or 1.
     """
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
     plain = frame.astype({name: int for name, column in frame.items() if is_bool_dtype(column)})
     text = plain.to_csv(index=False, float_format=_DIGITS, lineterminator="\n")
     kinds = {str(name): "number" if is_numeric_dtype(column) else "string" for name, column in plain.items()}

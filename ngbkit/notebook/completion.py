@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
 from ngbkit.commands.command import load_magics
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
 from ngbkit.notebook import modules
@@ -14,7 +16,6 @@ from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
 
 if TYPE_CHECKING:
-    from IPython.core.completer import CompletionContext, SimpleMatcherResult
     from IPython.core.interactiveshell import InteractiveShell
 
 # `%ngbench …`, `%%ngbench …`, `ds = %ngbench …`
@@ -26,8 +27,6 @@ _BLANKS = re.compile(r"\s+(?![^{}]*\})")
 
 def register(shell: InteractiveShell) -> None:
     """Add the completions of magics to the completer of a shell."""
-    from IPython.core.completer import context_matcher
-
     unregister(shell)
 
     @context_matcher(identifier="ngbkit", priority=200)  # type: ignore[untyped-decorator]  # IPython's own
@@ -111,8 +110,6 @@ _LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
 
 
 def _match(context: CompletionContext, shell: InteractiveShell) -> SimpleMatcherResult:
-    from IPython.core.completer import SimpleCompletion
-
     match = _MAGIC.match(context.line_with_cursor[: context.cursor_position])
     if match is None or match[1] not in load_magics():
         return {"completions": []}

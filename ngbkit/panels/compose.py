@@ -11,6 +11,8 @@ from typing import Any
 import htpy as h
 
 from ngbkit import registry
+from ngbkit.cluster import engines
+from ngbkit.cluster.dispatch import build_spec
 from ngbkit.commands.compilers import list_compilers
 from ngbkit.commands.run import list_notices
 from ngbkit.compilers.base import Compiler
@@ -124,9 +126,6 @@ class ComposeSection:
         self._timer.start()
 
     def _look_up(self, line: Line) -> None:
-        from ngbkit.cluster import engines
-        from ngbkit.cluster.dispatch import build_spec
-
         modules = tuple(self._list_modules())
         if {*line.workloads} & {*modules}:
             return  # a module is known by what its export contains

@@ -10,6 +10,7 @@ from typing import Any
 import htpy as h
 
 from ngbkit import options, registry
+from ngbkit.cluster import devices
 from ngbkit.compilers.base import Compiler, Option
 from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.sweep.column import Column
@@ -35,8 +36,6 @@ def list_networks() -> list[str]:
 
 def list_devices() -> list[str]:
     """List the devices of the devices file; the default device where that cannot be read."""
-    from ngbkit.cluster import devices
-
     try:
         return list(devices.load())
     except (NgbkitError, OSError):  # the command that uses the devices file reports what is invalid in it

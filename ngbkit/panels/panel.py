@@ -6,15 +6,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import htpy as h
 from IPython.core.getipython import get_ipython
 from IPython.display import HTML, display
 from markupsafe import Markup
 
-from ngbkit import runs
+from ngbkit import figures, runs
+from ngbkit.dataset.storage import Data
 from ngbkit.errors import NgbkitError, UsageError
+from ngbkit.figures import renderer
 from ngbkit.notebook import modules, objects
 from ngbkit.panels.compose import ComposeSection
 from ngbkit.panels.devices import DevicesSection
@@ -22,12 +24,9 @@ from ngbkit.panels.line import MAGIC, Line
 from ngbkit.panels.page import Page
 from ngbkit.panels.read import ReadSection
 from ngbkit.panels.watch import WatchSection
+from ngbkit.runs import Run, Summary
 from ngbkit.runs.run_context import CELL, RunContext
 from ngbkit.user_text import format_duration
-
-if TYPE_CHECKING:
-    from ngbkit.dataset.storage import Data
-    from ngbkit.runs import Run, Summary
 
 Tab = Literal["sweep", "results", "devices"]
 _TABS: Mapping[Tab, str] = {"sweep": "Sweep", "results": "Results", "devices": "Devices"}
@@ -285,9 +284,6 @@ def _render_results(data: Data) -> h.Node:
 
 def _draw(data: Data) -> str:
     """Draw the overview as a picture; empty if it is too large, or if there is nothing to draw."""
-    from ngbkit import figures
-    from ngbkit.figures import renderer
-
     try:
         picture = renderer.to_html(figures.overview(data).to_dict())
     except NgbkitError:

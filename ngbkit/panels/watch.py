@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from html import escape
-from typing import TYPE_CHECKING
 
 import htpy as h
 
@@ -15,13 +14,11 @@ from ngbkit.metrics.estimate import INCONCLUSIVE, format_time
 from ngbkit.notebook.display import LiveTable
 from ngbkit.panels.page import Page
 from ngbkit.panels.trial import DIMS, to_text
+from ngbkit.runs import Run
 from ngbkit.runs.progress_display import PAUSE_S, describe, describe_progress, list_known, list_warnings
+from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.records import NOT_CHECKED, Failure, Measurement
 from ngbkit.sweep.trials import Trial
-
-if TYPE_CHECKING:
-    from ngbkit.runs import Run
-    from ngbkit.sweep.grid import Grid
 
 PENDING = "pending"
 # A cell with more trials than this has counts; a run with more rows has the sum of them.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks
+from ngbkit.why.explanation import Explanation
 from ngbkit.why.pieces import fold
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ngbkit.why.explanation import Explanation
 
 _WIDTH, _ROW, _NAMES, _LETTERS, _MOST_ROWS = 420, 18, 250, 100, 40
 _GUIDE = "#888888"

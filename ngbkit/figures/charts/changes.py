@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import altair as alt
 import pandas as pd
 
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.figures import captions, lines, marks
-from ngbkit.metrics.comparison import NOT_CHECKED, NOT_CONCLUSIVE, SAME
+from ngbkit.metrics.comparison import NOT_CHECKED, NOT_CONCLUSIVE, SAME, Comparison
 from ngbkit.user_text import format_value
-
-if TYPE_CHECKING:
-    from ngbkit.metrics.comparison import Comparison
 
 _WIDTH, _ROW, _MOST_ROWS, _NAMES = 420, 18, 40, 360
 _LETTERS = 100  # of a line below the title

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
+import pandas as pd
 import xarray as xr
 
 from ngbkit.dataset.storage import Data
@@ -15,9 +16,6 @@ from ngbkit.figures import captions, lines, provenance, rows
 from ngbkit.metrics import ratios
 from ngbkit.metrics.metric import Metric, load_metrics
 from ngbkit.sweep.column import BASELINE
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def build_figure(metric: Metric) -> Callable[..., alt.FacetChart]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
+import pandas as pd
 
 from ngbkit.dataset.selection import select as select_labels
 from ngbkit.dataset.storage import Data
@@ -12,9 +13,6 @@ from ngbkit.errors import MetricError
 from ngbkit.figures import captions, lines, marks, provenance
 from ngbkit.metrics.rankings.networks import By
 from ngbkit.metrics.rankings.ranking import network_ranking
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # The width of one panel, by their number in a row: with the names, a row is at most 745 pixels wide.
 _WIDTHS = {1: 420, 2: 250, 3: 165}
