@@ -60,7 +60,11 @@ def draw(spec: Lines) -> tuple[alt.FacetChart, list[str]]:
     """The chart, each panel with its own axes, and remarks on panels and compilers that are not drawn."""
     validation.check("by", By, spec.by)
     trials, remarks = rows.drop_failed_compilers(spec.frame)
-    panels, columns = _order_panels(trials, spec)
+    if spec.by == "network" and spec.families:
+        panels, columns = rows.order_by_family(trials)
+    else:
+        panels = list(dict.fromkeys(trials[spec.by]))
+        columns = rows.count_columns(len(panels))
     frame = trials[trials[spec.by].isin(panels[:PANELS])].copy()
     remarks += describe_omitted(panels, f"{spec.by}s")
     look = marks.Look.of(frame, "compiler" if spec.by == "network" else "network")
@@ -205,14 +209,6 @@ def needs_log_axis(frame: pd.DataFrame, panel: str | None, column: str = "value"
         return False
     positive = frame[frame[column] > 0].groupby(panel or (lambda _: 0), sort=False)[column]
     return bool((positive.max() > LOG_FROM * positive.min()).any())
-
-
-def _order_panels(frame: pd.DataFrame, spec: Lines) -> tuple[list[str], int]:
-    """The panels in order, and the number of columns."""
-    if spec.by == "network" and spec.families:
-        return rows.order_by_family(frame)
-    panels = list(dict.fromkeys(frame[spec.by]))
-    return panels, rows.count_columns(len(panels))
 
 
 def _stack_failures(frame: pd.DataFrame, panel: str, x: str) -> np.ndarray:

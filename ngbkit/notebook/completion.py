@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+from IPython.core.interactiveshell import InteractiveShell
 
 from ngbkit.commands.command import load_magics
 from ngbkit.commands.completion import LISTERS, LISTS, Cursor, complete_option, select_positionals, split_braces
@@ -14,9 +15,6 @@ from ngbkit.notebook import modules
 from ngbkit.notebook.variables import list_datasets
 from ngbkit.sweep.argument import Argument
 from ngbkit.sweep.trials import split_labels
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
 
 # `%ngbench …`, `%%ngbench …`, `ds = %ngbench …`
 _MAGIC = re.compile(r"^\s*(?:[\w.\[\], ]+=\s*)?%%?(ng\w+)[ \t]+(.*)$")

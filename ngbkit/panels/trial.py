@@ -67,15 +67,13 @@ def match_row(row: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> It
 
 def select_trial(data: Data, trial: Mapping[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
     """Select a trial of `list_trials`: the node that has it, and its own variables."""
-    return next((node, results) for node in nodes(data).values() if (results := _select(node, trial)) is not None)
-
-
-def _select(node: xr.Dataset, trial: Mapping[str, Any]) -> xr.Dataset | None:
-    if set(list_dims(node)) != set(trial):
-        return None
-    if any(value not in np.atleast_1d(node[key].values) for key, value in trial.items()):
-        return None
-    return node.sel({key: value for key, value in trial.items() if key in node.dims})
+    node = next(
+        node
+        for node in nodes(data).values()
+        if set(list_dims(node)) == set(trial)
+        and all(value in np.atleast_1d(node[key].values) for key, value in trial.items())
+    )
+    return node, node.sel({key: value for key, value in trial.items() if key in node.dims})
 
 
 def _expand(values: xr.DataArray, dims: Sequence[str]) -> xr.DataArray:

@@ -105,7 +105,8 @@ def _draw(result: Explanation, rows: pd.DataFrame) -> alt.LayerChart:
     """Draw one panel: a bar with its interval for each row, beside a line at no difference."""
     first, second = result.names
     unit = "share of the gap (%)" if "share" in rows else "ms of a call"
-    title = [unit, *_name_sides(first, second)]
+    left, right = f"← {second} is faster", f"{first} is faster →"
+    title = [unit, *([left, right] if len(left + right) > _MOST_LETTERS else [f"{left}   |   {right}"])]
     # Both sides have positive numbers: a direction is a column, not a sign.
     x = alt.X("value:Q", title=title, axis=alt.Axis(grid=False, tickCount=6, labelExpr=_MAGNITUDE))
     names = rows["part"].tolist()
@@ -131,9 +132,3 @@ def _draw(result: Explanation, rows: pd.DataFrame) -> alt.LayerChart:
     ]
     data = marks.inline(frame[[*columns, "first_ms", "second_ms"]])
     return alt.LayerChart(layer=layers, data=data, width=_WIDTH, height=alt.Step(_ROW))
-
-
-def _name_sides(first: str, second: str) -> list[str]:
-    """Name the column that is faster on each side of the line, in lines below an axis."""
-    left, right = f"← {second} is faster", f"{first} is faster →"
-    return [left, right] if len(left + right) > _MOST_LETTERS else [f"{left}   |   {right}"]

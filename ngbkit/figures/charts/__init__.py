@@ -1,1 +1,1 @@
-"""One chart per file: each takes a dataset and returns an altair chart."""
+"""One kind of chart per file: each takes a dataset and returns an altair chart."""

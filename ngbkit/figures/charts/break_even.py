@@ -49,11 +49,8 @@ def break_even(data: Data, *, cache: Cache = "cold", ci: float | None = 0.95, **
     UnknownNameError, UsageError
         As for `throughput`; or `cache` is invalid.
     """
-
-    def compute(node: xr.Dataset) -> xr.Dataset:
-        return _compute_savings(node, cache, ci)
-
-    frame, remarks = rows.drop_failed_compilers(rows.drop_baseline(rows.build_rows(data, compute, select)))
+    savings = partial(_compute_savings, cache=cache, ci=ci)
+    frame, remarks = rows.drop_failed_compilers(rows.drop_baseline(rows.build_rows(data, savings, select)))
     with np.errstate(divide="ignore", invalid="ignore"):
         frame["calls"] = np.where(frame["value"] > 0, 1e3 * frame["seconds"] / frame["value"], np.inf)
     frame["panel"] = "batch " + frame["batch_size"].astype(int).astype(str)

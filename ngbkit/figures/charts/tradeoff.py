@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -55,7 +56,7 @@ def tradeoff(data: Data, *, cost: str = "", accept: str | Iterable[str] = (), **
     """
     metric = _choose_cost(data, cost)
     judged = acceptance.accept(data, accept) if accept else data
-    frame = rows.split_batch_sizes(rows.build_rows(judged, _build_values(metric), select))
+    frame = rows.split_batch_sizes(rows.build_rows(judged, partial(_compute_costs, metric=metric), select))
     frame = frame[frame["value"].notna()].reset_index(drop=True)
     frame = _name_columns(frame)
     panels = list(dict.fromkeys(frame["network"]))
@@ -134,23 +135,19 @@ def _choose_cost(data: Data, cost: str) -> Metric:
     return metrics[present[0]]
 
 
-def _build_values(metric: Metric) -> rows.Values:
-    """Build the values of a node: the cost with its interval, and the time of a call in milliseconds with its own."""
-
-    def compute(node: xr.Dataset) -> xr.Dataset:
-        costs, rates = metric(node, ci=LEVEL), THROUGHPUT(node, ci=LEVEL)
-        seconds = {name: 1e3 * node["batch_size"] / rates[rate] for name, rate in _TIMES.items()}
-        return xr.Dataset(
-            {
-                **{"value": costs[metric.name], "low": costs["ci_low"], "high": costs["ci_high"]},
-                **{name: values.transpose(*node["status"].dims) for name, values in seconds.items()},
-                "conclusive": rates["conclusive"],
-                "samples": node["evaluated_samples"],
-                "contract": node["contract"],
-            }
-        )
-
-    return compute
+def _compute_costs(node: xr.Dataset, metric: Metric) -> xr.Dataset:
+    """Compute the cost with its interval, and the time of a call in milliseconds with its own."""
+    costs, rates = metric(node, ci=LEVEL), THROUGHPUT(node, ci=LEVEL)
+    seconds = {name: 1e3 * node["batch_size"] / rates[rate] for name, rate in _TIMES.items()}
+    return xr.Dataset(
+        {
+            **{"value": costs[metric.name], "low": costs["ci_low"], "high": costs["ci_high"]},
+            **{name: values.transpose(*node["status"].dims) for name, values in seconds.items()},
+            "conclusive": rates["conclusive"],
+            "samples": node["evaluated_samples"],
+            "contract": node["contract"],
+        }
+    )
 
 
 _TIMES = {"ms": "throughput", "ms_low": "ci_high", "ms_high": "ci_low"}
