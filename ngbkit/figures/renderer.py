@@ -1,8 +1,4 @@
-"""Displays altair's charts in a notebook without a network: as a specification, with a picture beside it.
-
-JupyterLab 4.6 draws Vega-Lite itself, under the MIME type of version 5; altair's own renderer would fetch scripts.
-Other viewers, and pages exported from a notebook, show the picture.
-"""
+"""Displays altair's charts without a network: as a specification, and as a picture for viewers that do not draw."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from ngbkit.figures.pictures import get_title, measure
 from ngbkit.figures.slimming import slim
 
 MIME = "application/vnd.vegalite.v5+json"
-"""The MIME type of a Vega-Lite chart of any version in JupyterLab 4.6."""
+"""The MIME type of charts of any version that JupyterLab 4.6 draws itself; altair's renderer would fetch scripts."""
 
 MOST_SVG_BYTES = 300_000
 """A larger SVG is replaced by a JPEG."""

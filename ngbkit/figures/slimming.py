@@ -1,8 +1,4 @@
-"""Removes the invisible parts of vega's SVGs: a third of the size, and identical to a hundredth of a pixel.
-
-The parts for interactive pages (roles and labels of every mark, classes, axis labels hidden because they overlap) are
-in the specification beside the picture, from which a notebook draws; a picture needs one label only.
-"""
+"""Removes the invisible parts of vega's SVGs: a third of the size, and identical to a hundredth of a pixel."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections import Counter
 from xml.etree import ElementTree
 
 _SVG = "http://www.w3.org/2000/svg"
+# For interactive pages, which are drawn from the specification beside the picture; a picture needs one label only.
 _LIVE = ("role", "aria-label", "aria-hidden", "aria-roledescription", "class", "pointer-events")
 # The values of attributes that are absent.
 _DEFAULTS = {

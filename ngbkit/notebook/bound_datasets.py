@@ -47,10 +47,13 @@ def bind(shell: InteractiveShell, name: str, data: Data, beside: str = "") -> Ch
     """
     if beside:
         from ngbkit.metrics.beside import split_sides
+        from ngbkit.metrics.pairing import compare_sides
 
         if name:
             bind(shell, name, split_sides(data, beside)[1])
-        return _compare_sides(data, beside, name)
+        with suppress(NgbkitError):  # nothing of them was measured
+            return Changes(compare_sides(data, beside, *filter(None, [name])))
+        return None
     earlier = _bound.setdefault(shell, {})
     previous = list(reversed(earlier.items()))
     earlier.pop(name, None)
@@ -84,12 +87,3 @@ def _compare(first: Data, second: Data, before: str, after: str) -> Changes | No
         return Changes(comparison) if comparison.is_remeasured else None
     except Exception:  # noqa: BLE001  what is below a result must not fail it
         return None
-
-
-def _compare_sides(data: Data, beside: str, name: str) -> Changes | None:
-    """Compare what took turns, unless nothing of it was measured."""
-    from ngbkit.metrics.pairing import compare_sides
-
-    with suppress(NgbkitError):
-        return Changes(compare_sides(data, beside, *filter(None, [name])))
-    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
@@ -87,23 +87,12 @@ def _find_argument(table: Sequence[Argument], words: Sequence[str], word: str) -
     return (positionals[index] if positionals else None), value
 
 
-def _list_workloads(cursor: Cursor) -> Iterator[str]:
-    yield from modules.find(cursor.namespace)
-    yield from LISTERS["workload"](cursor)
-
-
-def _list_results(cursor: Cursor) -> Iterator[str]:
-    """List the datasets of the notebook, and then files and runs."""
-    yield from list_datasets(cursor.namespace)
-    yield from LISTERS["result"](cursor)
-
-
-# Lists the values of each kind of `Argument.completes`.
+# Lists the values of each kind of `Argument.completes`, those of the notebook first.
 _LISTERS: Mapping[str, Callable[[Cursor], Iterable[str]]] = {
     **LISTERS,
-    "workload": _list_workloads,
+    "workload": lambda cursor: [*modules.find(cursor.namespace), *LISTERS["workload"](cursor)],
     "variable": lambda cursor: sorted(name for name in cursor.namespace if not name.startswith("_")),
-    "result": _list_results,
+    "result": lambda cursor: [*list_datasets(cursor.namespace), *LISTERS["result"](cursor)],
 }
 
 

@@ -51,10 +51,7 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def _build_function(shell: InteractiveShell, command: Command, magic: Magic) -> Callable[..., Any]:
-    """Build the function of a magic; its docstring, which ``?`` displays, is the help of its parser.
-
-    Its value is displayed too where the line drops it: in a function, in a loop, before other lines.
-    """
+    """Build the function of a magic; its docstring, which ``?`` displays, is the help of its parser."""
     parser: Any = MagicArgumentParser(  # type: ignore[no-untyped-call]  # IPython's own
         magic.name, description=f"{command.help}\n\n{magic.details.strip()}"
     )
@@ -138,7 +135,14 @@ class Notebook:
         args.inputs = modules.store_inputs(args.inputs, names) if needs_files else None
         for option in ("calibrate", "evaluate"):
             setattr(args, option, modules.store_inputs(getattr(args, option, None), names))
-        return networks if self.cell is None else [*networks, *_parse_cell(self.cell, args)]
+        if self.cell is None:
+            return networks
+        from ngbkit.workloads import cell
+
+        label = {} if args.name is None else {"name": args.name}
+        factors = list(parsing.parse_factors(args.factor or ()))
+        # The line of the magic is the first of the cell: the blank line keeps the line numbers of tracebacks right.
+        return [*networks, *cell.from_source(f"\n{self.cell}", factors=factors, **label)]
 
     def read(self, source: str | None) -> Data:
         """Read the dataset in a variable; of another word the dataset of a file, or of a run."""
@@ -213,12 +217,3 @@ def _parse(shell: InteractiveShell, command: Command, magic: Magic, words: Seque
             "`ngbkit.save(ds, 'out.nc')` writes a dataset to a file."
         )
     return args
-
-
-def _parse_cell(source: str, args: argparse.Namespace) -> list[Workload]:
-    from ngbkit.workloads import cell
-
-    label = {} if args.name is None else {"name": args.name}
-    factors = list(parsing.parse_factors(args.factor or ()))
-    # The line of the magic is the first of the cell: the blank line keeps the line numbers of tracebacks right.
-    return cell.from_source(f"\n{source}", factors=factors, **label)

@@ -1,7 +1,4 @@
-"""Starts engines and imports libraries while the user still types or fills in a form, so that no run waits for them.
-
-An engine with torch in its fork servers takes seconds to start, and the import of altair takes two.
-"""
+"""Starts engines and imports libraries, which takes seconds, while the user still types, so that no run waits."""
 
 from __future__ import annotations
 
