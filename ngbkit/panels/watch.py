@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from html import escape
@@ -54,8 +53,7 @@ class WatchSection:
         self._first = next(trial.id for trials in self._cells.values() for trial in trials)
         self._page.show("watch", self._render())
         self._update(run)
-        thread = threading.Thread(target=self._follow, args=(run,), name=f"ngbkit-panel-{run.id}", daemon=True)
-        thread.start()
+        self._page.start_thread(run.id, self._follow, run)
 
     def close(self) -> None:
         """Follow no run any more."""
