@@ -64,7 +64,8 @@ def _prune(element: ElementTree.Element) -> None:
         element.attrib.pop("stroke-width", None)
     for name in _GEOMETRY:
         if name in element.attrib:
-            element.set(name, _ZEROS.sub(_keep_digits, _LONG.sub(r"\1", element.attrib[name])))
+            shorter = _LONG.sub(r"\1", element.attrib[name])
+            element.set(name, _ZEROS.sub(lambda decimals: f".{decimals[1]}" if decimals[1] else "", shorter))
     if element.get("transform") == _NOWHERE:
         del element.attrib["transform"]
     children: list[ElementTree.Element] = []
@@ -75,10 +76,6 @@ def _prune(element: ElementTree.Element) -> None:
         elif not _is_invisible(child):
             children.append(child)
     element[:] = children
-
-
-def _keep_digits(decimals: re.Match[str]) -> str:
-    return f".{decimals[1]}" if decimals[1] else ""
 
 
 def _is_invisible(element: ElementTree.Element) -> bool:

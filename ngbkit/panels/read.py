@@ -180,10 +180,11 @@ class ReadSection:
         figures = {name: f"{name.replace('_', ' ')}{f' ({lack})' if lack else ''}" for name, lack in lacks.items()}
         compilers = dict.fromkeys(map(str, self._filter.labels.get("compiler", [])))
         metrics = {name: name.replace("_", " ") for name in self._metrics}
+        unlike = "mask" if self._data is self._measured else "allow"
         return fragment[
             _render_select("metric", metrics, self._metric.name),
             _render_select("baseline", {name: name for name in compilers}, self._baseline),
-            _render_select("unlike", _UNLIKE, self._unlike) if self._has_unlike else None,
+            _render_select("unlike", _UNLIKE, unlike) if self._has_unlike else None,
             _render_select("figure", figures, self._figure.name),
             self._figure.render_options(),
         ]
@@ -206,10 +207,6 @@ class ReadSection:
         is_allowed = choice == "allow"
         data = contracts.allow_unlike(self._measured) if is_allowed else self._measured
         self._show(data, f"{self._name}.ngb.allow_unlike()" if is_allowed else self._name)
-
-    @property
-    def _unlike(self) -> str:
-        return "mask" if self._data is self._measured else "allow"
 
     def _choose_figure(self, name: str) -> None:
         if name not in self._figure.list_figures():
@@ -263,10 +260,10 @@ class ReadSection:
         names = _get_names()
         datasets = [name for name in variables.list_datasets(names) if names[name] is not self._measured]
         latest = islice(runs.summaries(), _LATEST + 1)
-        summaries = [summary for summary in latest if summary.id != self._run_id][:_LATEST]
-        earlier = {
-            summary.id: f"{_format_time(summary.created)} {', '.join(summary.networks)}" for summary in summaries
-        }
+        earlier = {}
+        for summary in [summary for summary in latest if summary.id != self._run_id][:_LATEST]:
+            created = datetime.fromtimestamp(summary.created).astimezone()
+            earlier[summary.id] = f"{created:%d %b %H:%M} {', '.join(summary.networks)}"
         groups = {"datasets of this notebook": dict(zip(datasets, datasets, strict=True)), "runs": earlier}
         choices = (
             optgroup(label=title)[
@@ -333,10 +330,6 @@ class ReadSection:
 def _render_select(action: str, texts: Mapping[str, str], chosen: str) -> Element:
     choices = (option(value=name, selected=name == chosen)[text] for name, text in texts.items())
     return label(class_="field", data_key=action)[span[action], select(data_change=action, aria_label=action)[choices]]
-
-
-def _format_time(created: float) -> str:
-    return f"{datetime.fromtimestamp(created).astimezone():%d %b %H:%M}"
 
 
 def _get_names() -> Mapping[str, Any]:

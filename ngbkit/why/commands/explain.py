@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
-
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.arguments import SOURCE
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic
@@ -20,19 +17,15 @@ def explain_gap(call: Call) -> Answer:
 
     args = call.args
     columns = restore_quotes(args.first), restore_quotes(args.second)
-    result = explain(call.read(args.source), *columns, **_parse_labels(args))
+    labels = {name: getattr(args, name) for name in ("workload", "compiler", "device", "batch_size")}
+    labels = {name: label for name, label in labels.items() if label is not None}
+    labels |= {name: values[0] for name, values in parse_factors(args.factor or ()).items()}
+    result = explain(call.read(args.source), *columns, **labels)
     if args.figure:
         from ngbkit import figures
 
         figures.save(result.plot(), args.figure)
     return Answer(json=result.to_json(), report=result.to_report(_ROWS), value=result)
-
-
-def _parse_labels(args: argparse.Namespace) -> dict[str, Any]:
-    """Parse the labels of the trial to explain."""
-    labels = {name: getattr(args, name) for name in ("workload", "compiler", "device", "batch_size")}
-    factors = {name: values[0] for name, values in parse_factors(args.factor or ()).items()}
-    return {**{name: label for name, label in labels.items() if label is not None}, **factors}
 
 
 DETAILS = """
