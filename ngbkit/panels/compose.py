@@ -19,19 +19,7 @@ from ngbkit.compilers.base import Compiler
 from ngbkit.device.world import World
 from ngbkit.errors import NgbkitError, translate_commands
 from ngbkit.notebook import preload
-from ngbkit.panels.fields import (
-    build_label,
-    list_devices,
-    list_fields,
-    list_networks,
-    mark,
-    render_check,
-    render_chips,
-    render_missing,
-    render_option,
-    show_error,
-    suggest,
-)
+from ngbkit.panels import fields
 from ngbkit.panels.line import MAGIC, Line
 from ngbkit.panels.page import Page
 from ngbkit.runs.known import EarlierRuns
@@ -169,12 +157,12 @@ class ComposeSection:
                     list=f"{identifier}-networks",
                     placeholder="resnet18, blocks.conv, model.onnx, a module of this notebook, or a cell: In[3]",
                     autocomplete="off",
-                    **mark(error, f"{identifier}-error-networks"),
+                    **fields.mark(error, f"{identifier}-error-networks"),
                 ),
             ],
             h.datalist(id=f"{identifier}-networks")[(h.option(value=name) for name in self._suggest())],
-            show_error(error, f"{identifier}-error-networks"),
-            render_chips("network-remove", "networks of the sweep", self._list_chips()),
+            fields.show_error(error, f"{identifier}-error-networks"),
+            fields.render_chips("network-remove", "networks of the sweep", self._list_chips()),
         ]
 
     def _render_factors(self) -> h.Node:
@@ -192,12 +180,12 @@ class ComposeSection:
                         {"data-input": f"factor-{name}"},
                         value=values.text,
                         placeholder="as the network has it" if values.is_optional else "64,96 or 1:6",
-                        **mark(error, identifier),
+                        **fields.mark(error, identifier),
                     ),
                 ]
                 for name, values in factors.items()
             ),
-            show_error(error, identifier),
+            fields.show_error(error, identifier),
         ]
 
     def _render_compilers(self) -> h.Element:
@@ -209,39 +197,42 @@ class ComposeSection:
         identifier = f"{self._page.model_id}-error-compilers"
         return h.fieldset[
             h.legend["compilers"],
-            (render_check("compiler", name, name in self.line.compilers, name in missing) for name in names),
-            render_chips("column-remove", "compilers with a release or options", columns),
-            show_error(self._errors.get("compilers", ""), identifier),
+            (fields.render_check("compiler", name, name in self.line.compilers, name in missing) for name in names),
+            fields.render_chips("column-remove", "compilers with a release or options", columns),
+            fields.show_error(self._errors.get("compilers", ""), identifier),
             h.details[
                 h.summary["a compiler with another release or other options"],
                 (self._render_options(name) for name in names if name not in missing),
             ],
-            render_missing(missing),
+            fields.render_missing(missing),
         ]
 
     def _render_options(self, name: str) -> h.Node:
         compiler: Compiler = registry.load(registry.COMPILERS, name)
-        fields = list_fields(compiler)
-        if not fields:
+        options = fields.list_fields(compiler)
+        if not options:
             return None
         typed = self._choices.setdefault(name, {})
-        for option in fields:
+        for option in options:
             self._page.actions[f"option-{name}-{option}"] = partial(self._set_option, name, option)
         self._page.actions["column-add"] = self._on_add_column
         return h.div(".fields", {"data-key": f"options-{name}"})[
-            (render_option(name, option, declared, typed.get(option, "")) for option, declared in fields.items()),
+            (
+                fields.render_option(name, option, declared, typed.get(option, ""))
+                for option, declared in options.items()
+            ),
             h.button({"data-click": "column-add", "data-value": name}, type="button")[f"Add {name} with these"],
         ]
 
     def _render_devices(self) -> h.Node:
-        labels = list_devices()
+        labels = fields.list_devices()
         self._page.actions |= {f"use-device-{name}": partial(self._switch, "devices", name) for name in labels}
         if len(labels) < 2 and not self._errors.get("devices"):
             return None
         return h.fieldset[
             h.legend["devices"],
-            (render_check("device", name, name in self.line.devices, False) for name in labels),
-            show_error(self._errors.get("devices", ""), f"{self._page.model_id}-error-devices"),
+            (fields.render_check("device", name, name in self.line.devices, False) for name in labels),
+            fields.show_error(self._errors.get("devices", ""), f"{self._page.model_id}-error-devices"),
         ]
 
     def _render_text(self, name: str) -> h.Element:
@@ -254,9 +245,9 @@ class ComposeSection:
                 {"data-input": f"field-{name}"},
                 value=getattr(self.line, name),
                 placeholder=placeholder,
-                **mark(error, identifier),
+                **fields.mark(error, identifier),
             ),
-            show_error(error, identifier),
+            fields.show_error(error, identifier),
         ]
 
     def _render_line(self) -> h.Element:
@@ -270,10 +261,10 @@ class ComposeSection:
                     {"data-input": "line"},
                     value=self._write(Line.to_line) if self._text is None else self._text,
                     spellcheck="false",
-                    **mark(error, identifier),
+                    **fields.mark(error, identifier),
                 ),
             ],
-            show_error(error, identifier),
+            fields.show_error(error, identifier),
         ]
 
     def _render_buttons(self) -> h.Element:
@@ -338,13 +329,13 @@ class ComposeSection:
 
     def _on_add_column(self, name: str) -> None:
         compiler: Compiler = registry.load(registry.COMPILERS, name)
-        label = build_label(compiler, self._choices.get(name, {}))
+        label = fields.build_label(compiler, self._choices.get(name, {}))
         self._choices[name] = {}
         self._switch("compilers", label, True)
 
-    def _set(self, **fields: Any) -> None:
+    def _set(self, **values: Any) -> None:
         self._text = None
-        self.line = replace(self.line, **fields)
+        self.line = replace(self.line, **values)
         self.refresh()
 
     def _set_again(self, is_on: bool) -> None:
@@ -367,13 +358,13 @@ class ComposeSection:
     def _suggest(self) -> list[str]:
         """List the networks whose names have what is typed, those that begin with it first."""
         names = dict.fromkeys([*self._list_cells(), *self._list_modules(), *self._names])
-        return suggest(self._search, [name for name in names if name not in self._list_chips()])
+        return fields.suggest(self._search, [name for name in names if name not in self._list_chips()])
 
     def _probe(self) -> None:
         """Find which compilers work, and the names of networks; it starts processes, and imports timm."""
         self._rows = {row["compiler"]: row for row in list_compilers()}
         works = [label for label in self.line.compilers if self._rows.get(label, {"available": True})["available"]]
         self.line = replace(self.line, compilers=tuple(works))
-        self._names = list_networks()
+        self._names = fields.list_networks()
         self.refresh()
         preload.prepare_charts()

@@ -15,16 +15,7 @@ from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Charted, Report
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.why.attribution import ALPHA, Attribution
-from ngbkit.why.pieces import (
-    BETWEEN,
-    COPIES,
-    REST,
-    Piece,
-    PiecesPart,
-    describe_kernels,
-    fold,
-    group_families,
-)
+from ngbkit.why.pieces import BETWEEN, COPIES, REST, Piece, PiecesPart, describe_kernels, fold, group_families
 from ngbkit.why.trial_profile import TrialProfile
 
 _ENDS = ("", "_low", "_high")
