@@ -18,7 +18,6 @@ from ngbkit.why.attribution import ALPHA, Attribution
 from ngbkit.why.pieces import BETWEEN, COPIES, REST, Piece, PiecesPart, describe_kernels, fold, group_families
 from ngbkit.why.trial_profile import TrialProfile
 
-_ENDS = ("", "_low", "_high")
 # Smaller shares of the gap are for the table.
 _LEAST_SHARE, _MOST_PARTS = 0.15, 3
 _SPECIAL = {BETWEEN: "time between kernels", COPIES: COPIES, REST: "kernels of unknown origin"}
@@ -119,10 +118,13 @@ class Explanation(Charted):
         rows = frame.to_dict("records")
         table = frame[["part", "computes"]].copy()
         table[f"{first} (ms)"], table[f"{second} (ms)"] = 1e3 * frame["first_s"], 1e3 * frame["second_s"]
-        gaps = [Estimate(*(1e3 * row[f"gap{end}_s"] for end in _ENDS), bool(row["guilty"])) for row in rows]
+        gaps = [
+            Estimate(1e3 * row["gap_s"], 1e3 * row["gap_low_s"], 1e3 * row["gap_high_s"], bool(row["guilty"]))
+            for row in rows
+        ]
         table["gap (ms)"] = pd.Series(gaps, index=table.index, dtype=object)
         if frame["share"].notna().all():
-            shares = [Estimate(*(100 * row[f"share{end}"] for end in _ENDS)) for row in rows]
+            shares = [Estimate(100 * row["share"], 100 * row["share_low"], 100 * row["share_high"]) for row in rows]
             table["share (%)"] = pd.Series(shares, index=table.index, dtype=object)
         table[f"kernels of {first}"], table[f"kernels of {second}"] = frame["first_kernels"], frame["second_kernels"]
         table.attrs = {
