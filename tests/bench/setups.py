@@ -157,8 +157,8 @@ def tabulate_minutes(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
         change, half = means[1].mean() - means[0].mean(), 2.1 * np.sqrt((means.var(axis=1, ddof=1) / 10).sum())
         later = COMPILERS[COMPILERS.index(compiler) + 1 :]
         pairs = [(find_order(first, compiler, other), find_order(last, compiler, other)) for other in later]
-        ratio = Estimate(*np.exp([change, change - half, change + half]), True)
-        yield build_row(dataset, compiler, "tenth minute", ratio, pairs)
+        ratio, low, high = map(float, np.exp([change, change - half, change + half]))
+        yield build_row(dataset, compiler, "tenth minute", Estimate(ratio, low, high, True), pairs)
 
 
 def build_row(
