@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngbkit.dataset import synthetic
-from ngbkit.runs.folders import build_metadata, get_runs_dir
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Measurement, Record
@@ -35,6 +33,10 @@ def measurement(trial_id: str, samples: int = 3) -> Measurement:
 
 def store_run(run_id: str, sweep: Grid, records: Sequence[Record] | None = None, created: float | None = None) -> Path:
     """Store a run with these records, by default synthetic ones; return its folder."""
+    # Tests of the device side import this module without xarray.
+    from ngbkit.dataset import synthetic
+    from ngbkit.runs.folders import build_metadata, get_runs_dir
+
     folder = get_runs_dir() / run_id
     folder.mkdir(parents=True)
     metadata = build_metadata(run_id, sweep)

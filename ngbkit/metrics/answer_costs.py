@@ -11,6 +11,7 @@ import xarray as xr
 from ngbkit.errors import MetricError
 from ngbkit.metrics.draws import Sampler
 from ngbkit.metrics.metric import Chart, Metric
+from ngbkit.metrics.statistics import bound_share
 
 _COUNT = "evaluated_samples"
 _NOTES = (
@@ -20,15 +21,6 @@ _NOTES = (
 
 _SAMPLES = "calibrate=FILE, an .npz of arrays by input name"
 _LABELLED = "evaluate=FILE, an .npz of arrays by input name and of labels"
-
-
-def bound_share(share: xr.DataArray, count: xr.DataArray, ci: float) -> tuple[xr.DataArray, xr.DataArray]:
-    """Compute Wilson's interval of shares of so many samples: Wilson (1927), J. Am. Stat. Assoc. 22, 209-212."""
-    score = NormalDist().inv_cdf((1 + ci) / 2)
-    spread = score**2 / count
-    middle = (share + spread / 2) / (1 + spread)
-    half = score / (1 + spread) * np.sqrt(share * (1 - share) / count + spread / (4 * count))
-    return (middle - half).clip(0, 1), (middle + half).clip(0, 1)
 
 
 def read_cost(metric: str, data: xr.Dataset, *, needs: str) -> xr.DataArray:

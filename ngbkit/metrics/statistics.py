@@ -120,18 +120,24 @@ def adjust_by_false_discovery(p_values: ArrayLike) -> Floats:
 
 
 def estimate_share(hits: int, total: int, level: float = LEVEL) -> tuple[float, float, float]:
-    """Estimate a share, with its interval (Wilson's score interval for a binomial share).
+    """Estimate a share, with its interval.
 
     >>> [round(value, 3) for value in estimate_share(190, 200)]
     [0.95, 0.91, 0.973]
     """
     if not total:
         return math.nan, math.nan, math.nan
-    z = find_quantile(level)
-    rate, weight = hits / total, z * z / total
-    center = (rate + weight / 2) / (1 + weight)
-    half = z * math.sqrt(rate * (1 - rate) / total + weight / (4 * total)) / (1 + weight)
-    return rate, max(0.0, center - half), min(1.0, center + half)
+    low, high = bound_share(hits / total, total, level)
+    return hits / total, float(low), float(high)
+
+
+def bound_share(share: Any, count: Any, level: float = LEVEL) -> tuple[Any, Any]:
+    """Bound shares of so many samples by Wilson's interval: Wilson (1927), J. Am. Stat. Assoc. 22, 209-212."""
+    score = find_quantile(level)
+    spread = score**2 / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = score / (1 + spread) * np.sqrt(share * (1 - share) / count + spread / (4 * count))
+    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
 
 
 def estimate_robust_sd(values: Floats) -> float:

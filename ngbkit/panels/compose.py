@@ -107,6 +107,7 @@ class ComposeSection:
     def _schedule_lookup(self) -> None:
         """Look up, a while later, which trials of the line earlier runs know."""
         self.close()
+        self._page.show("known", "")
         if self._errors or not self.line.has_networks or _AGAIN in self.line.more or self.is_busy:
             return
         self._timer = threading.Timer(_PAUSE_S, self._page.guard, [self._look_up, self.line])

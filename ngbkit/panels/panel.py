@@ -85,7 +85,7 @@ class Panel(Page):
         else:
             self.guard(self._find_run)
         self.compose.refresh()
-        self._on_tab(tab)
+        self._on_tab(self._tab)
 
     def close(self) -> None:
         """Follow nothing any more, and close the widget."""
@@ -240,7 +240,7 @@ class Panel(Page):
             self._shell.user_ns[name] = data
             self._read(data, summary.id)
             if not summary.is_resumable:
-                self._tab = "results"
+                self._tab = "results" if self._tab == "sweep" else self._tab
                 self.report(f"run {summary.id} of {ago} ago; {name} is its dataset. Nothing was measured again.")
 
     def _is_mine(self, summary: Summary) -> bool:

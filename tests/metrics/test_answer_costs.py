@@ -15,7 +15,7 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
-from ngbkit.metrics import answer_costs, contracts, frames, tables
+from ngbkit.metrics import contracts, frames, statistics, tables
 from ngbkit.metrics.conclusions import describe_unasked_precision
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.workloads.base import Workload
@@ -45,7 +45,7 @@ def build_dataset(workload: Workload, accept: str | None) -> xr.Dataset:
 
 def test_a_share_has_wilsons_interval() -> None:
     """The interval of 81 of 263 is that of Newcombe (1998), and none of 10 is not certain."""
-    low, high = answer_costs.bound_share(xr.DataArray([81 / 263, 0.0]), xr.DataArray([263, 10]), 0.95)
+    low, high = statistics.bound_share(xr.DataArray([81 / 263, 0.0]), xr.DataArray([263, 10]), 0.95)
 
     np.testing.assert_allclose([0.2553, 0.0], low, atol=5e-5)
     np.testing.assert_allclose([0.3662, 0.2775], high, atol=5e-5)

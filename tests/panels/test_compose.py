@@ -181,6 +181,15 @@ def test_known_trials_can_be_measured_again(page: Page, section: ComposeSection)
     assert not re.search(r'data-change="again"[^>]*checked', page.parts["compose"])
 
 
+def test_a_changed_line_says_nothing_of_known_trials(page: Page, section: ComposeSection) -> None:
+    """The sentence on known trials is of the line before, and may be wrong of this one."""
+    page.act("network-add", "resnet18")
+    page.show("known", "all 2 trials are known")
+    page.act("again", True)
+
+    assert "" == page.parts["known"]
+
+
 def test_run_measures_the_line(page: Page, section: ComposeSection) -> None:
     """Run starts what the fields are, and no engine is started for a sweep before a network is there."""
     page.act("network-add", "resnet18")

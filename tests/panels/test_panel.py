@@ -137,6 +137,7 @@ def test_a_notebook_that_is_run_again_measures_nothing(
     assert "Nothing was measured again" in again.parts["message"]
     assert 2 == shell.user_ns["ds"]["status"].size
     assert "ds.ngb.plot." in again.parts["figure-code"]
+    assert re.search(r'data-value="results"[^>]*aria-selected="true"', again.parts["page"])
     monkeypatch.setattr(run_context, "_find_notebook", lambda _: "/home/me/other.ipynb")
     other = open_panel()
 

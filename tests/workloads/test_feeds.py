@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ngbkit.errors import WorkloadError
-from ngbkit.workloads import feeds
+from ngbkit.workloads import feeds, values
 from ngbkit.workloads.base import BATCH, TensorSpec
 
 
@@ -135,3 +136,13 @@ def test_a_value_without_a_batch_is_fed_as_it_is() -> None:
     assert 16000 == rate
     assert (2, 4, 3) == states.shape
     np.testing.assert_array_equal(states[:, 3], state[:, 0])
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e5m2"])
+def test_tensors_of_types_that_numpy_lacks_are_values(name: str) -> None:
+    """A tensor is an array of its type and layout, also where it is a view."""
+    tensor = torch.arange(6.0).reshape(2, 3).to(getattr(torch, name))
+    array = values.load({"x": tensor.T})["x"]
+
+    assert name == array.dtype.name
+    assert tensor.T.float().tolist() == array.astype(np.float32).tolist()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file
@@ -34,16 +33,6 @@ def test_arrays_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert list(arrays) == list(read)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, read[name])
-
-
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e5m2"])
-def test_tensors_of_types_that_numpy_lacks_are_values(name: str) -> None:
-    """A tensor is an array of its type and layout, also where it is a view."""
-    tensor = torch.arange(6.0).reshape(2, 3).to(getattr(torch, name))
-    array = values.load({"x": tensor.T})["x"]
-
-    assert name == array.dtype.name
-    assert tensor.T.float().tolist() == array.astype(np.float32).tolist()
 
 
 def write_claim(path: Path, count: int, dtype: str = "<f4") -> None:
