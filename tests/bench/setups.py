@@ -149,10 +149,14 @@ def tabulate_factors(dataset: xr.Dataset, present: set[str]) -> Iterator[dict[st
 
 def tabulate_minutes(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
     """Tabulate the last tenth of a long measurement over its first, by ten blocks of either."""
-    size = dataset.sizes["repeat"] // 10
-    first, last = (dataset.isel(repeat=part) for part in (slice(size), slice(-size, None)))
+    # Columns have as many samples a round as their noise asks for.
+    last_round = dataset["round"].where(dataset["latency"].notnull()).max()
+    first, last = (
+        dataset.assign(latency=dataset["latency"].where(part))
+        for part in (dataset["round"] <= 0.1 * last_round, dataset["round"] >= 0.9 * last_round)
+    )
     for compiler in COMPILERS:
-        logs = [np.log(part["latency"].sel(compiler=compiler).values) for part in (first, last)]
+        logs = [np.log(part["latency"].sel(compiler=compiler).dropna("repeat").values) for part in (first, last)]
         means = np.array([[block.mean() for block in np.array_split(values, 10)] for values in logs])
         change, half = means[1].mean() - means[0].mean(), 2.1 * np.sqrt((means.var(axis=1, ddof=1) / 10).sum())
         later = COMPILERS[COMPILERS.index(compiler) + 1 :]
