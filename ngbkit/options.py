@@ -64,6 +64,7 @@ class Layout:
     env: str = "env"  # the virtual environment that `ngbkit deploy` created
     incoming: str = "incoming"  # artifacts in transfer
     manifests: str = "manifests"  # a folder per device: what the build of each network loaded
+    hosts: str = "hosts.json"  # how often the probes of the host had which times (a file)
     peaks: str = "peaks.json"  # the device's measured peaks (a file)
     selfcheck: str = "selfcheck"  # the latest self-check of each device label, and the history of its runs
     releases: str = "releases"  # the wheels of releases that a deployment brought

@@ -40,6 +40,7 @@ from ngbkit.device.spec import EVENT_MIME, FORMAT, Spec, answer_errors
 from ngbkit.errors import NgbkitError
 from ngbkit.files import Store, read_chunks
 from ngbkit.hardware import conditions, environment
+from ngbkit.hardware.host import HostMonitor
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.journal import Journal
 
@@ -173,9 +174,12 @@ def _measure(spec: Spec, bench: Bench) -> None:
     }
     bench.note("environment", spec.device, description)
     bench.warm_servers()
-    for bundle in spec.sweep.bundles(spec.device):
-        bench.measure(bundle)
-    after = {"releases": bench.describe_releases(), "conditions_after": conditions.observe()}
+    with HostMonitor.start(spec.state_dir / options.LAYOUT.hosts, environment.list_usable_cores()) as bench.host:
+        for bundle in spec.sweep.bundles(spec.device):
+            bench.measure(bundle)
+            bench.host.learn()
+        states = bench.host.describe()
+    after = {"releases": bench.describe_releases(), "conditions_after": conditions.observe(), "states": states}
     bench.note("environment", spec.device, {**description, **after})
 
 

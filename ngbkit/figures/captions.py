@@ -14,7 +14,7 @@ from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.long_form import list_labels
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import contracts
-from ngbkit.metrics.conclusions import describe_contention
+from ngbkit.metrics.disturbances import describe_contention
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.unchecked import count_unchecked, explain_inconclusive
 from ngbkit.sweep.column import BASELINE

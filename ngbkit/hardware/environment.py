@@ -121,6 +121,7 @@ _IMMATERIAL = (
     *("clock", "load_1min", "memory_available_bytes", "conditions.load_*", "conditions.memory_available_bytes"),
     *("conditions.busiest", "conditions.other_busy_percent", "conditions.steal_percent", "conditions.swap*"),
     *("conditions.clock_now_mhz", "conditions.temperature_max_c", "conditions.warnings", "conditions_after.*"),
+    "states.*",
     # Results, of which the age and a later self-check are judged.
     *("peaks.*", "selfcheck.*", "history.*"),
     # Of the installation of a release, not of what it installed.

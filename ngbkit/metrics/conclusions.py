@@ -1,4 +1,4 @@
-"""The disturbances of a run and its conclusions, in sentences: the fastest, what is not conclusive, the next step."""
+"""The conclusions of a run, in sentences: the fastest, what is not conclusive, the next step."""
 
 from __future__ import annotations
 
@@ -8,84 +8,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.contention import find_uncontended
-from ngbkit.dataset.dataset_hash import ALTERED
-from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.hardware.conditions import describe_other_work
-from ngbkit.metrics.draws import HOSTED_SD
+from ngbkit.metrics.disturbances import average_percent, describe_allowance, describe_faults, describe_states
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.originals import PRECISION_GAIN
 from ngbkit.metrics.paired_accuracy import describe_losses
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
-from ngbkit.metrics.ratios import is_hosted
-from ngbkit.metrics.rendering import format_number
-from ngbkit.metrics.trials import compute_fault_share
 from ngbkit.metrics.unchecked import count_measured, list_unchecked, name_rows
 from ngbkit.report import Report
 from ngbkit.sweep.column import Column
-from ngbkit.sweep.memory import KEPT, MEMORY, SYSTEM
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
-from ngbkit.user_text import format_count, format_share, join_names
+from ngbkit.user_text import format_count
 
-#: Below this share of contended samples a machine was quiet: some are always marked.
-QUIET = 0.1
-# What took time from the cores, by the variable that says how much.
-_CAUSES = {
-    "foreign_percent": "other processes took",
-    "steal_percent": "the host gave others",
-    "throttled_percent": "the container's quota withheld",
-}
 # A verdict names so many winners, and so many groups without any; its details have so many groups.
 _MOST, _MOST_GROUPS = 2, 12
 # More rounds than this take hours, for a difference of no use.
 _MOST_ROUNDS = 1000
-# The share of the CPU time of a call that page faults may cost without a word.
-_NOTABLE = 0.05
-# By this factor what a fault costs differs between minutes: 1.7 to 2.7 µs on one virtual machine.
-_SPREAD = 1.3
 _CLAMPED, _UNASKED = '"clamped"', '"default_precision"'
 _MANNERS = {
     "side by side": "",
     "normalised by anchors": ", normalised by anchors",
     "minutes apart": ", measured minutes apart",
 }
-
-
-def describe_contention(data: Data) -> str:
-    """Describe, for tables and figures, whether a file was altered and how far other work disturbed its run."""
-    altered = "altered: the file is not what ngbkit saved" if data.attrs.get(ALTERED) else ""
-    devices = {label: device for node in nodes(data).values() for label, device in read_environments(node).items()}
-    states = {label: describe_other_work(device.get("conditions") or {}) for label, device in devices.items()}
-    busy = [f"{state} of {label}" if len(states) > 1 else state for label, state in states.items() if state]
-    start = f"other work used {', and '.join(busy)} when it began" if busy else ""
-    return "; ".join(filter(None, [altered, _describe_contended_samples(data), start]))
-
-
-def _describe_contended_samples(data: Data) -> str:
-    parts = [node for node in nodes(data).values() if {"contended", "latency"} <= set(node.variables)]
-    total = sum(int(node["latency"].notnull().sum()) for node in parts)
-    share = sum(int((node["contended"] > 0).where(node["latency"].notnull()).sum()) for node in parts) / max(total, 1)
-    if share < QUIET:
-        return ""
-    percents = {name: _average_percent(parts, name) for name in _CAUSES}
-    causes = [f"{_CAUSES[name]} {percent:.0f} % of their time" for name, percent in percents.items() if percent >= 1]
-    reason = f": of the cores, {' and '.join(causes)}" if causes else ""
-    return f"{100 * share:.0f} % of the samples were contended{reason}"
-
-
-def _average_percent(parts: Sequence[xr.Dataset], name: str) -> float:
-    values = np.concatenate([np.ravel(part[name]) for part in parts if name in part] or [np.array([])])
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else 0.0
 
 
 def conclude(data: Data) -> Report:
@@ -98,7 +50,7 @@ def conclude(data: Data) -> Report:
     with_device = len({label for node in nodes(data).values() for label in list_labels(node, "device")}) > 1
     run_id = str(data.attrs.get("run_id") or "RUN")
     run = "RUN" if ", " in run_id else run_id
-    is_paused = _average_percent([*nodes(data).values()], "throttled_percent") >= 1
+    is_paused = average_percent([*nodes(data).values()], "throttled_percent") >= 1
     writer = _Writer(run=run, with_device=with_device, is_paused=is_paused, total=count_measured(data))
     sentences = [
         writer.describe_winners(contests),
@@ -111,7 +63,8 @@ def conclude(data: Data) -> Report:
         *writer.describe_groups(contests),
         *describe_clamped(data),
         *_describe_batches(data),
-        *_describe_allowance(data),
+        *describe_states(data),
+        *describe_allowance(data),
     ]
     return Report(
         sentences=list(filter(None, sentences)),
@@ -264,29 +217,6 @@ def _name_column(contest: Contest, column: RankingCandidate) -> str:
     return f"{column.network} ({column.compiler})" if differ else column.network
 
 
-def _describe_allowance(data: Data) -> list[str]:
-    """Say why the intervals of a virtual machine are as wide as they are."""
-    sampled = [
-        node
-        for node in nodes(data).values()
-        if {"latency", "round"} <= set(node.variables) and node["latency"].notnull().any()
-    ]
-    hosted = dict.fromkeys(
-        label
-        for node in sampled
-        if len(list_labels(node, "compiler")) > 1
-        for label, device in read_environments(node).items()
-        if is_hosted(device)
-    )
-    if not hosted:
-        return []
-    return [
-        f"Intervals of speed-ups allow for {100 * HOSTED_SD:.0f} % (standard deviation) by which the host of "
-        f"{join_names(hosted)}, a virtual machine, may change them within hours. Repeat the run on other hours: "
-        "`ngbkit selfcheck --history` then measures it."
-    ]
-
-
 def _describe_batches(data: Data) -> list[str]:
     """Describe the networks whose batch size is fixed, as they were seen to behave."""
     reasons = {
@@ -334,27 +264,6 @@ def describe_unasked_precision(data: Data) -> list[str]:
         remedy += f", {lead} times as fast" if lead else ""
         sentences[f"{column.compiler}, left alone, computes in {precision} on this chip: {remedy}."] = None
     return list(sentences)
-
-
-def describe_faults(data: Data) -> list[str]:
-    """Describe which columns spend a notable share of their CPU time on page faults, each by the worst trial."""
-    most: dict[str, dict[Any, Any]] = {}
-    for node in nodes(data).values():
-        if "minor_faults" not in node or "latency" not in node:
-            continue
-        frame = to_frame(node[["minor_faults", "contract"]].assign(share=compute_fault_share(node)))
-        for row in frame[frame["share"] >= _NOTABLE].sort_values("share").to_dict("records"):
-            most[row["compiler"]] = row
-    sentences = []
-    for label, row in most.items():
-        low, high = 100 * (row["share"] / _SPREAD), format_share(min(1.0, row["share"] * _SPREAD), ".0f")
-        memory = str(json.loads(row["contract"] or "{}").get(MEMORY, SYSTEM))
-        sentences.append(
-            f"{format_number(row['minor_faults'])} page faults a call cost {label} about {low:.0f} to {high} of "
-            f"its CPU time ({row['workload']}, batch {row['batch_size']}): its memory is {memory}"
-            f"{f', and {KEPT} returns no page' if memory == SYSTEM else ''}."
-        )
-    return sentences
 
 
 def _list_gains(data: Data, label: str) -> list[Estimate]:

@@ -12,7 +12,7 @@ from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.long_form import list_factors, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.errors import MetricError
-from ngbkit.metrics.conclusions import describe_contention
+from ngbkit.metrics.disturbances import describe_contention
 from ngbkit.metrics.estimate import INCONCLUSIVE, Estimate
 from ngbkit.metrics.metric import load_metrics, name_regression
 from ngbkit.metrics.originals import find_originals

@@ -19,7 +19,8 @@ from ngbkit.dataset.storage import Data
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import arrays, contracts, means
-from ngbkit.metrics.conclusions import conclude, describe_contention
+from ngbkit.metrics.conclusions import conclude
+from ngbkit.metrics.disturbances import describe_contention
 from ngbkit.metrics.draws import split
 from ngbkit.metrics.drift import describe_drift
 from ngbkit.metrics.estimate import INCONCLUSIVE, UNBOUNDED, Estimate, Uncertain

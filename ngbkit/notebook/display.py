@@ -132,7 +132,7 @@ class LiveTable:
         if not is_new or progress.total > _MOST_TRIALS or time.monotonic() - self._updated_s < _TABLE_PAUSE_S:
             return self._html
         from ngbkit.metrics import tables
-        from ngbkit.metrics.conclusions import describe_contention
+        from ngbkit.metrics.disturbances import describe_contention
         from ngbkit.metrics.rendering import to_texts
 
         try:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 from ngbkit import user_text, validation
 from ngbkit.errors import JournalError
 from ngbkit.sweep.variables import COORDINATES
-from ngbkit.validation import Check, Count, Finite, Line, Positive, SchemaError, number
+from ngbkit.validation import Check, Count, Finite, Line, Positive, SchemaError, Seconds, number
 
 # The standard deviation of a logarithm: even of two programs at random it is far below ten.
 Deviation = Annotated[float, number(0, 10)]
@@ -32,6 +32,21 @@ class Conditions(TypedDict, total=False):
     turbo: bool | None
     on_battery: bool | None
     virtual_machine: bool | None
+
+
+class StateNote(TypedDict):
+    """The fields of `ngbkit.hardware.host.probe_history.State`."""
+
+    low_s: Seconds
+    high_s: Seconds
+    share: Seconds
+
+
+class StatesNote(TypedDict, total=False):
+    """The states of a host that each probe shows, the most frequent one first."""
+
+    trip_s: list[StateNote]
+    work_s: list[StateNote]
 
 
 class PeaksNote(TypedDict, total=False):
@@ -96,6 +111,7 @@ class Environment(TypedDict, total=False):
     packages: Mapping[str, Line]
     releases: Mapping[str, ReleaseNote]
     conditions: Conditions
+    states: StatesNote
     peaks: PeaksNote
     selfcheck: Reliability | None
     history: HistoryNote | None

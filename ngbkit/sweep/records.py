@@ -167,6 +167,21 @@ class Measurement:
     throttled_percent: Finite | None = variable(
         "throttled_percent", "%", "time in which a quota paused the container while measuring", "of that of all cores"
     )
+    unusual_percent: Finite | None = variable(
+        "unusual_percent",
+        "%",
+        "samples that were taken while the host ran the cores in another way than usual",
+        "by its probes; NaN without",
+    )
+    core_trip_s: Finite | None = variable(
+        "core_trip",
+        "s",
+        "round trip of a cache line between two cores while measuring",
+        "of the slowest pair, a median",
+    )
+    core_work_s: Finite | None = variable(
+        "core_work", "s", "time of fixed arithmetic while measuring", "on the slowest core, a median"
+    )
     cpu_percent: Finite | None = variable("cpu_percent", "%", "CPU use of the machine while measuring", "of all cores")
     process_cpu_percent: Finite | None = variable(
         "process_cpu_percent", "%", "CPU use of the measuring process alone", "of all cores"

@@ -14,8 +14,8 @@ from ngbkit.api import Sweep
 from ngbkit.device import faults
 from ngbkit.device.isolation import settings
 from ngbkit.errors import UnknownNameError, UnsupportedError, UsageError
-from ngbkit.metrics.conclusions import describe_faults
 from ngbkit.metrics.contracts import describe_differences
+from ngbkit.metrics.disturbances import describe_faults
 from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.metrics.trials import why
 from ngbkit.sweep.column import Column

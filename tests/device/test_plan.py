@@ -21,6 +21,7 @@ from ngbkit.device.isolation.servers import Child
 from ngbkit.device.isolation.settings import KEEPING, SPIN_COUNT
 from ngbkit.errors import FencedError
 from ngbkit.files import Store
+from ngbkit.hardware import environment
 from ngbkit.sweep import records as record_format
 from ngbkit.sweep.records import Measurement
 from ngbkit.sweep.trials import ANCHOR
@@ -41,6 +42,21 @@ def test_every_compiler_of_a_group_is_measured_in_the_same_rounds(mlp: Workload)
         assert record.compile_time_s > 0
         assert record.peak_memory_bytes is not None
         assert 1e-4 > record.rmse
+
+
+def test_the_probes_of_the_host_leave_their_readings(mlp: Workload) -> None:
+    """Each record has the times of the probes by its rounds, and the device their history, by its cores."""
+    (record,) = measure(Sweep(mlp, ["identity"], [1], repeats=20, threads=1)).values()
+    cores = environment.list_usable_cores()
+    if len(cores) == 1:
+        assert record.core_trip_s is None
+        return
+    assert set(record.rounds) == set(record.facts["host"]["rounds"])
+    assert 0.0 == record.unusual_percent
+    assert record.core_trip_s > 0
+    assert record.core_work_s > 0
+    stored = json.loads((options.get_state_dir() / options.LAYOUT.hosts).read_text())
+    assert ",".join(map(str, cores)) in stored
 
 
 @pytest.mark.usefixtures("cold_servers")

@@ -17,7 +17,8 @@ from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics import tables
-from ngbkit.metrics.conclusions import conclude, describe_contention
+from ngbkit.metrics.conclusions import conclude
+from ngbkit.metrics.disturbances import describe_contention
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Report
 from ngbkit.workloads.base import Workload
@@ -150,6 +151,18 @@ def test_a_quota_is_named_with_its_remedy(mlp: Workload) -> None:
 
     assert describe_contention(data).endswith(": of the cores, the container's quota withheld 25 % of their time")
     assert conclude(data).next.startswith("Next: raise the container's quota, which paused it (`docker run --cpus`")
+
+
+def test_a_host_that_moves_the_cores_is_named(mlp: Workload) -> None:
+    """Samples of another state than the usual one have it as their cause, and the details have all states."""
+    data = measure(mlp, {"identity": 1.0, "openvino": 3.0}, {"openvino": range(8)}, unusual_percent=40.0)
+    assert describe_contention(data).endswith(": of the cores, the host moved or shared 40 % of their time")
+    assert not any("runs its cores" in line for line in list_details(conclude(data)))
+
+    states = [{"low_s": 0.9 * s, "high_s": s / 0.9, "share": share} for s, share in ((2e-7, 0.9), (5.6e-7, 0.09))]
+    data.attrs["environments"] = json.dumps({"cpu": {"states": {"trip_s": states, "work_s": []}}})
+    (line,) = (line for line in list_details(conclude(data)) if "runs its cores" in line)
+    assert "a cache line takes 200 ns in 90 %, 560 ns in 9 % of the readings" in line
 
 
 BUSY = {"other_busy_percent": 99.6, "busiest": ["stress"]}

@@ -15,6 +15,7 @@ from ngbkit.device.isolation.servers import ServerEndedError
 from ngbkit.device.spec import Spec
 from ngbkit.files import check_disk
 from ngbkit.hardware import telemetry
+from ngbkit.hardware.host import HostMonitor
 from ngbkit.hardware.telemetry import Chip, Meter
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.journal import Journal
@@ -33,6 +34,8 @@ class Forker:
     interrupt: int
     # Receives the events.
     publish: Callable[[dict[str, Any]], None]
+    # Tells its workers how the host runs the cores.
+    host: HostMonitor | None = None
     # Of the children of columns with a release, by label.
     _interpreters: dict[str, str] = field(default_factory=dict)
     _chip: Chip | None = field(init=False)
@@ -89,6 +92,7 @@ class Forker:
                 interrupt=self.interrupt,
                 report=report,
                 meter=Meter(self._chip, child.pid),
+                host=self.host,
             )
         except ProcessLookupError as error:  # killed already
             child.end()

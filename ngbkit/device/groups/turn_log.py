@@ -12,6 +12,7 @@ import numpy as np
 
 from ngbkit.device.isolation.channel import Message
 from ngbkit.hardware.conditions import Interference
+from ngbkit.hardware.host import PROBES, HostReading
 
 # A piece of a turn with less of its usual core time by more than this share was stopped, or the hypervisor ran
 # something else without telling. Some runtimes differ by a tenth from piece to piece on a quiet machine.
@@ -39,6 +40,10 @@ class TurnLog:
     _foreign_s: float = 0.0
     _steal_s: float = 0.0
     _throttled_s: float = 0.0
+    # The samples that were taken while the host ran the cores in another way than usual.
+    _unusual: int = 0
+    # What the probes measured around each piece, with its round.
+    _readings: list[tuple[int, HostReading]] = field(default_factory=list)
     _turns: int = 0
     _uncontended_turns: int = 0
     _turns_s: float = 0.0
@@ -52,10 +57,13 @@ class TurnLog:
     # The calls so far and the resident memory, after each piece.
     _memory: list[tuple[int, int]] = field(default_factory=list)
 
-    def _record_piece(self, round_number: int, reply: Message, interference: Interference) -> bool:
-        """Record a child's reply about a piece of a turn; return whether other work slowed it."""
-        contended = interference.contended or self._compute_stalled(interference.active) > STALLED
+    def _record_piece(
+        self, round_number: int, reply: Message, interference: Interference, *, unusual: bool = False
+    ) -> bool:
+        """Record a child's reply about a piece of a turn; return whether other work, or the host, slowed it."""
+        contended = unusual or interference.contended or self._compute_stalled(interference.active) > STALLED
         samples = len(reply["latency_s"])
+        self._unusual += samples * unusual
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
@@ -70,6 +78,24 @@ class TurnLog:
         self._steal_s += interference.steal * reply["spent_s"]
         self._throttled_s += interference.throttled * reply["spent_s"]
         return contended
+
+    def _record_reading(self, round_number: int, reading: HostReading) -> None:
+        self._readings.append((round_number, reading))
+
+    def compute_probe_median(self, name: str) -> float | None:
+        """Compute the median time of a probe, in seconds; None where there was none."""
+        times = [seconds for _, reading in self._readings if (seconds := getattr(reading, name)) > 0]
+        return median(times) if times else None
+
+    def describe_host(self) -> dict[str, list[float]]:
+        """Describe the readings of the probes, piece by piece, with their rounds: as plain JSON, none as -1."""
+        return {
+            "rounds": [number for number, _ in self._readings],
+            **{
+                name: [max(-1.0, float(f"{getattr(reading, name):.3g}")) for _, reading in self._readings]
+                for name in PROBES
+            },
+        }
 
     def _judge_first_pieces(self) -> None:
         start = 0

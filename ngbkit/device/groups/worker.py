@@ -24,6 +24,7 @@ from ngbkit.errors import DeviceError, DiskError
 from ngbkit.files import check_disk
 from ngbkit.hardware import environment, resources
 from ngbkit.hardware.conditions import InterferenceMonitor
+from ngbkit.hardware.host import HostMonitor
 from ngbkit.hardware.resources import CpuClock, CpuUse
 from ngbkit.hardware.telemetry import Meter, Use
 from ngbkit.sweep.records import Contract, Failure, FailureStatus, Measurement, Stage
@@ -57,6 +58,8 @@ class Worker(TurnLog):
     report: Callable[[Message], None]
     # Reads the chip during the turns of this worker.
     meter: Meter
+    # Tells how the host runs the cores; None where nobody asks.
+    host: HostMonitor | None = None
     started_at: float = field(default_factory=time.time)
     # The duration of a call after warm-up.
     steady_call_s: float = 0.0
@@ -153,12 +156,18 @@ class Worker(TurnLog):
         self, round_number: int, samples: int, block: int, settle: int, *, begins: bool
     ) -> tuple[float, bool]:
         """Time some samples of a turn; return how long it took, in seconds, and whether it was contended."""
+        if self.host is not None:
+            self.host.begin_piece()
         self._monitor.begin_turn()
         message = {"op": "turn", "samples": samples, "block": block, "settle": settle, "begins": begins}
         reply = self._ask(message, "measure")
+        interference, unusual = self._monitor.end_turn(), False
+        if self.host is not None:
+            reading, unusual = self.host.end_piece(contended=interference.contended)
+            self._record_reading(round_number, reading)
         self._record_memory(reply["resident_bytes"], samples * block + settle)
         self._record_events(reply["events"], samples * block)
-        return float(reply["spent_s"]), self._record_piece(round_number, reply, self._monitor.end_turn())
+        return float(reply["spent_s"]), self._record_piece(round_number, reply, interference, unusual=unusual)
 
     def conclude(self) -> None:
         """Read what the child and its chip have used, after its last turn, and check one more call."""
@@ -226,6 +235,9 @@ class Worker(TurnLog):
             foreign_percent=100 * self._foreign_s / self._turns_s if self._turns_s else None,
             steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
             throttled_percent=100 * self._throttled_s / self._turns_s if self._turns_s else None,
+            unusual_percent=100 * self._unusual / len(self._rounds) if self._readings and self._rounds else None,
+            core_trip_s=self.compute_probe_median("trip_s"),
+            core_work_s=self.compute_probe_median("work_s"),
             cpu_percent=self._cpu.percent,
             process_cpu_percent=self._compute_process_cpu_percent(),
             peak_memory_bytes=self.peak_memory_bytes,
@@ -242,6 +254,7 @@ class Worker(TurnLog):
                 "called_s": self._warm_up_s + self._turns_s,
                 "timed_s": self._timed_s,
                 **self._describe_memory(),
+                **({"host": self.describe_host()} if self._readings else {}),
                 **({"chip": use.to_facts()} if use.samples else {}),
             },
             profile=self.profile,

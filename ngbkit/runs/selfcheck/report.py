@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.metrics.conclusions import QUIET
+from ngbkit.metrics.disturbances import QUIET
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.statistics import estimate_share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,36 @@ from ngbkit.device.groups import worker as workers
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing.patience import Patience
 from ngbkit.hardware.conditions import Interference
+from ngbkit.hardware.host import HostMonitor, HostReading
+from ngbkit.hardware.host.probe_history import LEAST_READINGS, ProbeHistory
 from ngbkit.hardware.telemetry import Meter
 from ngbkit.sweep.trials import Trial
 
 TRIAL = Trial(workload="w", workload_id="i", factors=(), compiler="identity", device="cpu", batch_size=1)
 CALL_S = 0.05
+NEAR_S, APART_S = 200e-9, 560e-9
 QUIET = Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=0.01, active=2.0)
 CONTENDED = Interference(waited=0.5, crowded=0.0, foreign=0.3, steal=0.0, resolution=0.01, active=2.0)
 STOPPED = Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=0.01, active=1.0)
+
+
+class FakeProbes:
+    """Measures one of these readings after the other, and the last one from then on."""
+
+    def __init__(self, trips_s: Sequence[float]) -> None:
+        self.trips_s = [*trips_s]
+
+    def read(self) -> HostReading:
+        return HostReading(self.trips_s.pop(0) if len(self.trips_s) > 1 else self.trips_s[0], 16e-6)
+
+
+def build_host(file: Path, trips_s: Sequence[float]) -> HostMonitor:
+    """Build the monitor of a host whose cores were near each other so far, and which has these readings now."""
+    earlier = ProbeHistory()
+    for _ in range(LEAST_READINGS):
+        earlier.add(HostReading(NEAR_S, 16e-6))
+    probes: Any = FakeProbes(trips_s)
+    return HostMonitor(file, "0,1", probes, earlier, earlier.find_usual())
 
 
 class FakeChild:
@@ -43,10 +66,10 @@ class FakeChild:
 
 
 @pytest.fixture
-def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Interference]], Worker]:
+def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worker]:
     """Build a worker whose pieces have that interference, and none after that."""
 
-    def build(pieces: Sequence[Interference]) -> Worker:
+    def build(pieces: Sequence[Interference], host: HostMonitor | None = None) -> Worker:
         stream: Iterator[Interference] = chain(pieces, repeat(QUIET))
 
         class FakeMonitor:
@@ -61,7 +84,13 @@ def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Interfer
         monkeypatch.setattr(workers, "InterferenceMonitor", FakeMonitor)
         child = FakeChild()
         worker = Worker(
-            trial=TRIAL, child=child, timeout_s=1.0, interrupt=-1, report=lambda _: None, meter=Meter(None, child.pid)
+            trial=TRIAL,
+            child=child,
+            timeout_s=1.0,
+            interrupt=-1,
+            report=lambda _: None,
+            meter=Meter(None, child.pid),
+            host=host,
         )
         worker.steady_call_s = CALL_S
         return worker
@@ -69,7 +98,7 @@ def build_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Interfer
     return build
 
 
-Build = Callable[[Sequence[Interference]], Worker]
+Build = Callable[..., Worker]
 
 
 def list_pieces(worker: Worker) -> list[tuple[int, int]]:
@@ -98,6 +127,35 @@ def test_page_faults_are_those_of_one_timed_call(build_worker: Build) -> None:
     block = worker.child.messages[0]["block"]  # type: ignore[attr-defined]
     assert block > 1
     assert 7 / (2 * block) == worker.compute_faults_a_call()
+
+
+def test_pieces_while_the_host_had_moved_the_cores_are_repeated(build_worker: Build, tmp_path: Path) -> None:
+    """A piece is contended if the cores were apart at either of its ends; the record has both probes and its share."""
+    host = build_host(tmp_path / "hosts.json", [NEAR_S, APART_S, APART_S, APART_S, NEAR_S])
+    worker = build_worker([], host)
+    worker.time_turn(3, 4, Patience(factor=2.0, planned_s=10.0))
+
+    assert [(2, 1), (2, 0), (2, 0), (2, 0), (2, 0)] == list_pieces(worker)
+    assert [True] * 8 + [False] * 2 == worker._contended
+    assert {3: CALL_S} == worker.compute_round_medians()
+    assert [APART_S] * 4 + [NEAR_S] == worker.describe_host()["trip_s"]
+    assert [3] * 5 == worker.describe_host()["rounds"]
+    assert 8 == worker._unusual
+
+
+def test_other_work_tells_nothing_of_the_host(build_worker: Build, tmp_path: Path) -> None:
+    """Readings beside other work are not counted, and a host whose usual state is unknown marks nothing."""
+    host = build_host(tmp_path / "hosts.json", [APART_S])
+    worker = build_worker([CONTENDED, CONTENDED], host)
+    worker.time_turn(0, 4)
+    assert 0 == worker._unusual
+    assert LEAST_READINGS == host._history.counts["trip_s"].total()
+
+    unknown: Any = FakeProbes([APART_S])
+    worker = build_worker([], HostMonitor(tmp_path / "hosts.json", "0,1", unknown, ProbeHistory(), {}))
+    worker.time_turn(0, 4)
+    assert 0 == worker._unusual
+    assert APART_S == worker.compute_probe_median("trip_s")
 
 
 def test_contended_turns_are_repeated_until_half_of_their_samples_are_uncontended(build_worker: Build) -> None:

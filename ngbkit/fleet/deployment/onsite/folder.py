@@ -17,7 +17,7 @@ from typing import Any
 # All that ngbkit ever writes to a device's folder; nothing else there is ever removed.
 OURS = (
     *("env", "engines", "devices", "cores", "artifacts", "incoming", "cache", "tuning", "scratch", "clusters"),
-    *("manifests", "selfcheck", "wheels", "downloads", "peaks.*", "environments", "releases"),
+    *("manifests", "selfcheck", "wheels", "downloads", "peaks.*", "hosts.*", "environments", "releases"),
 )
 # The folders of a client: a folder with any of these is not the device's alone.
 CLIENTS = ("runs", "bisections", "capacities", "wheelhouses")

@@ -1,0 +1,126 @@
+"""The history of a machine's probes, and the states of its host that it shows.
+
+A state is a cluster of readings: a range of each probe's times in which most readings are, with a gap on either side.
+Nothing is said before there are enough readings to tell a gap from chance.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from ngbkit.errors import UsageError
+from ngbkit.files import write_atomically
+from ngbkit.hardware.host.probes import HostReading
+from ngbkit.user_text import parse_json
+
+# The ratio of the times of two neighbouring bins.
+_STEP = 1.04
+# A state ends where so many bins in a row have almost nothing: times that differ by an eighth.
+_GAP = 3
+# Almost nothing: a smaller share than this of all readings, or fewer than so many.
+_RARE_SHARE, _RARE = 0.004, 3
+# A cluster is a state from this share of all readings on.
+_LEAST_SHARE = 0.02
+# The fewest readings that tell, and the most that count: then old ones fade, since a machine may be moved for good.
+LEAST_READINGS, _MOST_READINGS = 300, 20_000
+PROBES = ("trip_s", "work_s")
+_UNREADABLE = (OSError, UsageError, ValueError, LookupError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A range of a probe's times, in seconds, and the share of readings in it."""
+
+    low_s: float
+    high_s: float
+    share: float
+
+    @property
+    def middle_s(self) -> float:
+        return math.sqrt(self.low_s * self.high_s)
+
+
+@dataclass(slots=True)
+class ProbeHistory:
+    """The number of readings of each probe by its time, in bins."""
+
+    counts: dict[str, Counter[int]] = field(default_factory=lambda: {name: Counter() for name in PROBES})
+
+    def add(self, reading: HostReading) -> None:
+        """Count a reading, if no other work disturbed it."""
+        for name, counts in self.counts.items():
+            if (seconds := getattr(reading, name)) > 0:
+                counts[_find_bin(seconds)] += 1
+            if counts.total() > _MOST_READINGS:
+                self.counts[name] = Counter({place: count // 2 for place, count in counts.items() if count > 1})
+
+    def list_states(self, name: str) -> list[State]:
+        """List the states that a probe shows, the most frequent one first; none without enough readings."""
+        counts = self.counts[name]
+        total = counts.total()
+        if total < LEAST_READINGS:
+            return []
+        rare = max(_RARE, _RARE_SHARE * total)
+        clusters = _split([place for place, count in sorted(counts.items()) if count >= rare])
+        states = [
+            State(
+                _STEP ** (cluster[0] - 0.5),
+                _STEP ** (cluster[-1] + 0.5),
+                sum(counts[place] for place in cluster) / total,
+            )
+            for cluster in clusters
+        ]
+        return sorted((state for state in states if state.share >= _LEAST_SHARE), key=lambda state: -state.share)
+
+    def find_usual(self) -> dict[str, State]:
+        """Find the most frequent state by each probe that shows any."""
+        return {name: states[0] for name in PROBES if (states := self.list_states(name))}
+
+
+def is_usual(reading: HostReading, usual: dict[str, State]) -> bool:
+    """Return whether nothing is known against a reading being one of the usual state."""
+    margin = _STEP**_GAP
+    times = ((getattr(reading, name), state) for name, state in usual.items())
+    return not any(seconds < state.low_s / margin or seconds > state.high_s * margin for seconds, state in times)
+
+
+def load(file: Path, key: str) -> ProbeHistory:
+    """Load the history of these cores; an empty one where there is none."""
+    history = ProbeHistory()
+    with suppress(*_UNREADABLE):
+        stored = parse_json(file.read_text())[key]
+        history.counts = {
+            name: Counter({int(place): int(count) for place, count in stored[name].items()}) for name in PROBES
+        }
+    return history
+
+
+def save(file: Path, key: str, history: ProbeHistory) -> None:
+    """Save the history of these cores, beside those of others."""
+    entries = {}
+    with suppress(*_UNREADABLE):
+        entries = dict(parse_json(file.read_text()))
+    entries[key] = {name: dict(sorted(counts.items())) for name, counts in history.counts.items()}
+    with write_atomically(file) as temporary:
+        temporary.write_text(json.dumps(entries))
+
+
+def _find_bin(seconds: float) -> int:
+    return round(math.log(seconds) / math.log(_STEP))
+
+
+def _split(places: Sequence[int]) -> list[list[int]]:
+    """Split sorted bins wherever there is a gap."""
+    clusters = [[place] for place in places[:1]]
+    for place, later in pairwise(places):
+        if later - place > _GAP:
+            clusters.append([])
+        clusters[-1].append(later)
+    return clusters
