@@ -1,20 +1,21 @@
 """Measures what a choice of set-up does to each column: one way and the other, in the same rounds.
 
     python tests/bench/setups.py measure results/setups --hours 1
-    python tests/bench/setups.py table results/setups > notebooks/data/02-memory.json
+    python tests/bench/setups.py measure results/others -b 8 -c identity inductor aotinductor iree executorch tvm
+    python tests/bench/setups.py table results/setups results/others > notebooks/data/02-memory.json
     python tests/bench/setups.py measure results/factors --of factors -r 10 -b 1 8
     python tests/bench/setups.py measure results/minutes --of minutes -b 1 --networks mobilenetv3_small_100
     python tests/bench/setups.py table results/factors results/minutes > notebooks/data/02-factors.json
 
 `measure` keeps a file for each network and batch size, and goes on where it ended; each has fork servers of its own.
-`table` prints a record a column. Those of memory have the seconds and the page faults of a call with memory ``kept``,
-and its faults with ``system``; each followed by both ends of its 95 % interval, ``system`` (the time of a call with it
-over that with ``kept``), ``huge`` (that over ``kept``), the ``gain`` over eager PyTorch with either, and the ``share``
-of memory in the gain that a script sees: the logarithm of what ``kept`` gains for eager PyTorch over that of the gain
-of the compiler. Those of ``factors`` have the time of a call with each factor of `ngbkit_factors` changed over that
-without, where ``control`` changes nothing; of the ``pairs`` of this compiler and a later one that have a sure order
-both with and without it, those that it ``flips``. Those of ``minutes`` have the tenth minute of a measurement over its
-first.
+`table` prints a record a column, the first of several. Those of memory have the seconds and the page faults of a call
+with memory ``kept``, and its faults with ``system``; each followed by both ends of its 95 % interval, ``system`` (the
+time of a call with it over that with ``kept``), ``huge`` (that over ``kept``), the ``gain`` over eager PyTorch with
+either, and the ``share`` of memory in the gain that a script sees: the logarithm of what ``kept`` gains for eager
+PyTorch over that of the gain of the compiler. Those of ``factors`` have the time of a call with each factor of
+`ngbkit_factors` changed over that without, where ``control`` changes nothing; of the ``pairs`` of this compiler and a
+later one that have a sure order both with and without it, those that it ``flips``. Those of ``minutes`` have the tenth
+minute of a measurement over its first.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def main() -> None:
         return
     paths = [path for folder in args.folders for path in folder.glob("*.nc")]
     files = sorted(paths, key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem))
-    print(json.dumps([row for file in files for node in nodes(storage.load(file)).values() for row in tabulate(node)]))
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in (row for file in files for node in nodes(storage.load(file)).values() for row in tabulate(node)):
+        rows.setdefault(tuple(row.get(name) for name in ("network", "batch size", "compiler", "factor")), row)
+    print(json.dumps([*rows.values()]))
 
 
 def list_columns(compilers: Sequence[str], kind: str) -> list[str]:
