@@ -19,7 +19,7 @@ from importlib import import_module
 
 from ngbkit import __version__, limits, registry
 from ngbkit.commands.answer import BROKEN_PIPE, FAILED, INTERRUPTED, INVALID, OK
-from ngbkit.commands.command import OVERWRITE, Command, load_commands
+from ngbkit.commands.command import OVERWRITE, Command, load_commands, require
 from ngbkit.commands.parser import Parser, add_arguments, parse
 from ngbkit.commands.shell import ShellCall, check_target, print_error, show_warnings
 from ngbkit.commands.signals import stop_in_order
@@ -80,13 +80,7 @@ def _run(words: Sequence[str]) -> int:
     """Parse the words of a command line, carry out its command, and print the answer."""
     args = parse(build_parser(_load(words)), words)
     command: Command = args.command
-    for package in command.needs:  # before anything is measured
-        try:
-            import_module(package)
-        except ImportError as error:
-            if limits.describe(error):
-                raise
-            raise MissingDependencyError(package, "notebook") from error
+    require(command.needs)
     if OVERWRITE in command.shell_arguments:
         check_target(args)
     answer = command.run(ShellCall(args))

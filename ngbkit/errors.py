@@ -208,22 +208,24 @@ def translate_commands(text: str, place: Place) -> str:
 
     def translate(match: re.Match[str]) -> str:
         command, arguments = match["command"], match["arguments"]
-        magic, call = _find_equivalents(command)
-        if place == "python" and call and arguments.count(" ") == call.count("{}"):
-            return f"`{call.format(arguments.strip())}`"
+        magic, calls = _find_equivalents(command)
+        option, *values = words if (words := arguments.split()) and words[0] in calls else ["", *words]
+        call = calls.get(option, "")
+        if place == "python" and call and len(values) == call.count("{}"):
+            return f"`{call.format(*values)}`"
         return f"`{magic if place == 'magic' and magic else f'!ngbkit {command}'}{arguments}`"
 
     return _COMMAND.sub(translate, text)
 
 
 @functools.cache
-def _find_equivalents(command: str) -> tuple[str, str]:
-    """Find the magic and the call of Python that do what a command does, in its record; empty where there are none."""
+def _find_equivalents(command: str) -> tuple[str, Mapping[str, str]]:
+    """Find the magic and the calls of Python that do what a command does, in its record; empty where there are none."""
     for entry_point in metadata.entry_points(group=_COMMANDS, name=command):
         with suppress(Exception):  # of a broken plugin; `ngbkit --help` warns about it
             record = entry_point.load()
             return record.typed_in_magic, record.in_python
-    return "", ""
+    return "", {}
 
 
 def strip_controls(text: str) -> str:

@@ -60,7 +60,7 @@ def test_a_factor_of_texts_is_measured_shown_and_resumed(
     words = [str(network), "--factor", "variant=residual,plain", "-c", "identity,raising", "-r", "3", "-o", str(out)]
     codes = [cli.main(["run", *words])]
     journalled = new_runs()[0].id
-    codes += [cli.main(["resume", journalled, "--retry", "failed"])]
+    codes += [cli.main(["runs", "--resume", journalled, "--retry", "failed"])]
     capsys.readouterr()
     codes += [cli.main(["show", journalled, "--json"])]
     trials: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
@@ -106,7 +106,7 @@ def test_resume_measures_what_is_asked_for_again(
     cli.main(["run", str(mlp_file), "-c", "identity,raising", "-r", "3", "--quiet"])
     began = new_runs()[0].id
     capsys.readouterr()
-    code = cli.main(["resume", began, "--retry", "failed,timeout", "--json", "--quiet"])
+    code = cli.main(["runs", "--resume", began, "--retry", "failed,timeout", "--json", "--quiet"])
     statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
 
     assert (cli.OK, began) == (code, new_runs()[0].id)
@@ -121,10 +121,10 @@ def test_a_conclusive_run_is_not_measured_again(
     run = new_runs()[0]
     capsys.readouterr()
 
-    assert cli.OK == cli.main(["resume", run.id, "--settle"])
+    assert cli.OK == cli.main(["runs", "--resume", run.id, "--settle"])
     assert "Nothing is inconclusive" in capsys.readouterr().out
     for other in (["--retry", "failed"], ["--budget", "50%"]):
-        assert cli.INVALID == cli.main(["resume", run.id, "--settle", *other])
+        assert cli.INVALID == cli.main(["runs", "--resume", run.id, "--settle", *other])
         assert f"{other[0]} measure different trials" in capsys.readouterr().err
 
 
@@ -139,7 +139,7 @@ def test_a_budget_measures_a_part_and_predicts_the_rest(
     assert cli.OK == cli.main([*words, "--budget", "50%", "--json"])
     statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
     assert {"ok": 4, "predicted": 4} == {status: statuses.count(status) for status in statuses}
-    assert cli.OK == cli.main(["resume", new_runs()[0].id, "--budget", "75%", "--json", "--quiet"])
+    assert cli.OK == cli.main(["runs", "--resume", new_runs()[0].id, "--budget", "75%", "--json", "--quiet"])
     statuses = [trial["status"] for trial in json.loads(capsys.readouterr().out)]
     assert {"ok": 6, "predicted": 2} == {status: statuses.count(status) for status in statuses}
     assert cli.OK == cli.main([*words, "--estimate", "--json"])
@@ -191,7 +191,7 @@ def test_a_signal_keeps_what_was_measured(
     statuses = list(storage.load(out)["status"].values.ravel())
 
     assert 128 + number == process.returncode
-    assert f"Resume with: `ngbkit resume {new_runs()[0].id}`" in message
+    assert f"Resume with: `ngbkit runs --resume {new_runs()[0].id}`" in message
     assert "Traceback" not in message
     assert {"ok", "pending"} == set(statuses)
 

@@ -30,7 +30,7 @@ measured = pytest.fixture(write_measured_file)
         (["run", "resnet18", "-r", "many"], "invalid int value: 'many'. `ngbkit run --help`"),
         (["run", "none.onnx"], "there is no file none.onnx"),
         (["run", "resnet18", "-o", "."], "is a folder"),
-        (["resume", "2099"], "there is no run '2099'"),
+        (["runs", "--resume", "2099"], "there is no run '2099'"),
         (["show", "none.nc"], "there is no file none.nc"),
         (["selfcheck", "--groups", "1"], "invalid groups: got 1; expected an integer >= 2"),
         (["selfcheck", "--precision", "1%", "-r", "5"], "Give one of them"),
@@ -95,7 +95,7 @@ def test_measurements_outlive_a_full_disk(
 
     assert cli.FAILED == code
     assert f"no room. Nothing is lost, run {new_runs()[0].id} holds it: `ngbkit show {new_runs()[0].id}`" in message
-    assert cli.OK == cli.main(["resume", new_runs()[0].id, "-o", str(out), "--quiet"])
+    assert cli.OK == cli.main(["runs", "--resume", new_runs()[0].id, "-o", str(out), "--quiet"])
     assert {"ok"} == set(storage.load(out)["status"].values.ravel())
 
 

@@ -108,9 +108,7 @@ def test_a_run_after_a_clean_measures_as_before(mlp_file: Path, capsys: pytest.C
     assert [cli.OK] * 3 == codes
 
 
-@pytest.mark.parametrize(
-    "name", ["run", "resume", "runs", "show", "devices", "compilers", "cache", "selfcheck", "demo"]
-)
+@pytest.mark.parametrize("name", ["run", "runs", "show", "devices", "compilers", "cache", "selfcheck", "demo"])
 def test_every_command_that_prints_figures_prints_json_too(name: str) -> None:
     """Every command that prints figures has the option --json."""
     assert JSON in load_commands()[name].shell_arguments

@@ -55,12 +55,13 @@ def test_the_nearest_name_ignores_case() -> None:
     [
         ("ngbkit runs", "%ngruns", "ngbkit.runs.summaries()"),
         ("ngbkit runs --failures 2030", "%ngruns --failures 2030", "!ngbkit runs --failures 2030"),
-        ("ngbkit resume 2030", "%ngruns --resume 2030", "ngbkit.resume('2030')"),
+        ("ngbkit runs --resume 2030", "%ngruns --resume 2030", "ngbkit.resume('2030')"),
         (
-            "ngbkit resume 2030 --retry inconclusive",
+            "ngbkit runs --resume 2030 --retry inconclusive",
             "%ngruns --resume 2030 --retry inconclusive",
-            "!ngbkit resume 2030 --retry inconclusive",
+            "!ngbkit runs --resume 2030 --retry inconclusive",
         ),
+        ("ngbkit compare a b", "%ngcompare a b", "ngbkit.load(a).ngb.compare(ngbkit.load(b))"),
         ("ngbkit run", "%ngbench", "ngbkit.Sweep(…).run()"),
         ("ngbkit devices init", "%ngdevices init", "!ngbkit devices init"),
         ("ngbkit deploy orin", "!ngbkit deploy orin", "!ngbkit deploy orin"),
@@ -93,10 +94,10 @@ def test_ipython_shows_an_error_in_the_words_of_python() -> None:
 
 def test_a_warning_is_shown_in_the_words_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning proposes Python in a notebook and the shell's command elsewhere."""
-    warning = NgbkitWarning("a run is left out. `ngbkit resume 2030` measures it.")
+    warning = NgbkitWarning("a run is left out. `ngbkit runs --resume 2030` measures it.")
 
     monkeypatch.setattr("IPython.get_ipython", lambda: None)
-    assert "a run is left out. `ngbkit resume 2030` measures it." == str(warning)
+    assert "a run is left out. `ngbkit runs --resume 2030` measures it." == str(warning)
     monkeypatch.setattr("IPython.get_ipython", object)
     assert "a run is left out. `ngbkit.resume('2030')` measures it." == str(warning)
 

@@ -159,7 +159,7 @@ class Dispatch:
                 losses = losses + 1 if len(self._recorded & trial_ids) == count else 1
                 if attached is not None or losses >= _MAX_LOSSES:
                     raise DeviceError(
-                        f"{error}. Its records are kept: `ngbkit resume {self.run_id}` continues."
+                        f"{error}. Its records are kept: `ngbkit runs --resume {self.run_id}` continues."
                     ) from error
                 starter.report(f"{error}; starting another")
             finally:

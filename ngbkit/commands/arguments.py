@@ -73,7 +73,11 @@ BESIDE = argument(
 ESTIMATE = argument("--estimate", "measure nothing; estimate the duration and the likely results")
 NOTE = argument("--note TEXT", "a note on this run, for the list of runs")
 OPEN = argument("--open ID", "open this run as far as it is measured: its dataset", completes="run")
-RUN = argument("--resume ID", "resume this run: its id, or the beginning of it", completes="run")
+RUN = argument(
+    "--resume ID",
+    "go on with this run, its id or the beginning of it: only what is missing is measured",
+    completes="run",
+)
 RESUME: tuple[Argument, ...] = (
     argument(
         "--retry STATUSES",
@@ -85,13 +89,13 @@ RESUME: tuple[Argument, ...] = (
     *BUDGET,
     CLUSTER,
 )
-_SETTLE = (
+SETTLE = argument(
+    "--settle ID",
     "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none is the "
-    "fastest for sure"
-)
-SETTLE = argument("--settle", _SETTLE)
-SETTLE_RUN = argument(
-    "--settle ID", f"{_SETTLE}; of this run, or that of --resume", nargs="?", const="", completes="run"
+    "fastest for sure; of this run, or that of --resume",
+    nargs="?",
+    const="",
+    completes="run",
 )
 
 
@@ -151,7 +155,7 @@ def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
 
 def to_settling(args: argparse.Namespace, run_id: str) -> Settling | None:
     """Plan the settling of a run, if parsed arguments ask for it."""
-    if args.settle in (None, False):
+    if args.settle is None:
         return None
     if args.retry or args.budget:
         raise UsageError(

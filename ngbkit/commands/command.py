@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
-from ngbkit import registry
+from ngbkit import limits, registry
 from ngbkit.commands.answer import Answer
-from ngbkit.errors import NgbkitError, NgbkitWarning
+from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning
 from ngbkit.sweep.argument import Argument, argument
 
 if TYPE_CHECKING:
@@ -77,10 +78,10 @@ class Command:
     shell: tuple[Argument, ...] | None = (JSON,)  # further ones, which a magic has not; None if a shell has it not
     magic: Magic | None = None  # None for a command that a notebook has not
     needs: tuple[str, ...] = ()  # packages of the client side without which it refuses to begin
-    # The line of a magic and the call of Python that do the same, for proposals of errors; ``{}`` in a call is the
-    # argument. By default the magic of the command, and none.
+    # For proposals of errors, the line of a magic that does the same, by default the magic of the command, and calls of
+    # Python by the option that begins a line, or "" for a line without; ``{}`` in a call is an argument.
     in_magic: str = ""
-    in_python: str = ""
+    in_python: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shell_arguments(self) -> tuple[Argument, ...]:
@@ -104,6 +105,17 @@ def load_commands(names: Iterable[str] | None = None) -> dict[str, Command]:
     if not commands and names is None:
         raise NgbkitError("ngbkit has no commands: its code is newer than its installation. Install it again.")
     return commands
+
+
+def require(packages: Iterable[str]) -> None:
+    """Raise the error of a package of the client side that is not installed, before anything is measured."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            if limits.describe(error):
+                raise
+            raise MissingDependencyError(package, "notebook") from error
 
 
 def load_magics() -> dict[str, Command]:

@@ -83,5 +83,5 @@ COMMAND = Command(
     shell=(*VERDICT, JSON),
     magic=Magic(name="ngcompare", details=DETAILS),
     needs=CLIENT_SIDE,
-    in_python="ngbkit.load({}).ngb.compare(ngbkit.load({}))",
+    in_python={"": "ngbkit.load({}).ngb.compare(ngbkit.load({}))"},
 )

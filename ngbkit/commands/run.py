@@ -82,7 +82,7 @@ COMMAND = Command(
         takes_cell=True,
     ),
     needs=CLIENT_SIDE,
-    in_python="ngbkit.Sweep(…).run()",
+    in_python={"": "ngbkit.Sweep(…).run()"},
 )
 
 

@@ -1,4 +1,4 @@
-"""``ngbkit runs`` and ``%ngruns``: list, note and delete runs, and why trials failed; the magic resumes them too."""
+"""``ngbkit runs`` and ``%ngruns``: list, resume, note and delete runs, and why trials failed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.command import Call, Command, Magic
-from ngbkit.commands.resume import resume
+from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic, require
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
@@ -32,23 +31,24 @@ _WINDOW = 200
 _STATES = {"interrupted": "its process ended"}
 _MAX_REASON = 80
 _STEPS = (
-    "`ngbkit show ID` opens a run, `ngbkit compare ID ID` compares two, `ngbkit resume ID` measures what is missing, "
-    "`ngbkit runs --delete ID` deletes one."
+    "`ngbkit show ID` opens a run, `ngbkit compare ID ID` compares two, `ngbkit runs --resume ID` measures what is "
+    "missing, `ngbkit runs --delete ID` deletes one."
 )
 
 
 def answer_runs(call: Call) -> Answer | None:
-    """List runs or the failures of one, note or delete runs; in a notebook, also open or resume one."""
+    """List runs or the failures of one, resume, note or delete runs; in a notebook, also open one."""
     args = vars(call.args)
-    run_id = args.get("resume") or args.get("settle")
-    if run_id is None and (args.get("retry") or args.get("budget")):
-        raise UsageError("--retry and --budget say how to resume a run. Name it: %ngruns --resume ID.")
+    run_id = args["resume"] or args["settle"]
+    names = ("retry", "budget") if args.get("open") else ("retry", "budget", "out")
+    if run_id is None and (option := next(filter(args.get, names), None)):
+        raise UsageError(f"--{option} belongs to a run that is resumed. Name it: `ngbkit runs --resume ID`.")
     if run_id == "":
-        raise UsageError("--settle measures a run again. Name it: %ngruns --settle ID.")
+        raise UsageError("--settle measures a run again. Name it: `ngbkit runs --settle ID`.")
     if run_id is not None:
         if args["failures"] is not None:
             raise UsageError("--resume measures and --failures only reports. Give one of them.")
-        return resume(call, run_id)
+        return _resume(call, run_id)
     if args.get("open"):
         return _open(args["open"])
     if args["note"]:
@@ -59,6 +59,16 @@ def answer_runs(call: Call) -> Answer | None:
         rows = list_failures(args["failures"])
         return Answer.of_rows(describe_failures(rows), "No trial of this run failed.", json=rows, form="sheets")
     return _list(args)
+
+
+def _resume(call: Call, run_id: str) -> Answer | None:
+    """Resume a run as a call says; where nothing would settle it, answer with that."""
+    require(CLIENT_SIDE)
+    settling = arguments.to_settling(call.args, run_id)
+    if settling is not None and not settling.trial_ids:
+        return Answer(json=[], report=Report(sentences=[settling.description]))
+    notices = [] if settling is None else [settling.description]
+    return call.measure(lambda: arguments.to_resumed_run(run_id, call.args, settling), notices)
 
 
 def _list(args: dict[str, Any]) -> Answer:
@@ -85,7 +95,7 @@ def _note_interrupted(rows: Sequence[Row]) -> list[str]:
     return [
         f"The process of run {run_id} ended without a word, as one that is killed for lack of memory: {missing} of "
         f"{rows[0]['trials']} trials are missing, and none that was measured is lost. "
-        f"`ngbkit resume {run_id}` measures the rest."
+        f"`ngbkit runs --resume {run_id}` measures the rest."
     ]
 
 
@@ -136,8 +146,9 @@ resuming measures only the missing trials.
 """
 COMMAND = Command(
     name="runs",
-    help="List earlier runs, note or delete one, or say why trials of one failed.",
+    help="List earlier runs, resume, note or delete one, or say why trials of one failed.",
     arguments=(
+        *(arguments.RUN, *arguments.RESUME, arguments.SETTLE),
         argument("--all", f"list all runs, and not only the latest {_LISTED}; --json lists all"),
         argument(
             "--note", "replace the note of this run by a text", nargs="+", metavar=("ID", "TEXT"), completes="run"
@@ -158,15 +169,9 @@ COMMAND = Command(
         ),
     ),
     run=answer_runs,
-    magic=Magic(
-        name="ngruns",
-        arguments=(
-            *(arguments.OPEN, arguments.RUN, *arguments.RESUME, arguments.SETTLE_RUN),
-            *(arguments.OUT, arguments.BACKGROUND),
-        ),
-        details=DETAILS,
-    ),
-    in_python="ngbkit.runs.summaries()",
+    shell=arguments.OUTCOME,
+    magic=Magic(name="ngruns", arguments=(arguments.OPEN, arguments.OUT, arguments.BACKGROUND), details=DETAILS),
+    in_python={"": "ngbkit.runs.summaries()", "--resume": "ngbkit.resume('{}')"},
 )
 
 

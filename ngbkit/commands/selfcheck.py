@@ -97,7 +97,7 @@ COMMAND = Command(
     shell=(JSON, QUIET),
     magic=Magic(name="ngselfcheck", details=DETAILS),
     needs=CLIENT_SIDE,
-    in_python="ngbkit.runs.selfcheck.run()",
+    in_python={"": "ngbkit.runs.selfcheck.run()"},
 )
 
 

@@ -115,7 +115,7 @@ def pointing_to(run: Run) -> Iterator[None]:
     except NgbkitError as error:
         raise NgbkitError(
             f"{error} Nothing is lost, run {run.id} holds it: `ngbkit show {run.id}` prints it, "
-            f"`ngbkit resume {run.id} -o other.nc` writes it."
+            f"`ngbkit runs --resume {run.id} -o other.nc` writes it."
         ) from error
 
 

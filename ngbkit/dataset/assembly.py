@@ -109,7 +109,7 @@ def _describe_problems(journal: Journal, strays: Collection[str]) -> str:
         problems.append(f"has {count}, left out (the first is {name}: {reason.rstrip('.')})")
     if strays:
         problems.append(f"has {len(strays)} records of trials that are not part of its sweep, which are left out")
-    remedy = " Trials without a record are pending: `ngbkit resume` measures them."
+    remedy = " Trials without a record are pending: `ngbkit runs --resume` measures them."
     return "; it ".join(problems).rstrip(".") + "." + remedy if problems else ""
 
 

@@ -68,7 +68,9 @@ class ArraySpec:
         except OSError as error:
             raise UsageError(f"cannot read the spec {path}: {error.strerror}. Submit the array again.") from error
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"invalid spec {path}: {error!r}. Submit the array again (`ngbkit resume`).") from None
+            raise UsageError(
+                f"invalid spec {path}: {error!r}. Submit the array again (`ngbkit runs --resume`)."
+            ) from None
 
 
 def divide(sweep: Grid, device: str, indices: int) -> list[frozenset[str]]:

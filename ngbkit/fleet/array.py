@@ -291,7 +291,8 @@ class ArrayPlan:
             lines.append(f"so do indices {format_cores(missing[_MOST_LOGS:])}")
         return DeviceError(
             f"{len(missing)} of {len(self.shares)} indices ended before they had measured their share: "
-            f"{'; '.join(lines)}. All records are kept: `ngbkit resume {self.spec.run_id}` measures what is missing."
+            f"{'; '.join(lines)}. All records are kept: `ngbkit runs --resume {self.spec.run_id}` measures what is "
+            "missing."
         )
 
     def _run_there(self, program: str) -> str:

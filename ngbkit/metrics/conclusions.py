@@ -125,22 +125,22 @@ class _Writer:
         if unchecked:
             return (
                 "Next: remove the reason why trials were not checked, and run again; "
-                f"`ngbkit resume {self.run} --retry {NOT_CHECKED}` repeats those of an unchanged network."
+                f"`ngbkit runs --resume {self.run} --retry {NOT_CHECKED}` repeats those of an unchanged network."
             )
         if contended and self.is_paused:
             return (
                 "Next: raise the container's quota, which paused it (`docker run --cpus`, the limit of a pod), then "
-                f"`ngbkit resume {self.run} --retry {INCONCLUSIVE}`."
+                f"`ngbkit runs --resume {self.run} --retry {INCONCLUSIVE}`."
             )
         if contended:
-            return f"Next: when the machine is quiet, `ngbkit resume {self.run} --retry {INCONCLUSIVE}`."
+            return f"Next: when the machine is quiet, `ngbkit runs --resume {self.run} --retry {INCONCLUSIVE}`."
         undecided = [contest for contest in contests if contest.rivals]
         if not undecided:
             return ""
         rounds = [more for contest in undecided if (more := contest.count_more_rounds()) <= _MOST_ROUNDS]
         if rounds:
             count = format_count(round(max(rounds)), "more round")
-            return f"Next: `ngbkit resume {self.run} --settle` measures about {count} of these."
+            return f"Next: `ngbkit runs --settle {self.run}` measures about {count} of these."
         return "Choose any of these: two processes of one program differ by as much."
 
     def describe_groups(self, contests: Sequence[Contest]) -> list[str]:

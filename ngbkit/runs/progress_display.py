@@ -69,8 +69,8 @@ def describe_interrupt(run: Run, dataset: str | None = None, then: str = "") -> 
     following = f" and then: `{then.format(run=run.id)}`" if then else ""
     complete, part = progress.done - progress.short, f", and within {progress.short} more" if progress.short else ""
     return (
-        f"stopped after {complete} of {progress.total} trials{part}{result}. Resume with: `ngbkit resume {run.id}`"
-        f"{following}"
+        f"stopped after {complete} of {progress.total} trials{part}{result}. "
+        f"Resume with: `ngbkit runs --resume {run.id}`{following}"
     )
 
 

@@ -47,7 +47,7 @@ def test_four_losses_without_a_record_between_them_end_a_run(
     if any(counts):
         assert "finished" == execute(sweep)
     else:
-        with pytest.raises(DeviceError, match="`ngbkit resume r` continues"):
+        with pytest.raises(DeviceError, match="`ngbkit runs --resume r` continues"):
             execute(sweep)
     assert None is next(left, None)
 

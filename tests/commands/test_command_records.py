@@ -41,7 +41,7 @@ COMMAND = Command(
     ),
     run=greet,
     magic=Magic(name="nggreet", details="::\\n\\n    %nggreet cpu"),
-    in_python="greetings.greet('{}')",
+    in_python={"": "greetings.greet('{}')"},
 )
 """
 ENTRY_POINTS = """
@@ -226,6 +226,6 @@ def test_no_argument_of_a_file_takes_a_pipe_or_a_device(declared: Argument, tmp_
 
 def test_files_are_found_by_their_declarations() -> None:
     """An argument of a file says so, by its value's name or by what Tab completes."""
-    assert {"run --earlier", "resume --predictor", "run --inputs", "verify --signer", "run --out", "show source"} <= {
+    assert {"run --earlier", "runs --predictor", "run --inputs", "verify --signer", "run --out", "show source"} <= {
         *FILES
     }

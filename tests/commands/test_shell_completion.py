@@ -31,7 +31,7 @@ LINES = {
     "ngbkit run resnet18 --compilers=openv": ["--compilers=openvino"],
     "ngbkit run deit3_base_patch16_22": ["deit3_base_patch16_224"],
     "ngbkit run resnet18 -b ": [],
-    "ngbkit resume 2030": ["20300101-000000-abcd"],
+    "ngbkit runs --resume 2030": ["20300101-000000-abcd"],
     "ngbkit show 2030": ["20300101-000000-abcd"],
     "ngbkit show a": ["a.nc"],
     "ngbkit show a.nc --rows s": ["samples"],

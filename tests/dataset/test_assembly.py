@@ -195,7 +195,7 @@ def test_a_damaged_record_costs_its_own_trial_alone(tmp_path):
         )
     with (
         Journal(tmp_path / "journal.sqlite", writable=False) as journal,
-        pytest.warns(UserWarning, match=f"a damaged entry.*{records[0].trial_id}.*ngbkit resume"),
+        pytest.warns(UserWarning, match=f"a damaged entry.*{records[0].trial_id}.*ngbkit runs --resume"),
     ):
         data = datasets.assemble_journal(grid, journal)
 

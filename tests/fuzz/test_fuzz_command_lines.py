@@ -45,6 +45,6 @@ def test_a_state_folder_that_is_a_file_is_named(monkeypatch: pytest.MonkeyPatch)
     """Every command that needs the state folder refuses a file in its place."""
     with fuzz_command_lines.isolate():
         monkeypatch.setenv("NGBKIT_STATE_DIR", "empty.py")
-        codes = [cli.main(words) for words in (["runs"], ["cache"], ["run", "mlp.onnx"], ["resume", "2099"])]
+        codes = [cli.main(words) for words in (["runs"], ["cache"], ["run", "mlp.onnx"], ["runs", "--resume", "2099"])]
 
     assert [cli.INVALID] * 4 == codes

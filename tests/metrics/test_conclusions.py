@@ -92,7 +92,7 @@ def test_a_virtual_machine_explains_the_width_of_its_intervals(mlp: Workload) ->
 @pytest.mark.parametrize(
     ("speed", "advice"),
     [
-        (2.06, "Next: `ngbkit resume RUN --settle` measures about "),
+        (2.06, "Next: `ngbkit runs --settle RUN` measures about "),
         (2.004, "Choose any of these: two processes of one program differ by as much."),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_contended_winner_is_not_sure(mlp: Workload) -> None:
     )
     assert doubt.startswith("Not conclusive: the fastest in 1 of 1 groups (mlp batch 1: openvino or identity, ")
     assert doubt.endswith(" times as fast in too few uncontended rounds).")
-    assert "Next: when the machine is quiet, `ngbkit resume RUN --retry inconclusive`." == step
+    assert "Next: when the machine is quiet, `ngbkit runs --resume RUN --retry inconclusive`." == step
     assert [] == list_details(conclusions)
 
 

@@ -103,8 +103,8 @@ def test_an_unchecked_trial_is_never_called_the_fastest() -> None:
     assert [
         "Not conclusive: the fastest in 1 of 1 groups (net batch 1: onnxruntime or inductor, which was not checked). "
         "Not checked: 1 of 3 trials, which are never called the fastest.",
-        "Next: remove the reason why trials were not checked, and run again; `ngbkit resume r1 --retry not-checked` "
-        "repeats those of an unchanged network.",
+        "Next: remove the reason why trials were not checked, and run again; "
+        "`ngbkit runs --resume r1 --retry not-checked` repeats those of an unchanged network.",
     ] == conclusions.lines
     assert [] == conclusions.more.notes
 

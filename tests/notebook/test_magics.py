@@ -315,9 +315,9 @@ def test_a_conclusive_run_is_not_measured_again(shell: InteractiveShell, new_run
 
     assert "Nothing is inconclusive" in output
     assert "Nothing is inconclusive" in resumed
-    assert "Name it: %ngruns --settle ID" in str(error)
+    assert "Name it: `%ngruns --settle ID`" in str(error)
     error, _ = fail_cell(shell, "%ngruns --budget 20min")
-    assert "Name it: %ngruns --resume ID" in str(error)
+    assert "Name it: `%ngruns --resume ID`" in str(error)
 
 
 def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:

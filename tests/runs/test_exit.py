@@ -26,5 +26,5 @@ def test_the_end_of_a_program_stops_its_runs(mlp_file: Path) -> None:
     )
 
     assert (
-        f"ngbkit: stopped after 0 of 1 trials. Resume with: `ngbkit resume {process.stdout.strip()}`\n"
+        f"ngbkit: stopped after 0 of 1 trials. Resume with: `ngbkit runs --resume {process.stdout.strip()}`\n"
     ) == process.stderr

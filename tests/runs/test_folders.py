@@ -217,7 +217,7 @@ def test_a_damaged_journal_is_shown_with_a_warning() -> None:
     double_a_sample(folder / "journal.sqlite")
     copy = shutil.copy(folder / "journal.sqlite", folder / "copy")
 
-    with pytest.warns(UserWarning, match=r"a damaged entry.*`!?ngbkit resume` measures them"):
+    with pytest.warns(UserWarning, match=r"a damaged entry.*`!?ngbkit runs --resume` measures them"):
         data = runs.load_dataset(folder)
     assert {"ok", "pending"} == set(data["status"].values.ravel())
     assert Path(copy).read_bytes() == (folder / "journal.sqlite").read_bytes()

@@ -130,7 +130,7 @@ def test_a_run_whose_process_ended_is_interrupted(capsys: pytest.CaptureFixture[
     capsys.readouterr()
     assert cli.OK == cli.main(["runs"])
     assert ": 1 of 2 trials are missing" in (output := capsys.readouterr().out)
-    assert "`ngbkit resume a` measures the rest." in output
+    assert "`ngbkit runs --resume a` measures the rest." in output
 
 
 def summarise_pair(before: Sweep, after: Sweep, cell: str) -> tuple[Summary, Summary]:

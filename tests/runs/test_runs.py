@@ -150,7 +150,7 @@ def test_a_lost_engine_of_the_users_own_is_an_error_that_says_how_to_resume(mlp:
         run = Sweep(mlp, ["identity", SLOW], [1, 2], repeats=80, threads=1).start(engines={"cpu": attach(client)})
         wait_until(lambda: is_measuring(run))
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(DeviceError, match=rf"ngbkit resume {run.id}"):
+        with pytest.raises(DeviceError, match=rf"ngbkit runs --resume {run.id}"):
             run.result()
 
     assert 2 == len(load_records(run))

@@ -96,7 +96,9 @@ def _refuse_loss(device: Device, contents: Mapping[str, Any]) -> None:
         recorded = _load_trial_ids(run_id)
         missing = len(set(map(str, trial_ids)) - (recorded or set()))
         if missing:
-            remedy = f"`ngbkit resume {run_id}` collects them" if recorded is not None else "of a run unknown here"
+            remedy = (
+                f"`ngbkit runs --resume {run_id}` collects them" if recorded is not None else "of a run unknown here"
+            )
             lines.append(f"{missing} of the {len(trial_ids)} records of run {run_id}: {remedy}")
     if lines:
         text = "".join(f"\n  {clean_line(line)}" for line in lines)

@@ -67,7 +67,7 @@ def compare_networks(
         different times (0 where they took turns); ``compared``, ``"side by side"``, ``"normalised by anchors"`` or
         ``"minutes apart"``; ``probability``, that the first is faster; ``conclusive``, whether the interval excludes 1
         and both were checked in enough uncontended rounds, not all like the one before; ``rounds``, those that the
-        ratio is of; and ``more_rounds``, about how many more would settle it (``ngbkit resume RUN --settle``): infinite
+        ratio is of; and ``more_rounds``, about how many more would settle it (``ngbkit runs --settle RUN``): infinite
         where two processes may differ by as much as the networks, so that no number of rounds settles it. Rounds count
         from 0 for networks that did not take turns.
 

@@ -88,7 +88,7 @@ def test_records_of_the_device_alone_are_kept(device: Device, far: Path, state_d
     undeploy(device)
 
     assert is_kept
-    assert f"2 of the 3 records of run {RUN}: `ngbkit resume {RUN}` collects them" in str(refused.value)
+    assert f"2 of the 3 records of run {RUN}: `ngbkit runs --resume {RUN}` collects them" in str(refused.value)
     assert "1 of the 1 records of run another: of a run unknown here" in str(refused.value)
     assert str(refused.value).endswith("To remove it all the same: --discard.")
     assert not far.exists()

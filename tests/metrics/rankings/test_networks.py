@@ -343,7 +343,7 @@ def test_a_verdict_says_what_is_not_conclusive() -> None:
     separate = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).lines)
 
     assert close.startswith("Not conclusive: the fastest in 1 of 1 groups (networks at batch 1: ")
-    assert re.search(r"`ngbkit resume 1 --settle` measures about \d+ more rounds", close)
+    assert re.search(r"`ngbkit runs --settle 1` measures about \d+ more rounds", close)
     assert "times as fast, measured minutes apart)" in separate
     assert "--settle" in separate
 
@@ -357,7 +357,7 @@ def test_a_contended_lead_is_not_conclusive() -> None:
     assert not compare(contended)["conclusive"]
     assert "networks at batch 1: a or b, 1.29" in doubt
     assert "in too few uncontended rounds" in doubt
-    assert "when the machine is quiet, `ngbkit resume 1 --retry inconclusive`" in step
+    assert "when the machine is quiet, `ngbkit runs --resume 1 --retry inconclusive`" in step
 
 
 def test_ties_survive_a_file_and_a_merge(tmp_path: Path) -> None:
