@@ -1,4 +1,7 @@
-"""``ngbkit gate``: two versions of networks, of a compiler or of an environment, measured in turns and judged."""
+"""``ngbkit gate``: two versions of networks, of a compiler or of an environment, measured in turns and judged.
+
+Of many releases of a compiler it finds the one since which a network is slower.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +47,19 @@ _JUDGED = "ngbkit gate --judge {run}"
 
 # The sides of a gate take turns.
 _FIXED = {"together": True, "sequential": False}
+# Options that a search among releases has not: it measures many gates, each in a run.
+_OF_TWO_SIDES = ("judge", "before_python", "after_python", "race", "out")
 
 
 def measure_gate(call: Call) -> Answer:
-    """Measure both sides of a call in turns, write their dataset, and judge them."""
+    """Measure both sides of a call in turns, write their dataset, and judge them; or search the releases of a call."""
     from ngbkit.metrics.gates.sides import judge_sides
 
     args = call.args
     args.fail_on = "slower" if args.fail_on is None else args.fail_on
     check_formats(args)
+    if args.releases is not None:
+        return _search_releases(call)
     margin = [] if args.margin is None else [args.margin]
     if args.judge is not None:
         return answer_gate(judge_sides(call.read(args.judge), *margin), args)
@@ -69,9 +76,46 @@ def measure_gate(call: Call) -> Answer:
     return answer_gate(judge_sides(data, *margin), args, notes)
 
 
+def _search_releases(call: Call) -> Answer:
+    """Find the release since which the network of a call is slower; a search that was stopped continues."""
+    from ngbkit.metrics.gates.gate import parse_fail_on
+    from ngbkit.runs.bisection.bisecting import bisect
+
+    args = call.args
+    if option := next((name for name in _OF_TWO_SIDES if getattr(args, name)), ""):
+        raise UsageError(
+            f"invalid options: got --releases and --{option.replace('_', '-')}, which is of a gate with two sides. "
+            "Give one of them."
+        )
+    vars(args).update(together=False, sequential=False, workloads=[])
+    keywords = parse_options(Sweep, args)
+    networks = [restore_quotes(label) for side in args.networks for label in split_labels(side)]
+    compilers = keywords.pop("compilers", ())
+    if len(networks) != 1 or len(compilers) != 1:
+        raise UsageError(
+            f"invalid gate: got {len(networks)} networks and the compilers {', '.join(compilers) or 'none'}; with "
+            "--releases expected one of each, such as `ngbkit gate resnet18 -c onnxruntime --releases 1.19..1.23`."
+        )
+    bisection = bisect(
+        networks[0],
+        compilers[0],
+        args.releases,
+        margin=args.margin,
+        wait=call.wait,
+        report=str if call.report is None else lambda line: print_progress(f"ngbkit: {line}"),
+        engines=arguments.to_engines(args.cluster, keywords.get("devices", ())),
+        **keywords,
+    )
+    fails = bisection.is_slower or (
+        bisection.verdict == "not conclusive" and "inconclusive" in parse_fail_on(args.fail_on)
+    )
+    return Answer(json=bisection.to_json(), report=bisection.to_report(), code=FAILED if fails else OK)
+
+
 COMMAND = Command(
     name="gate",
-    help="Measure two versions of a network or of a compiler in turns, and exit with 1 if the later one is slower.",
+    help="Measure two versions of a network or of a compiler in turns, and exit with 1 if the later one is slower; or "
+    "find the release since which it is.",
     arguments=(
         argument(
             "networks BEFORE AFTER",
@@ -79,6 +123,11 @@ COMMAND = Command(
             "one, for two releases: net.onnx -c onnxruntime@1.22.1,onnxruntime@1.23.2",
             nargs="*",
             completes="workload",
+        ),
+        argument(
+            "--releases RELEASES",
+            "find the release of one compiler since which one network is slower: the releases to choose from, with "
+            "commas, the fast one first; or 1.19..1.23 for all of the index between both, without previews",
         ),
         FAIL_ON,
         MARGIN,

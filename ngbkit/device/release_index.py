@@ -52,7 +52,7 @@ def list_indexed_releases(distribution: str, first: str, last: str) -> IndexedRe
     if not _resolve(f"{distribution}>{first},<={last}"):
         raise UsageError(
             f"invalid releases: got {distribution} {first} and {last}; expected an earlier and a later one, such as "
-            "--good 1.19 --bad 1.23."
+            "1.19..1.23."
         )
     between = partial(_iterate_releases, distribution, first, last)
     with ThreadPoolExecutor() as pool:

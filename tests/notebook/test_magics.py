@@ -56,7 +56,7 @@ def test_unloading_removes_the_magics(shell: InteractiveShell) -> None:
     shell.run_line_magic("load_ext", "ngbkit")
 
     assert all(line for line, _ in kinds.values())
-    assert ["ngbench", "ngbisect", "nginputs"] == [name for name, (_, cell) in kinds.items() if cell]
+    assert ["ngbench", "nginputs"] == [name for name, (_, cell) in kinds.items() if cell]
     assert {None} == set(remaining)
     assert (0, 1) == (matchers, len(shell.Completer.custom_matchers))
 

@@ -78,11 +78,10 @@ class Lab:
         environments = {"cpu": {"selfcheck": {"process_sd": 0.003}, "releases": {**installed, **refused}}}
         return assemble(sweep, records, environments=environments, run_id=run_id)
 
-    def bisect(self, **keywords: Any) -> Bisection:
+    def bisect(self, releases: str, **keywords: Any) -> Bisection:
         lines: list[str] = []
-        result = ngbkit.bisect(
-            build_network("net"), "onnxruntime", wait=self.wait, report=lines.append, repeats=ROUNDS, **keywords
-        )
+        settings = {"wait": self.wait, "report": lines.append, "repeats": ROUNDS, **keywords}
+        result = ngbkit.bisect(build_network("net"), "onnxruntime", releases, **settings)
         self.lines = lines
         return result
 
@@ -110,7 +109,7 @@ def list_releases(sweeps: Iterable[Grid]) -> list[list[str]]:
 
 def test_the_release_is_found_with_its_slowdown_and_its_price(lab: Lab) -> None:
     """A bisection names the release, its slowdown and its gates, and what tells the piece that became slower."""
-    result = lab.bisect(good="1.15", bad="1.23")
+    result = lab.bisect("1.15..1.23")
     text = str(result)
     took = result.list_notes()
 
@@ -134,20 +133,22 @@ def test_a_stopped_bisection_continues_and_measures_nothing_twice(lab: Lab) -> N
     """After Ctrl-C in a gate the same call resumes its run; once more it only reads; `again` begins anew."""
     lab.stops_at = 2
     with pytest.raises(RunInterruptedError, match="stopped in run run1"):
-        lab.bisect(good="1.15", bad="1.23")
+        lab.bisect("1.15..1.23")
     stopped = len(lab.sweeps)
-    result = lab.bisect(good="1.15", bad="1.23")
+    result = lab.bisect("1.15..1.23")
     measured = len(lab.sweeps)
-    repeated = lab.bisect(good="1.15", bad="1.23")
+    repeated = lab.bisect("1.15..1.23")
 
     assert 2 == stopped
     assert ["run1"] == lab.resumed
     assert [step.run_id for step in result.gates] == list(lab.sweeps)
     assert result.to_json() == repeated.to_json()
     assert measured == len(lab.sweeps)
-    assert lab.lines[0] == f"continuing after {measured} gates; --again begins anew"
+    assert lab.lines[0] == (
+        f"continuing after {measured} gates; one whose run was deleted (`ngbkit runs --delete ID`) is measured again"
+    )
 
-    lab.bisect(good="1.15", bad="1.23", again=True)
+    lab.bisect("1.15..1.23", again=True)
 
     assert measured < len(lab.sweeps)
 
@@ -155,7 +156,7 @@ def test_a_stopped_bisection_continues_and_measures_nothing_twice(lab: Lab) -> N
 def test_a_release_that_crashes_is_skipped_and_its_neighbour_tried(lab: Lab) -> None:
     """A probe without a result is said, and the releases that only it could tell apart are suspected together."""
     lab.failing = ["1.19.0"]
-    result = lab.bisect(good="1.15", bad="1.23")
+    result = lab.bisect("1.15..1.23")
 
     assert ("1.19.0", "1.20.0") == result.suspects
     assert "crashed: signal 11" == result.skipped["1.19.0"]
@@ -168,9 +169,9 @@ def test_a_release_that_was_not_installed_is_tried_again(lab: Lab, release: str)
     """The next call measures the gate again, whether the release is an end or between them."""
     lab.uninstalled = [release]
     with suppress(UsageError):
-        lab.bisect(good="1.15", bad="1.23")
+        lab.bisect("1.15..1.23")
     lab.uninstalled = []
-    result = lab.bisect(good="1.15", bad="1.23")
+    result = lab.bisect("1.15..1.23")
 
     assert ("slower", ("1.20.0",)) == (result.verdict, result.suspects)
 
@@ -178,17 +179,17 @@ def test_a_release_that_was_not_installed_is_tried_again(lab: Lab, release: str)
 def test_two_changes_are_said_with_the_bisections_of_both_parts(lab: Lab) -> None:
     """A release between both levels is no end of one change; both parts are proposed."""
     lab.latencies = {release: 1.0 + 0.05 * (release >= "1.18") + 0.05 * (release >= "1.21") for release in RELEASES}
-    result = lab.bisect(good="1.15", bad="1.23")
+    result = lab.bisect("1.15..1.23")
 
     assert "several changes" == result.verdict
     assert {*result.suspects} <= {"1.18.0", "1.19.0", "1.20.0"}
-    assert f"--good 1.15.0 --bad {result.suspects[0]}, and --good {result.suspects[-1]} --bad 1.23.0" in str(result)
+    assert f"--releases 1.15.0..{result.suspects[0]}, and --releases {result.suspects[-1]}..1.23.0" in str(result)
 
 
 def test_without_a_slowdown_only_the_ends_are_measured(lab: Lab) -> None:
     """Equal ends are no regression, with the interval."""
     lab.latencies = dict.fromkeys(RELEASES, 1.0)
-    result = lab.bisect(good="1.15", bad="1.23", margin="2%")
+    result = lab.bisect("1.15..1.23", margin="2%")
 
     assert "not slower" == result.verdict
     assert not result.is_slower
@@ -199,9 +200,9 @@ def test_without_a_slowdown_only_the_ends_are_measured(lab: Lab) -> None:
 def test_gates_that_other_work_slowed_are_no_evidence_and_measured_again(lab: Lab) -> None:
     """Contended gates are not conclusive; the same call measures them again."""
     lab.fields = {"contended_samples": tuple(range(ROUNDS))}
-    result = lab.bisect(good="1.15", bad="1.23")
+    result = lab.bisect("1.15..1.23")
     lab.fields = {}
-    later = lab.bisect(good="1.15", bad="1.23")
+    later = lab.bisect("1.15..1.23")
 
     assert "not conclusive" == result.verdict
     assert "may be slower by more than 1 % since 1.15.0, or not" in str(result)
@@ -211,28 +212,30 @@ def test_gates_that_other_work_slowed_are_no_evidence_and_measured_again(lab: La
 
 
 def test_an_end_without_a_result_is_an_error(lab: Lab) -> None:
-    """The error names the release, its reason and the option."""
+    """The error names the release, its reason and its end."""
     lab.failing = ["1.15.0"]
-    with pytest.raises(
-        UsageError, match=r"onnxruntime@1\.15\.0 has no result \(crashed.*Choose another release for --g"
-    ):
-        lab.bisect(good="1.15", bad="1.23")
+    with pytest.raises(UsageError, match=r"onnxruntime@1\.15\.0 has no result \(crashed.*Choose another first release"):
+        lab.bisect("1.15..1.23")
 
 
 @pytest.mark.parametrize(
-    ("compiler", "keywords", "message"),
+    ("compiler", "releases", "keywords", "message"),
     [
-        ("onnxruntime", {"good": "1.19"}, "expected either the first two, or all releases"),
-        ("onnxruntime", {"releases": ["1.19.2"]}, "expected either the first two, or all releases"),
-        ("onnxruntime", {"good": "1.19", "bad": "1.23", "releases": ["1.19", "1.2"]}, "expected either the first two"),
-        ("onnxruntime@1.19", {"good": "1.19", "bad": "1.23"}, "one compiler without a release"),
-        ("onnxruntime", {"good": "1.19", "bad": "1.23", "batch_sizes": [1, 2]}, "got 2 trials"),
-        ("onnxruntime", {"good": "x", "bad": "1.23"}, "expected a release of onnxruntime after @"),
-        ("tvm", {"good": "0.18", "bad": "0.20"}, "tvm has no releases that ngbkit can install"),
-        ("onnxruntime", {"good": "1.19", "bad": "1.23", "error": 2}, "invalid error"),
+        ("onnxruntime", "1.19", {}, "got '1.19'; expected all to choose from"),
+        ("onnxruntime", ["1.19.2"], {}, "got '1.19.2'; expected all to choose from"),
+        ("onnxruntime", "1.19..1.20..1.23", {}, "or both ends, such as 1.19..1.21"),
+        ("onnxruntime", "1.19..", {}, "expected a release of onnxruntime after @"),
+        ("onnxruntime", "1.19..1.20,1.23", {}, "expected a release of onnxruntime after @"),
+        ("onnxruntime@1.19", "1.19..1.23", {}, "one compiler without a release"),
+        ("onnxruntime", "1.19..1.23", {"batch_sizes": [1, 2]}, "got 2 trials"),
+        ("onnxruntime", ["x", "1.23"], {}, "expected a release of onnxruntime after @"),
+        ("tvm", "0.18..0.20", {}, "tvm has no releases that ngbkit can install"),
+        ("onnxruntime", "1.19..1.23", {"margin": 2}, "invalid margin"),
     ],
 )
-def test_invalid_bisections_are_refused_first(compiler: str, keywords: dict[str, Any], message: str) -> None:
+def test_invalid_bisections_are_refused_first(
+    compiler: str, releases: str | list[str], keywords: dict[str, Any], message: str
+) -> None:
     """Invalid requests are refused before the index is read."""
     with pytest.raises(UsageError, match=message):
-        ngbkit.bisect(build_network("net"), compiler, **keywords)
+        ngbkit.bisect(build_network("net"), compiler, releases, **keywords)

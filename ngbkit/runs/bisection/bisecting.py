@@ -16,7 +16,7 @@ from ngbkit.device.release_index import list_indexed_releases
 from ngbkit.errors import RunInterruptedError, RunNotFoundError, UsageError
 from ngbkit.files import write_atomically
 from ngbkit.hardware.environment import list_refusals
-from ngbkit.metrics.gates.gate import ALPHA, MARGIN
+from ngbkit.metrics.gates.gate import MARGIN
 from ngbkit.runs import lifecycle
 from ngbkit.runs.bisection.search import Bisection, ReleaseSearch
 from ngbkit.runs.folders import find, load_dataset
@@ -39,35 +39,30 @@ _LONGEST_NOTE = 200
 def bisect(
     network: str | Workload,
     compiler: str,
+    releases: str | Sequence[str],
     *,
-    good: str | None = None,
-    bad: str | None = None,
-    releases: Sequence[str] = (),
     margin: float | str | None = None,
-    error: float | str | None = None,
     again: bool = False,
     wait: Callable[[Run], Data] | None = None,
     report: Callable[[str], object] = str,
     engines: Mapping[str, Engine] | None = None,
     **keywords: Any,
 ) -> Bisection:
-    """Find the release of a compiler since which a network is slower, by as few gates as an error needs.
+    """Find the release of a compiler since which a network is slower, with a probability of 95 %, by few gates.
 
-    The first gate compares `good` with `bad`; each later one measures a release between them beside both, in turns.
+    The first gate compares the first release with the last; each later one measures a release between them beside both,
+    in turns.
 
     Parameters
     ----------
     network, compiler
         One network, and the label of one compiler without a release: ``"onnxruntime"``.
-    good, bad
-        The earlier and the later release. ``"1.19"`` is 1.19.0, or the newest 1.19.x where there is no such release.
-        The index of uv lists those between them; previews and yanked ones are left out.
     releases
-        Instead of both: all releases to choose from, the good one first.
+        The releases to choose from, the fast one first, as a list or with commas. Or both ends, ``"1.19..1.23"``: the
+        index of uv lists those between them, without previews and yanked ones; ``1.19`` is 1.19.0, or the newest 1.19.x
+        where there is no such release.
     margin
         The slowdown that is accepted: 0.01, or ``"1%"``, the default.
-    error
-        The probability of a wrong release, at most: 0.05, the default, or ``"1%"``.
     again
         Measure every gate. Default: a bisection that was stopped continues, and one that ended is read.
     wait, report
@@ -80,28 +75,30 @@ def bisect(
     Raises
     ------
     UsageError
-        An option or a release is invalid, the index cannot be read, or `good` or `bad` has no result.
+        An option or a release is invalid, the index cannot be read, or the first or the last release has no result.
 
     Examples
     --------
     >>> import ngbkit
-    >>> print(ngbkit.bisect("resnet18", "onnxruntime", good="1.19", bad="1.23"))  # doctest: +SKIP
+    >>> print(ngbkit.bisect("resnet18", "onnxruntime", "1.19..1.23"))  # doctest: +SKIP
     """
     share = validation.check("margin", validation.Margin, MARGIN if margin is None else margin)
-    most = validation.check("error", validation.Precision, ALPHA if error is None else error)
     sweep = Grid(**{**keywords, "workloads": network, "compilers": compiler})
-    column = _check(sweep, good, bad, releases)
-    request = {"sweep": sweep.id, "good": good, "bad": bad, "releases": list(releases)}
-    log = _GateLog(request, again=again)
+    text = releases if isinstance(releases, str) else ",".join(releases)
+    ends = [*map(str.strip, text.split(".."))] if ".." in text else []
+    listed = ends or [*map(str.strip, text.split(","))]
+    column = _check(sweep, listed, text)
+    log = _GateLog({"sweep": sweep.id, "releases": text}, again=again)
     if not log.releases:
-        log.releases = tuple(dict.fromkeys(releases))
-        if not releases:
+        log.releases = tuple(dict.fromkeys(listed))
+        if ends:
             report(f"listing the releases of {column.compiler}")
-            indexed = list_indexed_releases(column.load_compiler().distribution, str(good), str(bad))
+            indexed = list_indexed_releases(column.load_compiler().distribution, *ends)
             log.releases, log.skipped = indexed.releases, indexed.skipped
         log.save()
     elif log.gates:
-        report(f"continuing after {format_count(len(log.gates), 'gate', 'gates')}; --again begins anew")
+        count = format_count(len(log.gates), "gate", "gates")
+        report(f"continuing after {count}; one whose run was deleted (`ngbkit runs --delete ID`) is measured again")
     skipped = f", {len(log.skipped)} skipped" if log.skipped else ""
     report(f"{len(log.releases)} releases from {log.releases[0]} to {log.releases[-1]}{skipped}")
 
@@ -140,7 +137,6 @@ def bisect(
         releases=log.releases,
         skipped=dict(log.skipped),
         margin=share,
-        error=most,
         measure=measure,
         report=report,
     )
@@ -201,21 +197,21 @@ def _has_refusal(data: Data) -> bool:
     return any(list_refusals(device) for device in read_environments(data).values())
 
 
-def _check(sweep: Grid, good: str | None, bad: str | None, releases: Sequence[str]) -> Column:
+def _check(sweep: Grid, releases: Sequence[str], text: str) -> Column:
     """Check what is to be bisected, and return its column."""
     column = Column.read(sweep.compilers[0])
     if len(sweep) != 1 or column.release:
         raise UsageError(
             f"invalid bisection: got {format_count(len(sweep), 'trial', 'trials')} with {', '.join(sweep.compilers)}; "
             "expected one network, batch size and device, and one compiler without a release, such as "
-            "`ngbkit bisect resnet18 -c onnxruntime --good 1.19 --bad 1.23`."
+            "`ngbkit gate resnet18 -c onnxruntime --releases 1.19..1.23`."
         )
     compiler = column.load_compiler()
-    if (good is None or bad is None) == (not releases) or len(releases) == 1:
+    if len(releases) < 2 or (".." in text and len(releases) > 2):
         raise UsageError(
-            f"invalid releases: got --good {good}, --bad {bad} and --releases {','.join(releases) or None}; expected "
-            "either the first two, or all releases to choose from, the good one first: --releases 1.19.2,1.20.1,1.21.0."
+            f"invalid releases: got {text!r}; expected all to choose from, the fast one first, such as "
+            "1.19.2,1.20.1,1.21.0, or both ends, such as 1.19..1.21."
         )
-    for release in releases or (good, bad):
-        compiler.check_release(str(release))
+    for release in releases:
+        compiler.check_release(release)
     return column

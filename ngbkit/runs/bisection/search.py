@@ -21,6 +21,7 @@ from ngbkit.metrics.gates.change_points import (
     fit_change_points,
     judge_ends,
 )
+from ngbkit.metrics.gates.gate import ALPHA
 from ngbkit.metrics.metric import name_regression
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.statistics import DEGREES, bound_ratio, widen_for_freedom
@@ -120,8 +121,8 @@ class Bisection(Reported):
             listed = " and ".join(self.suspects)
             return (
                 f"{name} became slower in more than one release ({100 * self.probability:.4g} % sure): {listed} lies "
-                f"between. A call takes {estimate}. Bisect both parts: --good {first} --bad {self.suspects[0]}, and "
-                f"--good {self.suspects[-1]} --bad {last}."
+                f"between. A call takes {estimate}. Bisect both parts: --releases {first}..{self.suspects[0]}, and "
+                f"--releases {self.suspects[-1]}..{last}."
             )
         if self.verdict == "not slower":
             return f"{name} has no regression of more than {margin} from {first} to {last}: a call takes {estimate}."
@@ -135,6 +136,8 @@ class Bisection(Reported):
 Measure = Callable[[Sequence[str]], tuple["Data", str, float]]
 """Measures a gate of columns in turns; returns its dataset, the id of its run, and the seconds that it took."""
 
+# A release is the answer where it is as probable as this.
+_SURE = 1 - ALPHA
 # Gates beyond those of a bisection whose every gate tells a half of the releases from the other.
 _FURTHER_GATES = 3
 # The ratios of a gate share one latency; more would be no distribution.
@@ -165,7 +168,6 @@ class ReleaseSearch:
     releases: tuple[str, ...]
     skipped: dict[str, str]
     margin: float
-    error: float
     measure: Measure
     report: Callable[[str], object]
     _steps: list[GateStep] = field(default_factory=list)
@@ -192,7 +194,7 @@ class ReleaseSearch:
         return self._conclude("not conclusive")
 
     def _locate(self) -> Bisection:
-        """Measure probes until one change, or more than one, is as probable as the error demands."""
+        """Measure probes until one change, or more than one, is as probable as `_SURE`."""
         most = len(self._steps) + _FURTHER_GATES * math.ceil(math.log2(len(self.releases)))
         while True:
             if judge_ends(self._evidence, self.margin) == "not slower":  # by the ends in the gates of probes
@@ -200,14 +202,14 @@ class ReleaseSearch:
             points = fit_change_points(self._evidence, len(self.releases), self.margin)
             places, probability = points.find_likeliest(self._available)
             probe = points.choose_probe(self._available)
-            if probability >= 1 - self.error or probe is None:
+            if probability >= _SURE or probe is None:
                 return self._conclude("slower", points, places, probability)
             probes = dict.fromkeys(gate.place for gate in self._evidence if gate.place is not None)
             between = [place for place in probes if points.find_level(place) == "between"]
-            if points.split_probability >= 1 - self.error and between:
+            if points.split_probability >= _SURE and between:
                 return self._conclude("several changes", points, between, points.split_probability)
             if len(self._steps) >= most:
-                return self._conclude("not conclusive", points, points.find_credible(1 - self.error))
+                return self._conclude("not conclusive", points, points.find_credible(_SURE))
             self._measure_gate(probe)
 
     def _measure_gate(self, place: int | None) -> _GateReading:
@@ -241,10 +243,8 @@ class ReleaseSearch:
         """Add the evidence of a gate, or skip its probe; return what it tells, in words."""
         for label, problem in reading.problems.items():
             if place is None or label != columns[1]:
-                raise UsageError(
-                    f"{label} has no result ({problem}). Choose another release for "
-                    f"{'--good' if label == columns[0] else '--bad'}."
-                )
+                end = "first" if label == columns[0] else "last"
+                raise UsageError(f"{label} has no result ({problem}). Choose another {end} release.")
             return self._skip(place, problem)
         if place is not None and reading.unchecked:
             return self._skip(place, f"its outputs were not checked: {reading.unchecked}")
@@ -258,7 +258,7 @@ class ReleaseSearch:
             return f"{name} may be slower or not" if verdict == "not conclusive" else f"{name} is {verdict}"
         points = fit_change_points(self._evidence, len(self.releases), self.margin)
         level = points.find_level(place)
-        left = points.find_credible(1 - self.error)
+        left = points.find_credible(_SURE)
         ends = f"one of {self.releases[left[0]]} to {self.releases[left[-1]]}"
         where = self.releases[left[0]] if len(left) == 1 else ends
         levels = {
