@@ -155,7 +155,7 @@ def test_selfcheck_prints_a_table_and_json(new_runs: NewRuns, capsys: pytest.Cap
     """`selfcheck` prints the figures of a new run or of an earlier one, as a table or as JSON."""
     words = ["--groups", "2", "-r", "12", "--threads", "1", "-c", "identity"]
     measured = cli.main(["selfcheck", *words]), capsys.readouterr()
-    outcome = cli.main(["selfcheck", "--run", new_runs()[0].id, "--json"]), capsys.readouterr()
+    outcome = cli.main(["selfcheck", new_runs()[0].id, "--json"]), capsys.readouterr()
     content = json.loads(outcome[1].out)
 
     assert (cli.OK, cli.OK) == (measured[0], outcome[0])

@@ -3,54 +3,38 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
 from ngbkit.errors import UsageError
-from ngbkit.report import Report
 from ngbkit.runs.selfcheck.check import GROUPS, PARTNERS
 from ngbkit.sweep.argument import argument
-from ngbkit.sweep.json_values import to_json_value
 from ngbkit.sweep.parsing import parse_compilers
 
 if TYPE_CHECKING:
     from ngbkit.runs.selfcheck import History, SelfCheck
 
-REPORT = "ngbkit selfcheck --run {run}"
+REPORT = "ngbkit selfcheck {run}"
 """The command that reports on a self-check that was stopped, and resumed."""
 
-_MEASURED = ("groups", "compilers", "hog", "repeats", "precision")
-# What each option does instead of a check, and the options that have no part in it.
-_OTHERS = {
-    "history": ("--history compares stored runs", (*_MEASURED, "threads", "disturbances", "run")),
-    "disturbances": (
-        "--disturbances is a measurement of its own",
-        ("groups", "compilers", "hog", "precision", "run"),
-    ),
-    "run": ("--run reports on an earlier self-check", _MEASURED),
-}
+# Options of a check, which have no part in a report.
+_MEASURED = ("groups", "compilers", "hog", "repeats", "precision", "threads")
 
 
 def check_machine(call: Call) -> Answer:
-    """Check this machine, measure the disturbances, or compare the stored runs, as a call says."""
-    from ngbkit.metrics.rendering import to_texts
+    """Check this machine, report on an earlier check, or compare the stored runs, as a call says."""
     from ngbkit.runs import selfcheck
-    from ngbkit.runs.selfcheck import disturbances
 
     args = call.args
     _check(args)
-    if args.disturbances:
-        keywords = {name: getattr(args, name) for name in ("repeats", "threads") if getattr(args, name) is not None}
-        effects = disturbances.measure(**keywords, report=call.report)
-        table = disturbances.tabulate(effects)
-        return Answer(
-            json=to_json_value(effects.to_dict("records")), report=Report(frames=[to_texts(table)]), value=table
-        )
+    options = {name: value for name in _MEASURED if (value := getattr(args, name)) is not None}
+    if args.compilers is not None:
+        options["compilers"] = parse_compilers(args.compilers)
     result: History | SelfCheck = (
         selfcheck.compare_runs()
         if args.history
-        else selfcheck.run(**to_call(args), wait=lambda run: call.wait(run, REPORT))
+        else selfcheck.run(**options, run_id=args.run, wait=lambda run: call.wait(run, REPORT))
     )
     return Answer(json=result.to_json(), report=result.to_report(), value=result)
 
@@ -64,12 +48,15 @@ and beside them other compilers. The result is the value of the magic, and is st
     %ngselfcheck
     %ngselfcheck --groups 200 --hog
     %ngselfcheck --history
-    %ngselfcheck --disturbances
+    %ngselfcheck 20300101
 """
 COMMAND = Command(
     name="selfcheck",
     help="Say whether this machine is fit to measure on: its noise, and the smallest difference that it can show.",
     arguments=(
+        argument(
+            "run ID", "report on the earlier self-check with this id, and measure no group", nargs="?", completes="run"
+        ),
         argument(
             "--groups N",
             f"pairs of processes that run the same block: {GROUPS} for a look (the default), 200 for a coverage",
@@ -87,10 +74,6 @@ COMMAND = Command(
             "instead of --repeats: measure until the interval is this narrow on either side, such as 1%%",
         ),
         argument("--threads N", "worker threads (default: one a core)", type=int),
-        argument(
-            "--disturbances", "instead: measure how each precaution of ngbkit changes the numbers when it is left out"
-        ),
-        argument("--run ID", "report on the earlier self-check with this id, and measure no group", completes="run"),
         argument("--history", "instead: compare the stored runs of each sweep with each other, and measure nothing"),
     ),
     run=check_machine,
@@ -101,17 +84,11 @@ COMMAND = Command(
 )
 
 
-def to_call(args: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of `ngbkit.runs.selfcheck.run`."""
-    compilers = None if args.compilers is None else parse_compilers(args.compilers)
-    names = ("groups", "hog", "repeats", "precision", "threads")
-    keywords = {**{name: getattr(args, name) for name in names}, "compilers": compilers, "run_id": args.run}
-    return {name: value for name, value in keywords.items() if value is not None}
-
-
 def _check(args: argparse.Namespace) -> None:
-    """Reject options that do not belong to what another one does instead of a check."""
-    for other, (purpose, names) in _OTHERS.items():
-        option = next((name for name in names if getattr(args, name)), None)
-        if getattr(args, other) and option is not None:
-            raise UsageError(f"{purpose}, and --{option} is about measuring. Give one of them.")
+    """Reject options that measure where nothing is measured."""
+    if args.history and args.run:
+        raise UsageError("--history compares stored runs and measures nothing. Leave out the id.")
+    option = next((name for name in _MEASURED if getattr(args, name)), None)
+    if option and (args.history or args.run):
+        purpose = "--history compares stored runs" if args.history else "an id reports on an earlier self-check"
+        raise UsageError(f"{purpose}, and --{option} is about measuring. Give one of them.")

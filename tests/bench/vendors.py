@@ -8,9 +8,9 @@ order, a small sweep of ngbkit and each tool take turns, so that drift cancels; 
 the environment of ngbkit's children. Output: JSON with one ratio a network and tool, with its 95 % interval (from 6
 rounds on), or why there is none.
 
-`precautions` measures the effect of each precaution of ngbkit: the disturbances of ``ngbkit selfcheck --disturbances``,
-which are settings of ngbkit, and two of a whole benchmark of another kind, every compiler in one process, and a module
-in training mode. Output: JSON, one row an effect.
+`precautions` measures the effect of each precaution of ngbkit, quiet and beside a busy process: settings of it, such as
+the allocator and OpenMP's wait policy, and two of a whole benchmark of another kind, every compiler in one process,
+and a module in training mode. Output: JSON, one row an effect.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import disturbances
 import numpy as np
 from programs import compile_network, load_compiler
 
@@ -43,7 +44,6 @@ from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import DeviceError
 from ngbkit.hardware import environment, subprocesses
-from ngbkit.runs.selfcheck import disturbances
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.json_values import to_json_value
@@ -252,15 +252,6 @@ def time_in_one_process(spec: Spec) -> dict[str, float]:
     return {name: statistics.median(samples) * 1e-9 for name, samples in samples_ns.items()}
 
 
-SETTINGS = (
-    disturbances.Disturbance(
-        name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}
-    ),
-    disturbances.Disturbance(name="sequential blocks", arguments=("--sequential",)),
-)
-"""Settings of ngbkit that `ngbkit selfcheck --disturbances` leaves out."""
-
-
 def measure_naively(spec: Spec) -> disturbances.Numbers:
     """Measure the network of a spec in one process: the latency of the baseline, and the speed-ups of the others."""
     latency_s = run_apart("naive", spec)
@@ -281,14 +272,7 @@ def measure_precautions(rounds: int, repeats: int, threads: int) -> Any:
             )
             for name, (compilers, training) in comparisons.items()
         ]
-        effects = disturbances.measure(
-            rounds=rounds,
-            repeats=repeats,
-            threads=threads,
-            disturbances=(*disturbances.DISTURBANCES, *SETTINGS, *others),
-            report=lambda line: print(line, file=sys.stderr),
-        )
-    return effects.to_dict("records")
+        return disturbances.measure(others, rounds, repeats, threads)
 
 
 def main() -> None:

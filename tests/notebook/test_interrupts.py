@@ -92,4 +92,4 @@ def test_an_interrupted_selfcheck_names_the_command_to_resume(shell: Interactive
     (run,) = new_runs()
 
     assert isinstance(error, KeyboardInterrupt)
-    assert f"Resume with: `%ngruns --resume {run.id}` and then: `%ngselfcheck --run {run.id}`" in output
+    assert f"Resume with: `%ngruns --resume {run.id}` and then: `%ngselfcheck {run.id}`" in output

@@ -323,7 +323,7 @@ def test_a_conclusive_run_is_not_measured_again(shell: InteractiveShell, new_run
 def test_a_selfcheck_is_a_table(shell: InteractiveShell, new_runs: NewRuns) -> None:
     """The table is the value of the magic, and a later line reports it again."""
     check, output = run_cell(shell, "%ngselfcheck --groups 2 -r 12 --threads 1")
-    again, _ = run_cell(shell, f"check = %ngselfcheck --run {new_runs()[0].id}\ncheck")
+    again, _ = run_cell(shell, f"check = %ngselfcheck {new_runs()[0].id}\ncheck")
 
     assert (2, None) == (check.quiet.groups, check.contended)
     assert check.quiet == again.quiet

@@ -29,7 +29,7 @@ def build_child_settings(
     anything else runs on its cores, the spinning uses up the time of the thread that it waits for. With 3,000 on two
     quiet cores, resnet18, efficientnet_b1 and deit3_small take 1.04, 1.03 and 1.01 times as long as with that default;
     with 1,000 it is 1.16, 1.28 and 1.05. Beside a busy process a block of two convolutions (0.8 ms) takes 3.3 ms; with
-    10,000 it takes 0.8 or 7.5 ms at random. `ngbkit selfcheck --disturbances` measures the effect of the default here.
+    10,000 it takes 0.8 or 7.5 ms at random. `python tests/bench/vendors.py precautions` measures what the default does.
 
     TVM's own threads spin 300,000 times after each call, which costs the next turn 150 ms of a core (resnet18, two
     threads: half of any pause of 300 ms). With 30 they spin for 0.1 ms, and a call takes as long as before.

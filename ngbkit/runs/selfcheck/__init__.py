@@ -3,7 +3,6 @@
     check          measures identity against itself and against other compilers, group after group
     noise          estimates the noise of two copies and of different programs, and the coverage of intervals
     report         says what that means
-    disturbances   leaves out one precaution of ngbkit at a time: the effect of each on the numbers
     store          stores the result on this machine for every later run
     history        compares the stored runs of one sweep with each other: how many values differ beyond their intervals
 

@@ -126,7 +126,7 @@ class SelfCheck(Reported):
     repeats, precision
         Samples a trial, or the target width of the intervals.
     run
-        Id of the run: ``ngbkit selfcheck --run ID`` reports on it again.
+        Id of the run: ``ngbkit selfcheck ID`` reports on it again.
     created
         Start of the run, in UTC and ISO 8601.
     ngbkit_version

@@ -157,6 +157,6 @@ def test_an_interrupt_ends_the_busy_process(state_dir: Path, processes: Processe
     newest = max(folder.name for folder in (state_dir / "runs").iterdir() if folder.is_dir())
 
     assert 130 == process.returncode
-    assert f"`ngbkit runs --resume {newest}` and then: `ngbkit selfcheck --run {newest}`" in message
+    assert f"`ngbkit runs --resume {newest}` and then: `ngbkit selfcheck {newest}`" in message
     assert [] == processes("prctl")
     assert 80 == len(runs.read_sweep(runs.find(newest)))

@@ -12,20 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ngbkit import options, validation
+from ngbkit import options
+from ngbkit.dataset import storage
 from ngbkit.device.timing import intervals
 from ngbkit.device.timing.normal import LEVEL
-from ngbkit.hardware import environment, subprocesses
+from ngbkit.hardware import subprocesses
+from ngbkit.metrics.scaling import SPEEDUP
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.memory import SYSTEM
 from ngbkit.workloads.subprocesses import build_arguments, build_python_path
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COMPILERS = (BASELINE, "onnxruntime", "openvino")
 NETWORK = "resnet18"
@@ -56,71 +55,47 @@ DISTURBANCES: tuple[Disturbance, ...] = (
     # The default of libgomp without any variable: idle threads spin, where another process needs their cores.
     Disturbance(name="OpenMP's default wait policy", environment={"GOMP_SPINCOUNT": "300000"}),
     Disturbance(name="memory goes back to the kernel after each call", arguments=("--memory", SYSTEM)),
+    Disturbance(name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}),
+    Disturbance(name="sequential blocks", arguments=("--sequential",)),
 )
+"""Settings of ngbkit, each left out."""
 
 
-def measure(
-    *,
-    rounds: int = ROUNDS,
-    repeats: int = REPEATS,
-    threads: int | None = None,
-    network: str = NETWORK,
-    disturbances: Sequence[Disturbance] = DISTURBANCES,
-    report: Callable[[str], None] | None = None,
-) -> pd.DataFrame:
-    """Measure a timm network with and without each disturbance, on a quiet machine and beside a busy process.
+def measure(others: Sequence[Disturbance], rounds: int, repeats: int, threads: int) -> list[dict[str, Any]]:
+    """Measure a network with and without each disturbance, on a quiet machine and beside a busy process.
 
     Each round measures everything once with `repeats` samples a trial, in shuffled order; an interval needs 6 rounds. A
     row is a ``disturbance``, the load ``beside`` it and a ``number``: the median ``ratio`` of that with the disturbance
     to that without in the same round, its 95 % interval ``low`` to ``high``, and ``spread``, the largest over the
     smallest.
     """
-    import pandas as pd
-
-    rounds = validation.check("rounds", validation.PositiveCount, rounds)
-    arguments = ("-r", str(repeats), "--threads", str(threads or environment.count_threads()), "--quiet")
+    disturbances = (*DISTURBANCES, *others)
+    arguments = ("-r", str(repeats), "--threads", str(threads), "--quiet")
     order = random.Random(options.get_options()["seed"])
     numbers: dict[tuple[str, str], list[Numbers]] = defaultdict(list)
     for index in range(rounds):
         for beside in order.sample(list(_BESIDE), len(_BESIDE)):
             for disturbance in order.sample((REFERENCE, *disturbances), 1 + len(disturbances)):
-                if report is not None:
-                    report(f"disturbances, round {index + 1} of {rounds}, beside {beside}: {disturbance.name}")
+                print(f"round {index + 1} of {rounds}, beside {beside}: {disturbance.name}", file=sys.stderr)
                 with _BESIDE[beside]():
-                    numbers[disturbance.name, beside].append(_measure(disturbance, network, arguments))
-    return pd.DataFrame(
-        [
-            row
-            for beside in _BESIDE
-            for disturbance in disturbances
-            for row in _compare(disturbance, beside, numbers[disturbance.name, beside], numbers[REFERENCE.name, beside])
-        ]
-    )
+                    numbers[disturbance.name, beside].append(_measure(disturbance, arguments))
+    return [
+        row
+        for beside in _BESIDE
+        for disturbance in disturbances
+        for row in _compare(disturbance, beside, numbers[disturbance.name, beside], numbers[REFERENCE.name, beside])
+    ]
 
 
-def tabulate(effects: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate what `measure` returns: a row a disturbance, a column a number, with the interval in brackets."""
-    bounds = effects[["low", "high"]].astype(float).to_numpy()
-    ends = [f" ({low:.2f} to {high:.2f})" if low == low else "" for low, high in bounds]
-    cells = effects.assign(cell=[f"{ratio:.2f}{end}" for ratio, end in zip(effects["ratio"], ends, strict=True)])
-    table = cells.pivot_table("cell", ["beside", "disturbance"], "number", aggfunc="first", sort=False, fill_value="")
-    table.columns.name = None
-    table.attrs["title"] = "each number with one disturbance, over the number as ngbkit measures it"
-    return table
-
-
-def _measure(disturbance: Disturbance, network: str, arguments: Sequence[str]) -> Numbers:
+def _measure(disturbance: Disturbance, arguments: Sequence[str]) -> Numbers:
     if disturbance.measure is not None:
         return disturbance.measure()
-    from ngbkit.dataset import storage
-    from ngbkit.metrics.scaling import SPEEDUP
-
     labels = {name: disturbance.compilers.get(name, name) for name in COMPILERS}
     variables = {**os.environ, "PYTHONPATH": build_python_path(), **disturbance.environment}
     with tempfile.TemporaryDirectory(prefix="ngbkit-") as folder:
         target = Path(folder) / "out.nc"
         columns = ",".join(labels.values())
-        command = build_arguments("ngbkit", "run", network, "-c", columns, "-o", str(target), *arguments)
+        command = build_arguments("ngbkit", "run", NETWORK, "-c", columns, "-o", str(target), *arguments)
         command += disturbance.arguments
         subprocesses.run([sys.executable, *command], environment=variables, timeout_s=_TIMEOUT_S)
         dataset: Any = storage.load(target)
