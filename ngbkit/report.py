@@ -72,12 +72,6 @@ class Report(Reported):
         rest = self.more._to_text() if self.more and not self.hint else ""
         return "\n\n".join(filter(None, [above, *(frame.to_text() for frame in self.frames), below, rest]))
 
-    def to_markdown(self) -> str:
-        """Render the report as Markdown, its notes as a list."""
-        notes = "\n".join(f"- {note}" for note in self.notes)
-        parts = [*self.lines, *(frame.to_markdown() for frame in self.frames), notes]
-        return "\n\n".join(filter(None, parts))
-
     def to_html(self) -> str:
         """Render the report for a page, without script or request."""
         return _drop_repeated(self, set())._to_html()

@@ -1,4 +1,4 @@
-"""The texts of a table, laid out for a terminal, as Markdown and as HTML: in columns, or as sheets."""
+"""The texts of a table, laid out for a terminal and as HTML: in columns, or as sheets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ _INDENT = "  "
 _LEAST = (60, 40, 20)
 _CODE = re.compile(r"`([^`]+)`")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# What Markdown, or HTML within it, would interpret.
-_MARKUP = re.compile(r"[\\`*\[\]<>|~]")
 _GREY = "rgba(128, 128, 128, 0.4)"  # visible on white and on black
 _LINE = f"padding: 0.25em 0.8em; text-align: left; vertical-align: top; border-bottom: 1px solid {_GREY};"
 _TABLE = "border-collapse: collapse; margin-bottom: 1em; font-variant-numeric: tabular-nums; color: inherit;"
@@ -98,15 +96,6 @@ class Texts:
         lines = [line for row in (self.header, *self.cells) for line in _fold_row(row, widths, self.numeric)]
         sentences = [line for note in self.notes for line in fold(note, room)]
         return "\n".join([*filter(None, [self.title]), *lines, *sentences])
-
-    def to_markdown(self) -> str:
-        """Render a table of Markdown."""
-        if not self.cells:
-            return self.empty
-        table = (self.header, *self.cells)
-        lines = ([_MARKUP.sub(r"\\\g<0>", cell.replace("\n", " ")) for cell in row] for row in table)
-        first, *others = (f"| {' | '.join(line)} |" for line in lines)
-        return "\n".join([first, f"|{' --- |' * len(self.header)}", *others])
 
     def to_html(self) -> str:
         """Render a table and its notes without script or request, readable on light and dark pages."""

@@ -58,7 +58,7 @@ def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProc
 
 def write_ngbkit(folder: Path, code: int) -> None:
     """Write an ngbkit that records its arguments, reports, and exits with a code."""
-    body = f'printf "%s\\n" "$@" >"{folder}/words"; echo "### the report"; echo progress >&2; exit {code}'
+    body = f'printf "%s\\n" "$@" >"{folder}/words"; echo "the report"; echo progress >&2; exit {code}'
     write_program(folder / "temp" / "ngbkit" / "bin" / "ngbkit", body)
 
 
@@ -95,11 +95,12 @@ def test_the_gate_reports_and_exits_with_its_code(tmp_path: Path, code: int) -> 
     done = run_step(MEASURE, tmp_path, before="base/net.onnx", after="net.onnx")
 
     assert code == done.returncode
-    assert "### the report\n" == (tmp_path / "summary").read_text()
+    assert "```\nthe report\n```\n" == (tmp_path / "summary").read_text()
+    assert "the report\n" == done.stdout
     assert "progress" in done.stderr
     outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
     assert {"report", "dataset"} == set(outputs)
-    assert "### the report\n" == Path(outputs["report"]).read_text()
+    assert "the report\n" == Path(outputs["report"]).read_text()
 
 
 def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
@@ -118,11 +119,10 @@ def test_the_gate_is_called_with_the_inputs(tmp_path: Path) -> None:
     parsed = cli.build_parser(load_commands()).parse_args(words)
 
     assert ["gate", "a b.onnx", '$(touch "hacked")'] == words[:3]
-    assert (["a b.onnx", '$(touch "hacked")'], "slower", "1%", True) == (
+    assert (["a b.onnx", '$(touch "hacked")'], "slower", "1%") == (
         parsed.networks,
         parsed.fail_on,
         parsed.margin,
-        parsed.markdown,
     )
     assert (['onnxruntime{"optimization":"all"}'], ["1"], 120) == (
         parsed.compilers,

@@ -19,7 +19,6 @@ class Answer(Reported):
 
     json: Any = None  # all of it, for programs
     report: Report = field(default_factory=Report)  # its sentences and tables, for people
-    is_markdown: bool = False  # print the report as Markdown
     value: Any = None  # what the magic returns in place of the answer, if anything
     binds: bool = False  # bind that value to the variable of ``-o``
     previous: Any = None  # another result, which is displayed before this one
@@ -45,4 +44,4 @@ class Answer(Reported):
 
     def to_text(self) -> str:
         """Render the answer for a terminal."""
-        return self.report.to_markdown() if self.is_markdown else self.report.to_text()
+        return self.report.to_text()

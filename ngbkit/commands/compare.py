@@ -39,12 +39,11 @@ def compare(call: Call) -> Answer:
         gate = comparison.gate(*filter(None, [args.margin]))
         return answer_gate(gate, args, comparison.unlike)
     report = comparison.to_report(changed=not args.all, most=None)
-    # The difference of the cells and the notes of the table, which Markdown lists.
+    # The difference of the cells and the notes of the table.
     report = replace(report, notes=comparison.list_notes(), more=report.more if args.all else None)
-    is_markdown = bool(vars(args).get("markdown"))
     if chart is not None and not args.figure:
         return Answer(value=chart, previous=comparison)
-    return Answer(json=comparison.to_json(), report=report, is_markdown=is_markdown, value=comparison)
+    return Answer(json=comparison.to_json(), report=report, value=comparison)
 
 
 DETAILS = """

@@ -37,8 +37,7 @@ FAIL_ON = argument(
     "one is not conclusive: slower,inconclusive",
 )
 MARGIN = argument("--margin SHARE", "the slowdown that is accepted, with --fail-on (default: 1%%)")
-MARKDOWN = argument("--markdown", "print Markdown, such as for a summary of GitHub Actions")
-VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN, MARKDOWN)
+VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN)
 
 _DESCRIBE = "import json; from ngbkit.hardware import environment; print(json.dumps(environment.describe()))"
 _DESCRIBE_S = 120.0
@@ -142,7 +141,6 @@ COMMAND = Command(
             completes="path",
         ),
         argument("--after-python PATH", "run AFTER with those of this one (default: this one)", completes="path"),
-        MARKDOWN,
         *(declared for declared in arguments.SWEEP if declared.dest not in _FIXED),
     ),
     run=measure_gate,
@@ -155,8 +153,6 @@ def check_formats(args: argparse.Namespace) -> None:
     """Refuse, before anything is measured or read, options that are invalid or that nothing would use."""
     from ngbkit.metrics.gates.gate import parse_fail_on
 
-    if args.json and args.markdown:
-        raise UsageError("invalid options: got --json and --markdown, which exclude each other. Give one of them.")
     if args.margin is not None:
         validation.check("margin", validation.Margin, args.margin)
         if args.fail_on is None:
@@ -168,13 +164,11 @@ def check_formats(args: argparse.Namespace) -> None:
 
 
 def answer_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ()) -> Answer:
-    """Answer with a gate, its warnings, notes on its sides, and the exit code that ``--fail-on`` asks for."""
+    """Answer with a gate, notes on its sides, and the exit code that ``--fail-on`` asks for."""
     from ngbkit.metrics.gates.gate import parse_fail_on
 
     fail_on = parse_fail_on(args.fail_on)
     passes, outcome = gate.passes(fail_on), gate.describe_outcome(fail_on)
-    for warning in gate.warnings:
-        print_progress(f"ngbkit: warning: {warning}")
     if passes and gate.count("not conclusive"):
         print_progress(
             f"ngbkit: warning: {gate.count('not conclusive')} of {len(gate.trials)} trials are not conclusive: they "
@@ -182,12 +176,8 @@ def answer_gate(gate: Gate, args: argparse.Namespace, notes: Sequence[str] = ())
             "fails on them."
         )
     facts = {"notes": list(notes), "passes": passes, "unjudged": gate.list_unjudged_compilers()}
-    report = replace(gate.to_report(), notes=[*notes, outcome])
-    if args.markdown:
-        sign = "❌" if not passes else "✅" if outcome == "passed" else "⚠️"
-        report = replace(report, sentences=[f"### {sign} {outcome}: {gate}"], notes=[*gate.warnings, *notes])
-    code = OK if passes else FAILED
-    return Answer(json={**gate.to_json(), **facts}, report=report, is_markdown=bool(args.markdown), code=code)
+    report = replace(gate.to_report(), notes=[*gate.warnings, *notes, outcome])
+    return Answer(json={**gate.to_json(), **facts}, report=report, code=OK if passes else FAILED)
 
 
 def compare_interpreters(before: str | None, after: str | None) -> list[str]:
