@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 
 from ngbkit import runs, validation
 from ngbkit.errors import UsageError
+from ngbkit.runs.run_guide import Outlook, RunGuide, load_forecast
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class Sweep(Grid):
     """The grid of trials to measure."""
 
-    def estimate(self, predictor: Any = None, *, earlier: Data | str | os.PathLike[str] | None = None) -> runs.Outlook:
+    def estimate(self, predictor: Any = None, *, earlier: Data | str | os.PathLike[str] | None = None) -> Outlook:
         """Estimate the time of the sweep, and its likely results, from earlier measurements and from a predictor.
 
         Parameters
@@ -54,7 +55,7 @@ class Sweep(Grid):
         >>> print(Sweep("resnet18", ["identity", "openvino"]).estimate())  # doctest: +SKIP
         2 trials in 1 group, about 24 s
         """
-        return runs.load_forecast().estimate(self, predictor, earlier)
+        return load_forecast().estimate(self, predictor, earlier)
 
     def beside(self, data: Data, label: str = "before") -> Self:
         """Return this sweep with the networks of an earlier dataset, which take turns with its own in the same rounds.
@@ -203,10 +204,10 @@ def _build_guide(
     predictor: Any,
     earlier: Data | str | os.PathLike[str] | None,
     run_id: str | None = None,
-) -> runs.RunGuide | None:
+) -> RunGuide | None:
     """Build the guide of a budget; return None without one."""
     if budget is not None:
-        return runs.load_forecast().guide_of(sweep, budget, predictor, earlier, run_id)
+        return load_forecast().guide_of(sweep, budget, predictor, earlier, run_id)
     for basis, name in ((predictor, "a predictor"), (earlier, "earlier measurements")):
         if basis is not None:
             raise UsageError(

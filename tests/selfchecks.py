@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ngbkit.hardware import environment
-from ngbkit.runs.selfcheck import Noise, SelfCheck
+from ngbkit.runs.selfcheck.report import Noise, SelfCheck
 
 NOISE = Noise(
     groups=200,

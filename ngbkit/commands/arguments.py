@@ -7,17 +7,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.api import Sweep, resume
+from ngbkit.api import Sweep
 from ngbkit.commands.command import JSON, OVERWRITE, QUIET
-from ngbkit.errors import UsageError
-from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.option import arguments_of, parse_options
 from ngbkit.workloads.base import Workload
 
 if TYPE_CHECKING:
     from ngbkit.cluster.engine import Engine
-    from ngbkit.runs import Run, Settling
+    from ngbkit.runs import Run
 
 OUT = argument("-o, --out NAME", "bind the dataset to this variable", completes="variable")
 FILE = argument("-o, --out FILE", "write the dataset to this file, such as results/out.nc")
@@ -72,31 +70,6 @@ BESIDE = argument(
 )
 ESTIMATE = argument("--estimate", "measure nothing; estimate the duration and the likely results")
 NOTE = argument("--note TEXT", "a note on this run, for the list of runs")
-OPEN = argument("--open ID", "open this run as far as it is measured: its dataset", completes="run")
-RUN = argument(
-    "--resume ID",
-    "go on with this run, its id or the beginning of it: only what is missing is measured",
-    completes="run",
-)
-RESUME: tuple[Argument, ...] = (
-    argument(
-        "--retry STATUSES",
-        "measure trials of these statuses again, such as timeout,crashed; inconclusive for groups that other work "
-        "contended",
-        action="append",
-        completes="status",
-    ),
-    *BUDGET,
-    CLUSTER,
-)
-SETTLE = argument(
-    "--settle ID",
-    "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none is the "
-    "fastest for sure; of this run, or that of --resume",
-    nargs="?",
-    const="",
-    completes="run",
-)
 
 
 def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | None = None) -> Sweep:
@@ -129,21 +102,6 @@ def to_run(sweep: Sweep, args: argparse.Namespace) -> Run:
     )
 
 
-def to_resumed_run(run_id: str, args: argparse.Namespace, settling: Settling | None) -> Run:
-    """Resume a run as the parsed arguments `RESUME` say."""
-    from ngbkit.runs import find, read_sweep
-
-    return resume(
-        run_id,
-        budget=args.budget,
-        predictor=args.predictor,
-        earlier=args.earlier,
-        retry=parsing.parse_statuses(args.retry),
-        settling=settling,
-        engines=to_engines(args.cluster, read_sweep(find(run_id)).devices),
-    )
-
-
 def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     """An engine of the user's own cluster for each device; none where no cluster is named."""
     if cluster is None or cluster == "":
@@ -151,17 +109,3 @@ def to_engines(cluster: Any, devices: Sequence[str]) -> dict[str, Engine]:
     from ngbkit.cluster.attach import attach_each
 
     return attach_each(cluster, devices)
-
-
-def to_settling(args: argparse.Namespace, run_id: str) -> Settling | None:
-    """Plan the settling of a run, if parsed arguments ask for it."""
-    if args.settle is None:
-        return None
-    if args.retry or args.budget:
-        raise UsageError(
-            f"--settle and {'--retry' if args.retry else '--budget'} measure different trials. Give one of them, then "
-            "the other."
-        )
-    from ngbkit.runs import find, plan_settling
-
-    return plan_settling(find(run_id))

@@ -17,7 +17,7 @@ from ngbkit.sweep.low_precision import list_absent
 from ngbkit.tabular import Row, Texts
 
 if TYPE_CHECKING:
-    from ngbkit.runs import Outlook
+    from ngbkit.runs.run_guide import Outlook
     from ngbkit.sweep.grid import Grid
 
 DETAILS = """

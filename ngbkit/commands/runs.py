@@ -10,17 +10,19 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ngbkit import api
 from ngbkit.commands import arguments
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import CLIENT_SIDE, Call, Command, Magic, require
 from ngbkit.errors import NgbkitError, NgbkitWarning, UsageError
 from ngbkit.report import Report
+from ngbkit.sweep import parsing
 from ngbkit.sweep.argument import argument
 from ngbkit.tabular import Hinted, Row
 from ngbkit.user_text import format_age, format_size, join_names
 
 if TYPE_CHECKING:
-    from ngbkit.runs import Summary
+    from ngbkit.runs import Run, Summary
 
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4
@@ -64,11 +66,31 @@ def answer_runs(call: Call) -> Answer | None:
 def _resume(call: Call, run_id: str) -> Answer | None:
     """Resume a run as a call says; where nothing would settle it, answer with that."""
     require(CLIENT_SIDE)
-    settling = arguments.to_settling(call.args, run_id)
-    if settling is not None and not settling.trial_ids:
-        return Answer(json=[], report=Report(sentences=[settling.description]))
-    notices = [] if settling is None else [settling.description]
-    return call.measure(lambda: arguments.to_resumed_run(run_id, call.args, settling), notices)
+    from ngbkit import runs
+
+    args, folder, settling = call.args, runs.find(run_id), None
+    if args.settle is not None:
+        if args.retry or args.budget:
+            raise UsageError(
+                f"--settle and {'--retry' if args.retry else '--budget'} measure different trials. Give one of them, "
+                "then the other."
+            )
+        settling = runs.plan_settling(folder)
+        if not settling.trial_ids:
+            return Answer(json=[], report=Report(sentences=[settling.description]))
+
+    def start() -> Run:
+        return api.resume(
+            run_id,
+            budget=args.budget,
+            predictor=args.predictor,
+            earlier=args.earlier,
+            retry=parsing.parse_statuses(args.retry),
+            settling=settling,
+            engines=arguments.to_engines(args.cluster, runs.read_sweep(folder).devices),
+        )
+
+    return call.measure(start, [] if settling is None else [settling.description])
 
 
 def _list(args: dict[str, Any]) -> Answer:
@@ -148,7 +170,27 @@ COMMAND = Command(
     name="runs",
     help="List earlier runs, resume, note or delete one, or say why trials of one failed.",
     arguments=(
-        *(arguments.RUN, *arguments.RESUME, arguments.SETTLE),
+        argument(
+            "--resume ID",
+            "go on with this run, its id or the beginning of it: only what is missing is measured",
+            completes="run",
+        ),
+        argument(
+            "--retry STATUSES",
+            "measure trials of these statuses again, such as timeout,crashed; inconclusive for groups that other work "
+            "contended",
+            action="append",
+            completes="status",
+        ),
+        *(*arguments.BUDGET, arguments.CLUSTER),
+        argument(
+            "--settle ID",
+            "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none "
+            "is the fastest for sure; of this run, or that of --resume",
+            nargs="?",
+            const="",
+            completes="run",
+        ),
         argument("--all", f"list all runs, and not only the latest {_LISTED}; --json lists all"),
         argument(
             "--note", "replace the note of this run by a text", nargs="+", metavar=("ID", "TEXT"), completes="run"
@@ -170,7 +212,14 @@ COMMAND = Command(
     ),
     run=answer_runs,
     shell=arguments.OUTCOME,
-    magic=Magic(name="ngruns", arguments=(arguments.OPEN, arguments.OUT, arguments.BACKGROUND), details=DETAILS),
+    magic=Magic(
+        name="ngruns",
+        arguments=(
+            argument("--open ID", "open this run as far as it is measured: its dataset", completes="run"),
+            *(arguments.OUT, arguments.BACKGROUND),
+        ),
+        details=DETAILS,
+    ),
     in_python={"": "ngbkit.runs.summaries()", "--resume": "ngbkit.resume('{}')"},
 )
 

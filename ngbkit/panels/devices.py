@@ -12,7 +12,7 @@ from typing import Any
 
 from htpy import Element, Node, button, div, p, pre, progress, small, table, tbody, td, th, thead, tr
 
-from ngbkit import files, options, registry, runs
+from ngbkit import files, options, registry
 from ngbkit.cluster import devices, engines
 from ngbkit.cluster.devices import Device
 from ngbkit.cluster.engine import Vitals
@@ -23,8 +23,10 @@ from ngbkit.device import lock
 from ngbkit.errors import DeviceError, NgbkitError, translate_commands
 from ngbkit.hardware import environment
 from ngbkit.panels.page import Page, render_error
-from ngbkit.runs import Progress, Run, selfcheck
+from ngbkit.runs import selfcheck
+from ngbkit.runs.progress import Progress
 from ngbkit.runs.progress_display import describe_interrupt, describe_progress
+from ngbkit.runs.run import Run, live
 from ngbkit.runs.selfcheck.store import load
 from ngbkit.user_text import format_age, format_size, parse_path
 
@@ -246,7 +248,7 @@ class DevicesSection:
 
 def _find_run(label: str) -> Run | None:
     """Find the run of this process that measures on a device."""
-    return next((run for run in runs.live() if label in run.sweep.devices), None)
+    return next((run for run in live() if label in run.sweep.devices), None)
 
 
 def _is_busy(device: Device) -> bool:

@@ -16,29 +16,19 @@ from typing import TYPE_CHECKING
 from ngbkit.exports import export_lazily
 
 if TYPE_CHECKING:
-    from ngbkit.runs.folders import FORMAT, find, load_dataset, read_sweep
+    from ngbkit.runs.folders import find, load_dataset, read_sweep
     from ngbkit.runs.lifecycle import resume, start
-    from ngbkit.runs.progress import Progress
-    from ngbkit.runs.run import Run, State, live
-    from ngbkit.runs.run_guide import Outlook, RunGuide, load_forecast
+    from ngbkit.runs.run import Run
     from ngbkit.runs.run_index import summaries
-    from ngbkit.runs.settle import Settling, plan_settling
+    from ngbkit.runs.settle import plan_settling
     from ngbkit.runs.summary import Summary
 
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
-    "FORMAT": "folders",
-    "Outlook": "run_guide",
-    "Progress": "progress",
     "Run": "run",
-    "RunGuide": "run_guide",
-    "Settling": "settle",
-    "State": "run",
     "Summary": "summary",
     "find": "folders",
-    "live": "run",
     "load_dataset": "folders",
-    "load_forecast": "run_guide",
     "plan_settling": "settle",
     "read_sweep": "folders",
     "resume": "lifecycle",
@@ -47,18 +37,10 @@ _EXPORTS = {
 }
 
 __all__ = [
-    "FORMAT",
-    "Outlook",
-    "Progress",
     "Run",
-    "RunGuide",
-    "Settling",
-    "State",
     "Summary",
     "find",
-    "live",
     "load_dataset",
-    "load_forecast",
     "plan_settling",
     "read_sweep",
     "resume",

@@ -24,6 +24,7 @@ from ngbkit.fleet.deployment import deploy
 from ngbkit.panels.devices import DevicesSection
 from ngbkit.panels.page import Page
 from ngbkit.runs import selfcheck
+from ngbkit.runs.run import live
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_a_device_that_measures_shows_its_progress_and_is_not_contended(page: Pa
     page.act("device-stop", "cpu")
 
     assert "cpu is measuring: wait for the end of its run, or stop it." in read(page)
-    assert [run] == runs.live()
+    assert [run] == live()
     run.stop()
     run.wait()
 
@@ -190,7 +191,7 @@ def test_a_selfcheck_is_run_and_stopped(page: Page, selfcheck_start: threading.E
     wait_for(page, "Resume with: `%ngruns --resume")
 
     assert latest == selfcheck.latest()
-    assert [] == runs.live()
+    assert [] == live()
 
 
 def test_a_selfcheck_is_stopped_before_its_run_starts(page: Page, selfcheck_start: threading.Event) -> None:

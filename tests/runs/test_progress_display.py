@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ngbkit.runs import Progress, progress_display
+from ngbkit.runs import progress_display
+from ngbkit.runs.progress import Progress
 from ngbkit.sweep.records import Failure
 from ngbkit.user_text import format_duration
 

@@ -18,9 +18,9 @@ from ngbkit.runs.selfcheck.store import latest
 
 if TYPE_CHECKING:
     from ngbkit.runs.selfcheck.history import History, compare_runs
-    from ngbkit.runs.selfcheck.report import Noise, Pair, SelfCheck
+    from ngbkit.runs.selfcheck.report import SelfCheck
 
-__all__ = ["History", "Noise", "Pair", "SelfCheck", "compare_runs", "latest", "run"]
+__all__ = ["History", "SelfCheck", "compare_runs", "latest", "run"]
 # They load xarray, which the magics do without.
-_EXPORTS = {"History": "history", "compare_runs": "history", "Noise": "report", "Pair": "report", "SelfCheck": "report"}
+_EXPORTS = {"History": "history", "compare_runs": "history", "SelfCheck": "report"}
 __getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

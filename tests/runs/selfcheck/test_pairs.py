@@ -17,7 +17,8 @@ from ngbkit import metrics
 from ngbkit.dataset import synthetic
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.statistics import Floats
-from ngbkit.runs.selfcheck import Pair, noise
+from ngbkit.runs.selfcheck import noise
+from ngbkit.runs.selfcheck.report import Pair
 
 ROUNDS, SAMPLES = 20, 5
 SPEEDUP = 2.0
