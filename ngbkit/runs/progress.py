@@ -20,36 +20,18 @@ from ngbkit.user_text import format_duration, format_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The progress of a run, or of its part on one device.
+    """The progress of a run, or of its part on one device."""
 
-    Parameters
-    ----------
-    done, total
-        Number of recorded trials, and of all trials.
-    statuses
-        Number of records of each status.
-    share
-        The share (0 to 1) of the work that is done: of each trial its compilation, and its rounds.
-    text
-        The current activity.
-    remaining_s
-        Expected seconds until the end; None while it is unknown of a device, as of one that waits for its turn.
-    other_work
-        What runs beside the measurement, such as ``"46 % of all cores (python)"``; empty if that is little.
-    short
-        Number of recorded trials that were stopped before they had all of their samples.
-    seconds
-        The seconds of each step (starting, preparing, compiling, measuring), on the device that they took longest.
-    """
-
-    done: int
+    done: int  # recorded trials
     total: int
-    statuses: Mapping[str, int]
-    share: float
-    text: str
+    statuses: Mapping[str, int]  # records of each
+    share: float  # of the work that is done, 0 to 1: of each trial its compilation, and its rounds
+    text: str  # the current activity
+    # Expected until the end; None while it is unknown of a device, as of one that waits for its turn.
     remaining_s: float | None
-    other_work: str = ""
-    short: int = 0
+    other_work: str = ""  # beside the measurement, such as "46 % of all cores (python)"; empty if that is little
+    short: int = 0  # recorded trials that were stopped before they had all of their samples
+    # By step (starting, preparing, compiling, measuring), on the device that they took longest.
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 

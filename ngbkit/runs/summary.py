@@ -28,54 +28,23 @@ _LISTS = ("compilers", "devices")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run in one line.
-
-    Parameters
-    ----------
-    id
-        The run's id.
-    created
-        Seconds since the epoch.
-    sweep_id
-        The content hash of its sweep.
-    trials
-        The number of its trials.
-    networks
-        The content hash of each network, by name.
-    request
-        The other options of its sweep, as plain JSON.
-    options
-        Those options that are not defaults, as a shell takes them.
-    statuses
-        Number of trials of each status, ``pending`` included.
-    other_work_percent
-        By device, how much of all cores other work used when the run began, if that was much.
-    context
-        The notebook and the cell that started it, and its note.
-    state
-        ``"running"``, ``"finished"``, ``"stopped"``, ``"failed"``; or ``"interrupted"`` if its process ended before it.
-    error
-        The reason why it failed; empty for others.
-    bytes
-        The size of its folder.
-    contents
-        By the key of each network's facts and by device, its ``digest`` (`ngbkit.device.contents`), and the hash of the
-        ``settings`` of the device then.
-    """
+    """A run in one line."""
 
     id: str
-    created: float
-    sweep_id: str
+    created: float  # seconds since the epoch
+    sweep_id: str  # the content hash of its sweep
     trials: int
-    networks: Mapping[str, str]
-    request: Mapping[str, Any]
-    options: str
-    statuses: Mapping[str, int]
-    other_work_percent: Mapping[str, float]
+    networks: Mapping[str, str]  # the content hash of each, by name
+    request: Mapping[str, Any]  # the other options of its sweep, as plain JSON
+    options: str  # those of them that are not defaults, as a shell takes them
+    statuses: Mapping[str, int]  # the number of trials of each, ``pending`` included
+    other_work_percent: Mapping[str, float]  # by device, of all cores when the run began, if that was much
     context: RunContext
-    state: str
-    error: str
-    bytes: int
+    state: str  # "running", "finished", "stopped", "failed"; "interrupted" if its process ended before it
+    error: str  # why it failed
+    bytes: int  # of its folder
+    # By the key of each network's facts and by device, its `digest` (`ngbkit.device.contents`), and the hash of the
+    # `settings` of the device then.
     contents: Mapping[str, Mapping[str, ContentNote]]
 
     @property

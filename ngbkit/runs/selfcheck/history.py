@@ -69,30 +69,17 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class History(Reported):
-    """The agreement of the stored runs of a device; displayed as a table.
+    """The agreement of the stored runs of a device; displayed as a table."""
 
-    Parameters
-    ----------
-    device
-        Its label.
-    repetitions
-        All pairs of runs of the same sweep on the same hardware with the same libraries.
-    deviations
-        By compiler, the standard deviation between runs of the logarithm of its speed-up over identity, beyond what
-        rounds explain, pooled with what was assumed before and widened for few runs; empty without three runs of one
-        sweep within an hour or more.
-    runs, hours
-        Number of those runs, and the time between the first and the last of a sweep, in hours.
-    unlike
-        Why other pairs were left out, in sentences.
-    """
-
-    device: str
-    repetitions: tuple[Repetition, ...]
+    device: str  # its label
+    repetitions: tuple[Repetition, ...]  # all pairs of runs of the same sweep, hardware and libraries
+    # By compiler, the standard deviation between runs of the logarithm of its speed-up over identity, beyond what
+    # rounds explain, pooled with what was assumed before and widened for few runs; empty without three runs of one
+    # sweep within an hour or more.
     deviations: Mapping[str, float] = field(default_factory=dict)
-    runs: int = 0
-    hours: float = 0.0
-    unlike: tuple[str, ...] = ()
+    runs: int = 0  # those runs
+    hours: float = 0.0  # between the first and the last of a sweep
+    unlike: tuple[str, ...] = ()  # why other pairs were left out, in sentences
 
     @property
     def share(self) -> tuple[float, float, float]:

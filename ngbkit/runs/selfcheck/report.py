@@ -25,133 +25,75 @@ UNSTEADY = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """The noise of groups that measure `identity` against `identity`, where the true speed-up is 1.
+    """The noise of groups that measure `identity` against `identity`, where the true speed-up is 1."""
 
-    Parameters
-    ----------
-    groups, failed, pending
-        Number of groups that were measured, that failed, and that are not measured yet.
-    rounds, samples
-        Interleaving rounds of a group, and samples of a column: medians over the groups.
-    noise_floor
-        Half the width of the 95 % interval of a speed-up, relative to the speed-up, from the rounds of one pair of
-        processes alone: the median over the groups.
-    smallest_speedup
-        The smallest speed-up that is distinguishable from 1 in nine groups of ten: the 90th percentile of the distances
-        of both interval ends, with their allowance for processes, from 1 on the wrong side.
-    process_sd
-        Standard deviation, between two identical processes, of the logarithm of their latency ratio: that of the
-        groups' estimates, less the part that their own rounds explain.
-    round_sd
-        Robust standard deviation of the logarithm of the ratio from round to round: the median over the groups.
-    drift
-        How far the latency of the same block moved over the groups: the 90th percentile of its medians over their
-        10th, less 1. Comparisons across groups without an anchor are off by as much.
-    coverage, coverage_low, coverage_high
-        The share of groups whose interval covers 1, with the allowance for processes estimated from the *other* groups
-        (for groups beside a busy process, from the quiet ones), and the 95 % interval of that share.
-    coverage_within
-        The same without the allowance.
-    contended_share
-        The share of samples from rounds in which other work used the cores; NaN where that was not monitored.
-    """
-
-    groups: int
+    groups: int  # that were measured
     failed: int
-    pending: int
-    rounds: float
-    samples: float
+    pending: int  # that are not measured yet
+    rounds: float  # of a group: the median over the groups
+    samples: float  # of a column: the median over the groups
+    # Half the width of the 95 % interval of a speed-up, relative to the speed-up, from the rounds of one pair of
+    # processes alone: the median over the groups.
     noise_floor: float
+    # The smallest speed-up that is distinguishable from 1 in nine groups of ten: the 90th percentile of the distances
+    # of both interval ends, with their allowance for processes, from 1 on the wrong side.
     smallest_speedup: float
+    # Standard deviation, between two identical processes, of the logarithm of their latency ratio: that of the groups'
+    # estimates, less the part that their own rounds explain.
     process_sd: float
-    round_sd: float
+    round_sd: float  # robust, of the logarithm of the ratio from round to round: the median over the groups
+    # How far the latency of the same block moved over the groups: the 90th percentile of its medians over their 10th,
+    # less 1. Comparisons across groups without an anchor are off by as much.
     drift: float
+    # The share of groups whose interval covers 1, with the allowance for processes estimated from the *other* groups
+    # (for groups beside a busy process, from the quiet ones), and the 95 % interval of that share.
     coverage: float
     coverage_low: float
     coverage_high: float
-    coverage_within: float
-    contended_share: float
+    coverage_within: float  # the same without the allowance
+    contended_share: float  # of samples from rounds in which other work used the cores; NaN if not monitored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Identity against another compiler: what can be told of their speed-up here.
+    """Identity against another compiler: what can be told of their speed-up here."""
 
-    Parameters
-    ----------
-    compiler
-        The compiler that is compared with identity.
-    beside_busy
-        Whether these groups ran beside a busy process.
-    groups, inconclusive
-        Number of groups that were measured, and of those with too few uncontended rounds: the figures below are of the
-        others, unless there are none.
-    speedup, low, high
-        The speed-up over identity: the median over the groups and its 95 % interval (NaN with fewer than six groups).
-    group_sd
-        Standard deviation, between groups, of the logarithm of that speed-up, less the part that their own rounds
-        explain. The intervals of every later run allow for it.
-    half_width
-        Half the width of the 95 % interval of one group, with that allowance, relative to the speed-up: the 90th
-        percentile over the groups.
-    judged, agreeing
-        Number of groups with an interval, and of intervals that contain the median of the other groups (of the quiet
-        ones, for groups beside a busy process).
-    problem
-        Why nothing was measured; empty where something was.
-    """
-
-    compiler: str
-    beside_busy: bool = False
-    groups: int = 0
+    compiler: str  # that is compared with identity
+    beside_busy: bool = False  # whether these groups ran beside a busy process
+    groups: int = 0  # that were measured
+    # Of those with too few uncontended rounds: the figures below are of the others, unless there are none.
     inconclusive: int = 0
-    speedup: float = math.nan
-    low: float = math.nan
+    speedup: float = math.nan  # over identity: the median over the groups
+    low: float = math.nan  # of its 95 % interval; NaN with fewer than six groups
     high: float = math.nan
+    # Standard deviation, between groups, of the logarithm of that speed-up, less the part that their own rounds
+    # explain. The intervals of every later run allow for it.
     group_sd: float = math.nan
+    # Half the width of the 95 % interval of one group, with that allowance, relative to the speed-up: the 90th
+    # percentile over the groups.
     half_width: float = math.nan
-    judged: int = 0
+    judged: int = 0  # groups with an interval
+    # Intervals that contain the median of the other groups (of the quiet ones, for groups beside a busy process).
     agreeing: int = 0
-    problem: str = ""
+    problem: str = ""  # why nothing was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SelfCheck(Reported):
-    """The fitness of a machine for measurements; displayed as a table.
-
-    Parameters
-    ----------
-    device, chip, threads
-        Label and chip of the device, and the number of threads.
-    repeats, precision
-        Samples a trial, or the target width of the intervals.
-    run
-        Id of the run: ``ngbkit selfcheck ID`` reports on it again.
-    created
-        Start of the run, in UTC and ISO 8601.
-    ngbkit_version
-        Version of ngbkit that measured.
-    conditions
-        Sentences on what disturbed the machine before the run.
-    quiet
-        Noise of the groups without a busy process.
-    contended
-        Noise of the groups beside a busy process, with ``hog``.
-    pairs
-        What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
-    """
+    """The fitness of a machine for measurements; displayed as a table."""
 
     device: str
     chip: str
     threads: int
-    repeats: int | None
-    precision: float | None
-    run: str
-    created: str
-    ngbkit_version: str
-    conditions: tuple[str, ...]
-    quiet: Noise
-    contended: Noise | None = None
+    repeats: int | None  # samples a trial
+    precision: float | None  # or the target width of the intervals
+    run: str  # its id: `ngbkit selfcheck ID` reports on it again
+    created: str  # the start of the run, in UTC and ISO 8601
+    ngbkit_version: str  # that measured
+    conditions: tuple[str, ...]  # what disturbed the machine before the run, in sentences
+    quiet: Noise  # of the groups without a busy process
+    contended: Noise | None = None  # of the groups beside a busy process, with `hog`
+    # What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
     pairs: tuple[Pair, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
