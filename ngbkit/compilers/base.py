@@ -98,7 +98,7 @@ class Tuning:
     folder
         A folder of this device, shared by all sweeps; it outlives cold compiles and killed processes. A compiler names
         each entry by everything it depends on: network content, batch size, target, threads and versions.
-    seconds, candidates
+    seconds
         The rest of the sweep's budget; None if the sweep sets none. The compiler's own options may set less.
     report
         Reports the progress of the search. Call it at least once a minute: a child that stays silent is killed as hung.
@@ -106,7 +106,6 @@ class Tuning:
 
     folder: Path
     seconds: float | None = None
-    candidates: int | None = None
     report: Callable[[TuningProgress], None] = _ignore
 
 

@@ -106,12 +106,8 @@ def read_index() -> int | None:
 
 def _share_budget(sweep: Grid, share: float) -> Grid:
     """Return a sweep that spends this share of the device's budget for tuning."""
-    seconds, candidates = sweep.tuning_seconds, sweep.tuning_candidates
-    return attrs.evolve(
-        sweep,
-        tuning_seconds=None if seconds is None else seconds * share,
-        tuning_candidates=None if candidates is None else max(1, round(candidates * share)),
-    )
+    seconds = sweep.tuning_seconds
+    return attrs.evolve(sweep, tuning_seconds=None if seconds is None else seconds * share)
 
 
 def _check_node(path: Path) -> None:

@@ -27,6 +27,8 @@ GpuTimer = Literal["host", "events"]
 MIN_ROUNDS, MAX_SECONDS = 10, 60.0
 # Described where they were chosen, as the choices of a workload are.
 _CHOICES = ("precisions", "calibrate", "evaluate", "reference", "accept", "profile")
+# An option that went: the ids of sweeps, which name recordings, are hashes with it.
+_RETIRED = {"tuning_candidates": None}
 # The paths of what a workload has by content.
 _PATHS = ("calibrate", "evaluate", "reference")
 
@@ -166,15 +168,16 @@ class Grid:
     min_rounds: PositiveCount = field(
         default=MIN_ROUNDS,
         metadata=option(
-            f"Interleaving rounds that a trial takes at least. Default: {MIN_ROUNDS}. With fewer repeats, as many "
-            "rounds as repeats."
+            f"Interleaving rounds that a trial takes at least, also beyond `max_seconds`. Default: {MIN_ROUNDS}. With "
+            "fewer repeats, as many rounds as repeats.",
+            in_shell=False,
         ),
     )
     max_seconds: Duration | None = field(
         default=None,
         metadata=option(
-            "Time no group for longer than this once it has `min_rounds`, whatever `repeats` and `precision` ask for. "
-            f"Default: no limit, or {MAX_SECONDS:g} with `precision`.",
+            f"Time no group for longer than this once it has {MIN_ROUNDS} rounds, whatever `repeats` and `precision` "
+            f"ask for. Default: no limit, or {MAX_SECONDS:g} with `precision`.",
             metavar="SECONDS",
         ),
     )
@@ -191,9 +194,7 @@ class Grid:
         metadata=option(
             "Whether the compilers of a group take turns. False measures one after the other, as most benchmarks do: "
             "for a device that cannot hold them all, and to see what difference it makes.",
-            "--sequential",
-            parse=lambda sequential: not sequential,
-            help="measure the compilers of a group one after the other and not in turns",
+            in_shell=False,
         ),
     )
     together: bool = field(
@@ -238,13 +239,6 @@ class Grid:
             "Seconds that compilers which search for fast code may spend on each device in this run, in all. They are "
             "shared out evenly among the trials that tune. Default: no limit but those of the compilers' own options.",
             metavar="SECONDS",
-        ),
-    )
-    tuning_candidates: PositiveCount | None = field(
-        default=None,
-        metadata=option(
-            "Candidates that such compilers may try on each device in this run, in all. Default: no "
-            "limit. They are shared out as `tuning_seconds`."
         ),
     )
     gpu_timer: GpuTimer = field(
@@ -328,12 +322,13 @@ class Grid:
         values = {name: getattr(self, name) for name in options_of(type(self))}
         if values["memory"] == KEPT:  # the recordings of sweeps from before there was a choice are found
             del values["memory"]
-        return {name: to_json_value(value) for name, value in values.items() if value or name not in _CHOICES}
+        values = {name: to_json_value(value) for name, value in values.items() if value or name not in _CHOICES}
+        return _RETIRED | values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], **locate: Any) -> Self:
         """The sweep that `to_json` described; ``locate=`` is passed on to `Workload.from_json`."""
-        fields = dict(data)
+        fields = {name: value for name, value in data.items() if name not in _RETIRED}
         fields["workloads"] = [Workload.from_json(workload, **locate) for workload in data["workloads"]]
         return cls(**fields)
 

@@ -137,7 +137,6 @@ class TuningCost(TypedDict):
     """The cost of the search for fast code of one trial."""
 
     seconds: Finite
-    candidates: Finite
 
 
 def parse(kind: str, key: Any, value: Any) -> Any:

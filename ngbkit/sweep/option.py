@@ -40,6 +40,7 @@ class SweepOption:
     parse: Callable[[Any], Any]
     format: Callable[[Any], list[str]]
     always: bool
+    in_shell: bool
 
 
 def option(
@@ -50,13 +51,15 @@ def option(
     parse: Callable[[Any], Any] | None = None,
     format: Callable[[Any], list[str]] | None = None,
     always: bool = False,
+    in_shell: bool = True,
     **settings: Any,
 ) -> dict[str, Callable[[str, Any], SweepOption]]:
     """Declare how people read and write a field; the metadata of an attrs field.
 
     The flag is by default that of the name, and the help the first sentence of `doc` with its default. `parse` turns
     the value that argparse leaves into the field's; `format` turns the field's value into one text for each time that
-    the flag is written, empty for a flag without a value. `always`: also where it has its default.
+    the flag is written, empty for a flag without a value. `always`: also where it has its default. `in_shell`: whether
+    a line can set it, too, and not only Python.
     """
 
     def build(name: str, annotation: Any) -> SweepOption:
@@ -74,6 +77,7 @@ def option(
             parse=parse or (lambda value: value),
             format=format or switch or (lambda value: [f"{value:g}" if isinstance(value, float) else str(value)]),
             always=always,
+            in_shell=in_shell,
         )
 
     return {"option": build}
@@ -107,23 +111,29 @@ def _find_settings(annotation: Any) -> dict[str, Any]:
     return settings.get(plain, {})
 
 
+def _list_typed(sweep: type[AttrsInstance]) -> dict[str, SweepOption]:
+    """List the options that a line can set."""
+    return {name: option for name, option in options_of(sweep).items() if option.in_shell}
+
+
 def arguments_of(sweep: type[AttrsInstance]) -> tuple[Argument, ...]:
     """The arguments of a command that measures a sweep, its positional one first."""
-    return tuple(option.argument for option in options_of(sweep).values())
+    return tuple(option.argument for option in _list_typed(sweep).values())
 
 
 def parse_options(sweep: type[AttrsInstance], args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of a sweep that parsed arguments ask for; an argument that is not used has none."""
-    values = {name: getattr(args, option.argument.dest) for name, option in options_of(sweep).items()}
+    typed = _list_typed(sweep)
+    values = {name: getattr(args, option.argument.dest) for name, option in typed.items()}
     # 0 is a value: only what argparse leaves for an unused argument has none.
     used = {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
-    return {name: options_of(sweep)[name].parse(value) for name, value in used.items()}
+    return {name: typed[name].parse(value) for name, value in used.items()}
 
 
 def format_options(sweep: AttrsInstance, defaults: AttrsInstance) -> list[str]:
     """Format the words that ask for a sweep again, without its positional arguments and without defaults."""
     words: list[str] = []
-    for name, option in options_of(type(sweep)).items():
+    for name, option in _list_typed(type(sweep)).items():
         value = getattr(sweep, name)
         flag = option.argument.flags[0]
         if not flag.startswith("-") or value is None:

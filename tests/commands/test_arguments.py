@@ -262,17 +262,11 @@ def test_unknown_options_name_the_nearest() -> None:
 
 def test_how_long_to_measure_is_said_by_repeats_or_by_a_precision() -> None:
     """A sweep has repeats or a precision, and its options format either."""
-    line = "blocks.conv --factor width=8 --factor depth=1 --precision 2% --min-rounds 12 --max-seconds 30 --sequential"
+    line = "blocks.conv --factor width=8 --factor depth=1 --precision 2% --max-seconds 30"
     sweep = sweep_of(line)
 
-    assert (None, 0.02, 12, 30.0, False) == (
-        sweep.repeats,
-        sweep.precision,
-        sweep.min_rounds,
-        sweep.max_seconds,
-        sweep.interleave,
-    )
-    assert "--precision 0.02 --min-rounds 12 --max-seconds 30 --sequential" in " ".join(sweep.to_words())
+    assert (None, 0.02, 30.0) == (sweep.repeats, sweep.precision, sweep.max_seconds)
+    assert "--precision 0.02 --max-seconds 30" in " ".join(sweep.to_words())
     assert sweep == sweep_of("blocks.conv " + " ".join(sweep.to_words()))
     with pytest.raises(UsageError, match="the one is a number of samples, the other says when to stop"):
         sweep_of("resnet18 -r 10 --precision 2%")

@@ -39,9 +39,11 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def tune_in_child(onnx_file: Path, folder: Path, die_at: int | None = None, **options: Any) -> dict[str, Any]:
-    limits = {name: options.pop(name, None) for name in ("seconds", "candidates")}
-    request = {"onnx": str(onnx_file), "folder": str(folder), "options": options, "die_at": die_at, **limits}
+def tune_in_child(
+    onnx_file: Path, folder: Path, die_at: int | None = None, sweep_seconds: float | None = None, **options: Any
+) -> dict[str, Any]:
+    request = {"onnx": str(onnx_file), "folder": str(folder), "options": options, "die_at": die_at}
+    request["seconds"] = sweep_seconds
     command = [sys.executable, str(CHILD), json.dumps(request)]
     if die_at is not None:
         ended = subprocess.run(command, capture_output=True, check=False)
@@ -113,9 +115,10 @@ def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -
 
     With complete records but no library, the library is rebuilt without further candidates.
     """
-    small = tune(total=4, candidates=3)
+    tune(total=4, die_at=2)
+    small = tune(total=4, sweep_seconds=0.0)
     cut_short = small["facts"]["complete"]
-    spent = tune(total=4, candidates=0)
+    spent = tune(total=4, sweep_seconds=0.0)
     small_again = tune(total=4)
     (smaller,) = list_results(tmp_path)
     large = tune(total=7)
@@ -124,8 +127,8 @@ def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -
     shutil.rmtree(tmp_path / "cache")
     rebuilt = tune(total=7)
 
-    assert (small["notes"], cut_short) == ("tuned, 3 candidates", False)
-    assert (spent["notes"], spent["facts"]["cache"]) == ("tuned, 3 candidates", "hit")
+    assert (small["notes"], cut_short) == ("tuned, 2 candidates", False)
+    assert (spent["notes"], spent["facts"]["cache"]) == ("tuned, 2 candidates", "hit")
     assert (small_again["notes"], small_again["facts"]["complete"]) == ("tuned, 4 candidates", True)
     assert read_candidates(larger)[:4] == read_candidates(smaller)
     assert large["notes"] == "tuned, 7 candidates"
@@ -137,7 +140,9 @@ def test_a_larger_budget_starts_from_a_smaller_one(tune: Tune, tmp_path: Path) -
 
 def test_a_spent_sweep_leaves_nothing_to_compile(tune: Tune) -> None:
     """A network whose turn starts after the sweep's budget is spent is unsupported, with the remedy in the message."""
-    assert "budget was spent before this network's turn; give the sweep more" in tune(total=4, candidates=0)["error"]
+    assert (
+        "budget was spent before this network's turn; give the sweep more" in tune(total=4, sweep_seconds=0.0)["error"]
+    )
 
 
 def test_code_for_a_gpu_needs_none() -> None:

@@ -1,6 +1,6 @@
 """A process that compiles a tiny network with TVM, and prints the result as JSON.
 
-python tvm_child.py '{"onnx": …, "folder": …, "options": {…}, "seconds": null, "candidates": null, "die_at": null}'
+python tvm_child.py '{"onnx": …, "folder": …, "options": {…}, "seconds": null, "die_at": null}'
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         options=COMPILER.settle(request["options"]),
         threads=2,
         cache=folder / "cache",
-        tuning=Tuning(folder=folder, seconds=request["seconds"], candidates=request["candidates"], report=report),
+        tuning=Tuning(folder=folder, seconds=request["seconds"], report=report),
     )
     try:
         program = COMPILER.compile(task)

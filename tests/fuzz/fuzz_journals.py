@@ -46,7 +46,7 @@ RECORDS = {record.trial_id: record for record in synthetic.make_records(SWEEP, f
 NOTES = {
     "facts": {facts_key(name, {}): {"parameters": 1000, "baseline": "torch eager"} for name in ("a", "b")},
     "environment": {"cpu": {"chip": "Some chip", "threads": 2, "packages": {"numpy": "2.3"}}},
-    "tuning": {trial_id: {"seconds": 1.5, "candidates": 3} for trial_id in list(RECORDS)[:2]},
+    "tuning": {trial_id: {"seconds": 1.5} for trial_id in list(RECORDS)[:2]},
     "retried": {"last": "0123"},
 }
 RUN_ID, SOUND_ID = "20260101-000000-abcd", "20260102-000000-abcd"

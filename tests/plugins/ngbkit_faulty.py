@@ -143,16 +143,13 @@ def _slow(task: Task) -> Program:
 
 
 def _searching(task: Task) -> Program:
-    """Try candidates, a file each, up to the option or the sweep's budget."""
+    """Try candidates, a file each, up to the option."""
     folder, options = task.tuning.folder / "searching" / f"batch-{task.batch_size}", task.options
     folder.mkdir(parents=True, exist_ok=True)
     reused = len(list(folder.iterdir()))
-    budget = options["candidates"] if task.tuning.candidates is None else reused + task.tuning.candidates
-    limit, start = min(budget, options["candidates"]), time.monotonic()
+    limit, start = options["candidates"], time.monotonic()
     for number in range(reused, limit + 1):
-        task.tuning.report(
-            TuningProgress(done=number, total=options["candidates"], best_s=1 / (number + 1), left_s=1.0)
-        )
+        task.tuning.report(TuningProgress(done=number, total=limit, best_s=1 / (number + 1), left_s=1.0))
         if number < limit:
             time.sleep(options["seconds"])
             (folder / str(number)).touch()
@@ -162,7 +159,7 @@ def _searching(task: Task) -> Program:
         print("the linker has much to say")  # noqa: T201  as a compiler does
         raise RuntimeError("it fell over")
     program = _sound(task)
-    facts = {**program.facts, "candidates": len(list(folder.iterdir())), "spent_s": time.monotonic() - start}
+    facts = {**program.facts, "budget_s": task.tuning.seconds or 0.0, "spent_s": time.monotonic() - start}
     return replace(program, facts=facts, reused_s=reused * 1000.0)
 
 

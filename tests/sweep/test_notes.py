@@ -50,7 +50,7 @@ def test_the_facts_of_a_network_are_valid() -> None:
             {"history": {"deviations": {"a": -1}}},
             "deviations: got -1; expected a finite number from 0",
         ),
-        ("tuning", "trial", {"seconds": 1.0}, "it has no candidates"),
+        ("tuning", "trial", {}, "it has no seconds"),
         ("retried", "last", {}, "got {}; expected a text"),
     ],
 )

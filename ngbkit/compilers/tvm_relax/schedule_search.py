@@ -35,7 +35,6 @@ class Limits:
     trials: float = _NEVER  # candidates per function, in all
     early_stop: int = 0  # candidates per function without improvement; 0 is unlimited
     total: float = _NEVER  # candidates for the network, in all
-    candidates: float = _NEVER  # the rest of the sweep's budget, from now on
     seconds: float = _NEVER  # the rest of the sweep's budget, from now on
     tuning_s: float = _NEVER  # tuning time in all, earlier processes included
 
@@ -109,7 +108,7 @@ class Search:
             active = [function for function in self.functions if self._is_active(function)]
             if not active or self.count >= self.limits.total or self.spent_s >= self.limits.tuning_s:
                 return False
-            if self.count - self._initial_count >= self.limits.candidates or time.monotonic() >= self._sweep_deadline:
+            if time.monotonic() >= self._sweep_deadline:
                 return True
             self._run_round(active[choose([function.history for function in active])])
 
@@ -168,13 +167,11 @@ class Search:
         """Count the candidates that the limits leave to a function."""
         limits, history = self.limits, function.history
         stop = history.best_count + limits.early_stop if limits.early_stop else _NEVER
-        remaining = min(limits.total - self.count, limits.candidates - (self.count - self._initial_count))
-        return max(1, min(remaining, limits.trials - history.count, stop - history.count))
+        return max(1, min(limits.total - self.count, limits.trials - history.count, stop - history.count))
 
     def _size_first_batch(self) -> int:
         """Return the size of each function's first batch: half of a small budget is reserved for later rounds."""
-        budget = min(self.limits.total, self.limits.candidates)
-        return int(max(1, min(BATCH, budget // (2 * len(self.functions)))))
+        return int(max(1, min(BATCH, self.limits.total // (2 * len(self.functions)))))
 
     @property
     def _sweep_deadline(self) -> float:
@@ -190,7 +187,7 @@ class Search:
         for function in self.functions:
             count = function.history.count
             total += min(limits.trials, count + (BATCH << 6)) if self._is_active(function) else count
-        return max(self.count, min(total, limits.total, self._initial_count + limits.candidates))
+        return max(self.count, min(total, limits.total))
 
     def _estimate_left_s(self) -> float | None:
         count = self.count - self._initial_count

@@ -103,8 +103,7 @@ class Tuner:
         self.store.write_meta({"candidates": count, "tuning_s": _read_spent_s(self.store), "complete": False})
 
     def _has_budget(self) -> bool:
-        tuning = self.tuning
-        return (tuning.seconds is None or tuning.seconds > 0) and (tuning.candidates is None or tuning.candidates > 0)
+        return self.tuning.seconds is None or self.tuning.seconds > 0
 
     def _build(self, module: Any, complete: bool) -> Library:
         start = time.monotonic()
@@ -124,11 +123,10 @@ class Tuner:
 
     def _search(self, module: Any) -> bool:
         """Search in a forked process, restarted after a crash; return whether the sweep's budget cut it short."""
-        start, initial_count = time.monotonic(), len(candidate_records.read(self.store.records))
+        start = time.monotonic()
         crashes: dict[str, int] = {}
         while True:
-            count = len(candidate_records.read(self.store.records)) - initial_count
-            limits = self._build_limits(count, time.monotonic() - start)
+            limits = self._build_limits(time.monotonic() - start)
             skipped = {digest for digest, crash_count in crashes.items() if crash_count >= _CRASHES}
             process = ForkedProcess(partial(self._run_search, module, limits, skipped))
             function = ""
@@ -178,14 +176,13 @@ class Tuner:
             self._write_time = time.monotonic()
             self._write_progress()
 
-    def _build_limits(self, count: int, elapsed_s: float) -> Limits:
+    def _build_limits(self, elapsed_s: float) -> Limits:
         budget, tuning = self.store.subject.budget, self.tuning
         return Limits(
             trials=budget["trials"] or math.inf,
             early_stop=int(budget["early_stop"]),
             total=budget["total"] or math.inf,
             tuning_s=budget["seconds"] or math.inf,
-            candidates=math.inf if tuning.candidates is None else max(0, tuning.candidates - count),
             seconds=math.inf if tuning.seconds is None else max(0.0, tuning.seconds - elapsed_s),
         )
 

@@ -75,7 +75,7 @@ class Forker:
         search = JournalledSearch(trial.id, self.journal)
 
         def report(progress: Message) -> None:
-            search.record(progress)
+            search.record()
             self._report("tuning", text=f"tuning {trial}", trial_id=trial.id, **progress)
 
         try:

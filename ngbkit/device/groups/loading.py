@@ -40,7 +40,7 @@ class Loader(Preparer):
         recorded = set(self.journal.statuses()) - self.journal.list_stopped()
         self._finished = (recorded | self.spec.have) - self.spec.beside_ids
         sweep = self.spec.sweep
-        self._budget = Budget(sweep.tuning_seconds, sweep.tuning_candidates, self.journal)
+        self._budget = Budget(sweep.tuning_seconds, self.journal)
         tuned = {label for label in sweep.compilers if tuning.is_tuned(Column.read(label))}
         trials = sweep.trials(self.spec.device) if tuned else []
         self._tuning = {trial.id for trial in trials if trial.compiler in tuned}
@@ -195,7 +195,7 @@ class Loader(Preparer):
             "flush_l2": self.spec.sweep.flush_l2,
             "tuning": {
                 "folder": str(tuning.locate_folder(self.spec.state_dir, self.spec.place)),
-                **self._budget.allot(len(self._tuning - self._finished)),
+                "seconds": self._budget.allot(len(self._tuning - self._finished)),
             },
         }
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ngbkit.device.isolation.channel import Message
 from ngbkit.options import LAYOUT
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.journal import Journal
@@ -23,48 +20,36 @@ def locate_folder(state_dir: Path, device: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The total seconds and candidates that a sweep allows on this device; None for no limit."""
+    """The total seconds that a sweep allows on this device; None for no limit."""
 
     seconds: float | None
-    candidates: int | None
     # Contains the cost so far.
     journal: Journal
 
-    def allot(self, trials: int) -> dict[str, Any]:
-        """Allot ``seconds`` and ``candidates`` to the next of that many trials still to tune."""
-        costs = self.journal.notes(_KIND).values()
-        seconds, candidates = (sum(cost[name] for cost in costs) for name in ("seconds", "candidates"))
-        trials = max(trials, 1)
-        return {
-            "seconds": None if self.seconds is None else max(0.0, self.seconds - seconds) / trials,
-            "candidates": None if self.candidates is None else max(0, self.candidates - int(candidates)) // trials,
-        }
+    def allot(self, trials: int) -> float | None:
+        """Allot the seconds of the next of that many trials still to tune."""
+        if self.seconds is None:
+            return None
+        spent = sum(cost["seconds"] for cost in self.journal.notes(_KIND).values())
+        return max(0.0, self.seconds - spent) / max(trials, 1)
 
 
 @dataclass(slots=True)
 class JournalledSearch:
-    """One compile that tunes, whose cost it records in the journal from its progress reports."""
+    """One compile that tunes, whose cost it records in the journal at each report of its progress."""
 
     trial_id: str
     journal: Journal
-    _earlier: Mapping[str, Any] = field(init=False)
+    _earlier_s: float = field(init=False)
     _started: float = field(default_factory=time.monotonic)
-    _first: int | None = None
 
     def __post_init__(self) -> None:
-        self._earlier = self.journal.notes(_KIND).get(self.trial_id, {"seconds": 0.0, "candidates": 0})
+        self._earlier_s = self.journal.notes(_KIND).get(self.trial_id, {"seconds": 0.0})["seconds"]
 
-    def record(self, progress: Message) -> None:
-        """Record the cost so far, without the candidates that an earlier, killed process had already measured."""
-        candidates = int(progress["done"])
-        if self._first is None:
-            self._first = candidates
-        cost = {
-            "seconds": self._earlier["seconds"] + time.monotonic() - self._started,
-            "candidates": self._earlier["candidates"] + candidates - self._first,
-        }
+    def record(self) -> None:
+        """Record the cost so far."""
         # Written at once, so that a killed engine loses nothing; a report arrives a few times a minute.
-        self.journal.note(_KIND, self.trial_id, cost)
+        self.journal.note(_KIND, self.trial_id, {"seconds": self._earlier_s + time.monotonic() - self._started})
 
 
 def is_tuned(column: Column) -> bool:

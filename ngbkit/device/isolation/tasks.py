@@ -72,9 +72,4 @@ def _build_tuning(message: Message, report: Callable[[Message], None]) -> Tuning
     def report_progress(progress: TuningProgress) -> None:
         report({"progress": asdict(progress)})
 
-    return Tuning(
-        folder=Path(message["folder"]),
-        seconds=message["seconds"],
-        candidates=message["candidates"],
-        report=report_progress,
-    )
+    return Tuning(folder=Path(message["folder"]), seconds=message["seconds"], report=report_progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,13 @@ def test_tuning_precedes_timing(mlp: Workload) -> None:
 
 
 def test_trials_share_the_budget_of_a_sweep(mlp: Workload) -> None:
-    """The trials of a sweep share its budget of candidates."""
-    sweep = Sweep(mlp, ["searching"], [1, 2, 4], repeats=3, threads=1, tuning_candidates=7)
+    """The first of three trials may spend a third of the seconds, and each later one a part of what is left."""
+    sweep = Sweep(mlp, ["searching"], [1, 2, 4], repeats=3, threads=1, tuning_seconds=600)
     records, _ = carry_out(sweep)
+    first, second, third = (records["searching", size].facts["budget_s"] for size in (1, 2, 4))
 
-    assert [records["searching", size].facts["candidates"] for size in (1, 2, 4)] == [2, 2, 3]
+    assert 200 == first
+    assert 200 <= second <= third < 600
 
 
 def test_what_earlier_tuning_saved_counts_as_compile_time(mlp: Workload) -> None:
@@ -85,19 +88,19 @@ def test_a_failed_compile_keeps_its_output(mlp: Workload) -> None:
 
 
 def test_the_cost_is_remembered(tmp_path: Path) -> None:
-    """The journal keeps the cost of tuning, and counts the candidates of a killed engine once."""
+    """The journal keeps the seconds of tuning, those of a killed engine included."""
     with Journal(tmp_path / "journal.sqlite") as journal:
-        budget = Budget(None, 100, journal)
-        for first, last in ((0, 30), (30, 50)):
+        for _ in range(2):
             search = JournalledSearch("one", journal)
-            for done in (first, last):
-                search.record({"done": done, "total": last})
-        spent = journal.notes("tuning")["one"]
+            time.sleep(0.01)
+            search.record()
+        spent_s = journal.notes("tuning")["one"]["seconds"]
 
-        assert spent["candidates"] == 50
-        assert budget.allot(2) == {"seconds": None, "candidates": 25}
-        assert budget.allot(0) == {"seconds": None, "candidates": 50}
-        assert Budget(spent["seconds"] + 10, 40, journal).allot(5) == {"seconds": pytest.approx(2), "candidates": 0}
+        assert spent_s >= 0.02
+        assert Budget(None, journal).allot(2) is None
+        assert Budget(spent_s + 10, journal).allot(5) == pytest.approx(2)
+        assert Budget(spent_s + 10, journal).allot(0) == pytest.approx(10)
+        assert 0.0 == Budget(spent_s / 2, journal).allot(5)
 
 
 def test_results_of_tuning_are_separate_from_caches(mlp: Workload) -> None:
