@@ -35,7 +35,7 @@ PROCESS_SD = 0.07
 """The standard deviation of the difference of a kernel's time between two processes, as a share of that time.
 
 This and `KERNEL_SD` are medians over 24 pairs of copies: three networks in ONNX Runtime and OpenVINO on two virtual
-cores, by ``tests/bench/planted_slowdown.py --report``. Single pairs had 2 to 24 %, and 2 to 10 µs.
+cores. Single pairs had 2 to 24 %, and 2 to 10 µs.
 """
 
 KERNEL_SD = 4e-6

@@ -57,16 +57,6 @@ def measure_trial() -> None:
     report("fan-out, a trial", extra, "ms", 50)
 
 
-def measure_eight() -> None:
-    """Eight engines that together report a hundred trials a second, for a minute."""
-    labels = [f"d{number}" for number in range(8)]
-    sweep = _build_scripted_sweep(188, labels)
-    tables = "".join(f'[{label}]\nlaunch = "local"\n' for label in labels)
-    with write_devices(tables), start_scripted_engines(labels, rate=100 / 8):
-        lags = stream(sweep, 100)
-    report("the same, the slowest record of the last hundred", 1000 * lags[-100:].max(), "ms", 1000)
-
-
 def measure_fleet(number: int = 100) -> None:
     """A hundred engines on loopback in one trust group: start, memory, latency of events, completeness."""
     labels = [f"d{index}" for index in range(number)]
@@ -85,7 +75,7 @@ def measure_fleet(number: int = 100) -> None:
             stream(sweep, number)
 
 
-def stream(sweep: Any, target: float) -> np.ndarray:
+def stream(sweep: Any, target: float) -> None:
     """Run a scripted sweep; report its rate, the lags of events, what the client used, and what is missing."""
     client = psutil.Process()
     with listen() as listener:
@@ -94,7 +84,7 @@ def stream(sweep: Any, target: float) -> np.ndarray:
         run = sweep.start()
         run.wait()
         wall, busy = time.perf_counter() - began, psutil.cpu_percent()
-    lags, cpu_used = 1000 * listener.lags(), sum(client.cpu_times()[:2]) - cpu_before
+    lags, cpu_used = 1000 * np.array(listener.lags_s), sum(client.cpu_times()[:2]) - cpu_before
     report(f"{len(sweep):,} trials of these engines, trials a second", len(sweep) / wall, "a second", target)
     report(f"an event, until its subscribers have it, median of {len(lags):,}", np.median(lags), "ms", 50)
     report("the same, 99th percentile", np.percentile(lags, 99), "ms")
@@ -103,14 +93,13 @@ def stream(sweep: Any, target: float) -> np.ndarray:
     report("CPU of this machine, with its engines", busy, "% of all")
     report("memory of the client, beyond that before", (client.memory_info().rss - memory) / 2**20, "MB")
     _report_completeness(run)
-    return listener.lags("record")
 
 
 class Listener:
-    """The delays of events, in order of arrival, by kind, and the records whose event was lost."""
+    """The seconds from the publication of events to the notification of the last subscriber, and the lost records."""
 
     def __init__(self) -> None:
-        self._lags: dict[str, array[float]] = {}
+        self.lags_s = array("d")
         self.recovered = 0  # from the device's journal
 
     def record(self, events: Sequence[Mapping[str, Any]]) -> None:
@@ -121,11 +110,7 @@ class Listener:
             if sent == 0:
                 self.recovered += 1
             elif sent is not None:
-                self._lags.setdefault(event["kind"], array("d")).append(now - sent)
-
-    def lags(self, kind: str | None = None) -> np.ndarray:
-        """Seconds from the publication of an event to the notification of the last subscriber."""
-        return np.concatenate([np.array(lags) for name, lags in self._lags.items() if kind in (None, name)])
+                self.lags_s.append(now - sent)
 
 
 @contextmanager
@@ -159,8 +144,8 @@ def write_devices(tables: str) -> Iterator[None]:
 
 
 @contextmanager
-def start_scripted_engines(labels: Sequence[str], rate: float | None) -> Iterator[Callable[..., None]]:
-    """Start engines with scripted plans, each reporting `rate` trials a second; as many as possible if it is None.
+def start_scripted_engines(labels: Sequence[str], rate: float) -> Iterator[Callable[..., None]]:
+    """Start engines with scripted plans, each reporting `rate` trials a second.
 
     Yields a function that scripts them again: see `scripted.take_over`.
     """
@@ -205,7 +190,7 @@ def _report_completeness(run: Any) -> None:
     report("samples missing in the dataset", data["latency"].isnull().sum().item(), "", 0)
 
 
-def _build_scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) -> Any:
+def _build_scripted_sweep(batch_sizes: int, labels: Sequence[str]) -> Any:
     """A sweep of four compilers at so many batch sizes; without batch size 1 there are no anchors."""
     from ngbkit.api import Sweep
     from ngbkit.workloads.base import Workload
@@ -215,7 +200,7 @@ def _build_scripted_sweep(batch_sizes: int, labels: Sequence[str] = ("cpu",)) ->
     return Sweep([network], compilers, range(2, batch_sizes + 2), devices=labels, repeats=SAMPLES)
 
 
-PARTS: Parts = {"trial": measure_trial, "eight": measure_eight, "fleet": measure_fleet}
+PARTS: Parts = {"trial": measure_trial, "fleet": measure_fleet}
 
 if __name__ == "__main__":
     run_parts(PARTS, __doc__)

@@ -28,7 +28,7 @@ _SENT = " at "
 
 
 def take_over(settings: str) -> str:
-    """Replace the plan: ``rate`` trials a second, or as many as possible if it is null.
+    """Replace the plan: ``rate`` trials a second.
 
     Engines report ``in_step``, as those that begin together and take equally long, or each at times of its own.
     """
@@ -53,7 +53,7 @@ def draw_samples(trial_id: str) -> tuple[float, ...]:
     return tuple(generator.uniform(0.001, 0.002) for _ in range(SAMPLES))
 
 
-def _run(spec_json: str, rate: float | None, in_step: bool = True) -> str:
+def _run(spec_json: str, rate: float, in_step: bool = True) -> str:
     """Carry out all groups of a device in turn, instead of `ngbkit.device.plan.run`."""
     spec = Spec.from_json(spec_json)
     publish = plan._number_events(plan._find_publisher())
@@ -64,12 +64,12 @@ def _run(spec_json: str, rate: float | None, in_step: bool = True) -> str:
         publish({"kind": "environment", "device": spec.device, "key": spec.device, "value": description})
         groups = [[trial.id for trial in group.trials] for group in spec.sweep.groups(spec.device)]
         finished, began = 0, time.monotonic()
-        if rate is not None and not in_step:
+        if not in_step:
             began += random.Random(spec.device).uniform(0, len(groups[0]) / rate)
         for ids in groups:
             finished += len(ids)
-            due = began if rate is None else began + finished / rate
-            if select.select([interrupt.descriptor], [], [], max(0.0, due - time.monotonic()))[0]:
+            pause_s = max(0.0, began + finished / rate - time.monotonic())
+            if select.select([interrupt.descriptor], [], [], pause_s)[0]:
                 return json.dumps({"state": "stopped"})
             _report(spec, publish, journal, ids)
     return json.dumps({"state": "finished"})

@@ -39,8 +39,6 @@ def estimate_inflation(log_values: ArrayLike, pool: ArrayLike | None = None) -> 
     is the prior that other series give, of `pool_series`. The result, ``(...)``, is at least 1: the root of the
     posterior mean of the variance of a mean, over that of independent rounds. Values beyond three robust standard
     deviations are clipped.
-
-    ``python tests/bench/stopping.py correlated`` prints how often such an interval misses the truth.
     """
     likelihood, variance = _fit(np.asarray(log_values, float))
     posterior = likelihood + (_PRIOR if pool is None else np.asarray(pool, float))

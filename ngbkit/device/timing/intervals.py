@@ -7,9 +7,9 @@ and with 13 the nearest to 95 % covers 91 %. The beta's variance is n / (n - 1) 
 uniforms, the small-sample correction of Hesterberg (2015, "What Teachers Should Know About the Bootstrap", section
 3.2); his further one, by Student's t, would make an interval of a median too wide (97 % at 10 rounds).
 
-``.venv/bin/python tests/bench/stopping.py fixed`` shows the result: the 95 % interval of a median of log
-ratios that are normal, of Student's t with 3 degrees of freedom, or contaminated by a tenth of 1.5-fold ones, covers
-its true value in 94 to 96 % of 20,000 repetitions, at 10, 13, 20, 40 and 100 rounds. It is for independent rounds:
+The 95 % interval of a median of log ratios that are normal, of Student's t with 3 degrees of freedom, or contaminated
+by a tenth of 1.5-fold ones, covers its true value in 94 to 96 % of 20,000 repetitions, at 10, 13, 20, 40 and 100 rounds
+(`tests/device/timing/test_intervals.py`). It is for independent rounds:
 `ngbkit.device.timing.correlation` says how much wider that of others is.
 """
 
@@ -105,8 +105,8 @@ def adjust_level(level: float, looks: float) -> float:
     The level whose normal quantile is `WIDENING` times as large compensates for that; after 0 looks, with fixed
     repeats, `level` itself is right.
 
-    ``.venv/bin/python tests/bench/stopping.py stopped`` applies the rule with round to round deviations of 2, 5
-    and 10 %, three distributions and a precision of 1 and 2 %: after a stop, 95 to 97 % of the intervals cover.
+    With round to round deviations of 2, 5 and 10 %, three distributions and a precision of 1 and 2 %, 95 to 97 % of
+    the intervals cover after a stop.
     """
     if not looks > 0:
         return level

@@ -139,3 +139,22 @@ def test_stopping_does_not_spoil_the_interval():
         values = values[~precise]
 
     assert 0.93 <= covered / 2000 <= 0.97
+
+
+@pytest.mark.parametrize(("compilers", "step"), [(2, 0.005), (2, 0.05), (4, 0.02)])
+@pytest.mark.parametrize("distribution", ["normal", "student", "contaminated"])
+def test_the_fastest_seldom_loses_a_race(compilers, step, distribution):
+    """The fastest of columns, each slower than the one before by as much, loses fewer than 1 in 50 races."""
+    generator, slower, lost = np.random.default_rng(8), step * np.arange(compilers)[:, None], 0
+    for _ in range(200):
+        # A ratio of two columns has the deviation of the distribution.
+        logs = draw_ratios(distribution, generator, (compilers, 100)) / math.sqrt(2) + slower
+        active, rounds = list(range(compilers)), 0
+        while len(active) > 1 and rounds < 100:
+            rounds = min(intervals.schedule_next_look(rounds), 100)
+            fastest = min(active, key=lambda column: np.median(logs[column, :rounds]))
+            low, _ = intervals.compute_race_interval(logs[active, :rounds] - logs[fastest, :rounds])
+            active = [column for column, bound in zip(active, low, strict=True) if bound <= 0 or column == fastest]
+        lost += 0 not in active
+
+    assert lost < 4
