@@ -163,6 +163,15 @@ def format_network(name: str, factors: Mapping[str, object]) -> str:
     return name + "".join(f" {factor}={format_value(value)}" for factor, value in factors.items())
 
 
+def shorten(text: str, most: int) -> str:
+    """Shorten a text to so many characters, the last of which says that there are more.
+
+    >>> shorten("resnet18", 5)
+    'resn…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def join_names(names: Iterable[str], separator: str = ", ", *, most: int = 6) -> str:
     """Join the first names, and count the others: ``a, b, and 4 more``."""
     listed = list(names)

@@ -21,6 +21,7 @@ from ngbkit.runs.run_context import RunContext
 from ngbkit.runs.run_index import summaries
 from ngbkit.runs.summary import RUNNING, Summary
 from ngbkit.sweep.journal import Journal
+from ngbkit.user_text import shorten
 
 _RUN_ID = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b")
 _MAGIC = re.compile(r"^\s*(?:\w+\s*=\s*)?(%%?ngbench\b.*)$", re.MULTILINE)
@@ -29,7 +30,6 @@ _NO_RUN = re.compile(r"\?\s*$|(?:^|\s)(?:-h|--help|--estimate)\b")
 # Words of a line that change no measurement.
 _IRRELEVANT = re.compile(r"\s+(?:(?:-o|--out)[\s=]+\S+|--background|--again)")
 _PANEL = re.compile("panel", re.IGNORECASE)
-_LONGEST = 60
 # A cell with at least this much of another's text is a changed version of it.
 _SIMILAR = 0.6
 
@@ -71,7 +71,7 @@ class Adoption:
             else:
                 earlier = self._find_version(part, notebook, outputs, present)
                 reason = f"it has changed since run {earlier.id} measured it" if earlier else "no run measured it"
-            yield f"{notebook.name}, cell {index} ({_shorten(lines[0] if lines else source)}): {reason}"
+            yield f"{notebook.name}, cell {index} ({_name_cell(lines[0] if lines else source)}): {reason}"
 
     def adopt(self, notebook: Path) -> Iterator[str]:
         """Record newer runs, or shown ones that no sweep will ask for, of a notebook; yield a sentence for each."""
@@ -132,7 +132,7 @@ class Adoption:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(metadata["created"]))
             changes = ", ".join(_list_changed_packages(self.recordings / name))
             note = f" Since then {changes}: --re-run measures it again." if changes else ""
-            yield f"run {metadata['id']} of {moment} is published as measured ({_shorten(place)}).{note}"
+            yield f"run {metadata['id']} of {moment} is published as measured ({_name_cell(place)}).{note}"
 
     def _list_recordings(self) -> list[Path]:
         return sorted(path for path in self.recordings.glob("*") if is_complete(path))
@@ -220,6 +220,5 @@ def _list_changed_packages(recording: Path) -> Iterator[str]:
             yield f"{name} {version} is {installed}"
 
 
-def _shorten(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+def _name_cell(text: str) -> str:
+    return shorten(text.strip().partition("\n")[0], 60)

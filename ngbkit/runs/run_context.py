@@ -14,7 +14,7 @@ from typing import Any
 
 from ngbkit.errors import UsageError
 from ngbkit.files import write_atomically
-from ngbkit.user_text import clean_line, parse_json
+from ngbkit.user_text import clean_line, parse_json, shorten
 
 _FILE = "context.json"
 # Names of the file of a notebook in its variables: VS Code's and ipykernel's.
@@ -46,8 +46,7 @@ class RunContext:
         """The file's name with the first telling line of the cell: ``"blocks.ipynb: class Block(nn.Module):"``."""
         lines = filter(None, map(str.strip, self.cell.splitlines()))
         line = next((line for line in lines if not line.startswith(_COMMON)), "")
-        short = line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
-        return ": ".join(filter(None, [Path(self.notebook).name, short]))
+        return ": ".join(filter(None, [Path(self.notebook).name, shorten(line, _LONGEST_LINE)]))
 
     @property
     def code(self) -> list[str]:

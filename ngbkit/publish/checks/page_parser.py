@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from ngbkit.figures.statements import ATTRIBUTE
+from ngbkit.user_text import shorten
+
+_LONGEST = 60
 
 FIGURE = "ngb-figure"
 """The class of a figure's element."""
@@ -75,14 +78,10 @@ def find_difference(element: PageElement, expected: PageElement) -> str:
     pairs = zip(element.parts, expected.parts, strict=False)
     for text, origin in pairs:
         if text != origin:
-            return f"shows {_shorten(text)!r}; expected {_shorten(origin)!r}"
+            return f"shows {shorten(text, _LONGEST)!r}; expected {shorten(origin, _LONGEST)!r}"
     if len(element.parts) != len(expected.parts):
         longer = max(element.parts, expected.parts, key=len)
         text = longer[min(len(element.parts), len(expected.parts))]
         verb = "lacks" if longer is expected.parts else "adds"
-        return f"{verb} {_shorten(text)!r}"
+        return f"{verb} {shorten(text, _LONGEST)!r}"
     return ""
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"
