@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ngbkit.dataset.merging import merge
     from ngbkit.dataset.storage import load, save
     from ngbkit.options import get_options, set_options
-    from ngbkit.runs import Run, start
     from ngbkit.runs.bisection.bisecting import bisect
     from ngbkit.workloads import blocks, cell, onnx, paper, timm
     from ngbkit.workloads.module import from_module
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 
 # Where each name lives; an empty one is a module itself.
 _EXPORTS = {
-    "Run": ("ngbkit.runs", "Run"),
     "Sweep": ("ngbkit.api", "Sweep"),
     "attach": ("ngbkit.cluster.attach", "attach"),
     "bisect": ("ngbkit.runs.bisection.bisecting", "bisect"),
@@ -88,14 +86,15 @@ _EXPORTS = {
     "runs": ("ngbkit.runs", ""),
     "save": ("ngbkit.dataset.storage", "save"),
     "set_options": ("ngbkit.options", "set_options"),
-    "start": ("ngbkit.runs", "start"),
     "timm": ("ngbkit.workloads.timm", ""),
 }
 
-_MOVED = {"predictor": "predict", "optimizer": "predict.optimizer", "forecast": "predict.forecast"}
+_MOVED = {
+    **{"predictor": "predict", "optimizer": "predict.optimizer", "forecast": "predict.forecast"},
+    **{"Run": "runs.Run", "start": "runs.start"},
+}
 
 __all__ = [
-    "Run",
     "Sweep",
     "__version__",
     "attach",
@@ -121,7 +120,6 @@ __all__ = [
     "runs",
     "save",
     "set_options",
-    "start",
     "timm",
     "unload_ipython_extension",
 ]

@@ -10,7 +10,8 @@ from attrs import evolve, frozen
 
 from ngbkit import runs, validation
 from ngbkit.errors import UsageError
-from ngbkit.runs.run_guide import Outlook, RunGuide, load_forecast
+from ngbkit.runs.folders import read_sweep
+from ngbkit.runs.run_guide import load_forecast
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.conversion import to_workloads
 from ngbkit.sweep.grid import Grid
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ngbkit.dataset.storage import Data
     from ngbkit.metrics.gates.gate import Gate
+    from ngbkit.runs.run_guide import Outlook, RunGuide
     from ngbkit.workloads.base import FactorValue, Workload
 
 
@@ -194,7 +196,7 @@ def resume(
     >>> ds = ngbkit.resume("20300101", budget="20min").result()  # doctest: +SKIP
     """
     folder = runs.find(run_id)
-    guide = _build_guide(runs.read_sweep(folder), budget, predictor, earlier, folder.name)
+    guide = _build_guide(read_sweep(folder), budget, predictor, earlier, folder.name)
     return runs.resume(folder.name, guide=guide, **keywords)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngbkit.testing import Attempt, observe
+from ngbkit.testing.observation import Attempt, observe
 
 
 def find_attempt(compiler: str, network: str = "small_conv", **options: Any) -> Attempt:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ngbkit.cluster import engines
-from ngbkit.runs import Summary
+from ngbkit.runs.summary import Summary
 
 NewRuns = Callable[[], list[Summary]]
 

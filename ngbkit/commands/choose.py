@@ -10,11 +10,11 @@ from ngbkit.sweep.argument import argument
 
 def choose(call: Call) -> Answer:
     """Choose from the dataset of a call."""
-    from ngbkit import metrics
+    from ngbkit.metrics.serving.choices import choose as choose_configuration
 
     args = call.args
     data = call.read(args.source)
-    choices = metrics.choose(data, args.deadline, args.quantile, accept=args.accept)
+    choices = choose_configuration(data, args.deadline, args.quantile, accept=args.accept)
     if args.figure:
         from ngbkit import figures
 

@@ -22,7 +22,8 @@ from ngbkit.tabular import Hinted, Row
 from ngbkit.user_text import format_age, format_size, join_names
 
 if TYPE_CHECKING:
-    from ngbkit.runs import Run, Summary
+    from ngbkit.runs import Run
+    from ngbkit.runs.summary import Summary
 
 # Trials with one reason that are named one by one.
 _MOST_NAMED = 4
@@ -67,6 +68,7 @@ def _resume(call: Call, run_id: str) -> Answer | None:
     """Resume a run as a call says; where nothing would settle it, answer with that."""
     require(CLIENT_SIDE)
     from ngbkit import runs
+    from ngbkit.runs.folders import read_sweep
 
     args, folder, settling = call.args, runs.find(run_id), None
     if args.settle is not None:
@@ -87,7 +89,7 @@ def _resume(call: Call, run_id: str) -> Answer | None:
             earlier=args.earlier,
             retry=parsing.parse_statuses(args.retry),
             settling=settling,
-            engines=arguments.to_engines(args.cluster, runs.read_sweep(folder).devices),
+            engines=arguments.to_engines(args.cluster, read_sweep(folder).devices),
         )
 
     return call.measure(start, [] if settling is None else [settling.description])
@@ -301,13 +303,12 @@ def _describe(row: Row) -> Row:
 
 def list_failures(run_id: str) -> list[Row]:
     """Every failed trial of a run, or of the last one, with its ``status``, ``stage``, ``error`` and ``detail``."""
-    from ngbkit import runs
-    from ngbkit.runs.folders import has_metadata, list_ids
+    from ngbkit.runs.folders import find, has_metadata, list_ids, read_sweep
     from ngbkit.sweep.journal import Journal
     from ngbkit.sweep.records import Failure
 
-    folder = runs.find(run_id or next(filter(has_metadata, list_ids()), ""))
-    trials = {trial.id: trial for trial in runs.read_sweep(folder).trials()}
+    folder = find(run_id or next(filter(has_metadata, list_ids()), ""))
+    trials = {trial.id: trial for trial in read_sweep(folder).trials()}
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         failed = [record for record in journal.records() if isinstance(record, Failure)]
     return [

@@ -14,40 +14,16 @@ from typing import TYPE_CHECKING, Any
 from ngbkit import registry
 
 if TYPE_CHECKING:
-    from ngbkit.figures.charts.break_even import break_even
-    from ngbkit.figures.charts.frontier import frontier
-    from ngbkit.figures.charts.heatmap import heatmap
-    from ngbkit.figures.charts.metric import cpu, depth
-    from ngbkit.figures.charts.networks import networks
-    from ngbkit.figures.charts.overview import overview
-    from ngbkit.figures.charts.reversals import reversals
-    from ngbkit.figures.charts.roofline import roofline
-    from ngbkit.figures.charts.samples import latency, traces
-    from ngbkit.figures.charts.status import status
-    from ngbkit.figures.charts.tradeoff import tradeoff
     from ngbkit.figures.files import save
 
-__all__ = [
-    "break_even",
-    "cpu",
-    "depth",
-    "frontier",
-    "heatmap",
-    "latency",
-    "networks",
-    "overview",
-    "reversals",
-    "roofline",
-    "save",
-    "status",
-    "traces",
-    "tradeoff",
-]
-# The others have a file of their name.
-_MODULES = {
-    "save": "files",
-    **dict.fromkeys(("cpu", "depth"), "charts.metric"),
-    **dict.fromkeys(("latency", "traces"), "charts.samples"),
+__all__ = ["list_figures", "save"]
+# The file of each chart.
+_CHARTS = {
+    **{
+        name: name
+        for name in ("break_even", "frontier", "heatmap", "networks", "overview", "reversals", "roofline", "status")
+    },
+    **{"cpu": "metric", "depth": "metric", "latency": "samples", "traces": "samples", "tradeoff": "tradeoff"},
 }
 
 
@@ -56,13 +32,13 @@ def list_figures() -> list[str]:
     from ngbkit.metrics.metric import load_metrics
 
     charted = [name for name, metric in load_metrics().items() if metric.chart is not None]
-    return sorted({*__all__, *charted} - {"save"})
+    return sorted({*_CHARTS, *charted})
 
 
 def __getattr__(name: str) -> Any:
     # altair takes a second to import, and the accessor needs it only for a chart.
-    if name in __all__:
-        return getattr(import_module(f"{__name__}.{_MODULES.get(name, f'charts.{name}')}"), name)
+    if name == "save" or name in _CHARTS:
+        return getattr(import_module(f"{__name__}.{f'charts.{_CHARTS[name]}' if name in _CHARTS else 'files'}"), name)
     if name in registry.list_names(registry.METRICS) and name in list_figures():
         from ngbkit.figures.charts.metric import build_figure
         from ngbkit.metrics.metric import load_metrics

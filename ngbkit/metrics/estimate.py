@@ -20,7 +20,7 @@ class Estimate(float):
     """A number with the ends of its interval, NaN where there is none, and whether it is conclusive.
 
     It is conclusive if enough rounds behind it were uncontended and outputs were checked: see
-    `ngbkit.metrics.conclusive`.
+    `ngbkit.dataset.contention.conclusive`.
 
     >>> str(Estimate(1.7149, 1.5604, 1.8711))
     '1.71 ± 0.16'

@@ -73,7 +73,7 @@ def compact(
     figure
         One of `list_figures`.
     by
-        The group of each network, as for `ngbkit.metrics.mean`: rows are then groups, with their geometric means.
+        The group of each network, as for `ngbkit.metrics.means.mean`: rows are then groups, with their geometric means.
     select
         By dim, the label or the labels to show. Their reference need not be among them.
     most

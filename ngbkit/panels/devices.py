@@ -23,10 +23,10 @@ from ngbkit.device import lock
 from ngbkit.errors import DeviceError, NgbkitError, translate_commands
 from ngbkit.hardware import environment
 from ngbkit.panels.page import Page, render_error
-from ngbkit.runs import selfcheck
+from ngbkit.runs import Run, selfcheck
 from ngbkit.runs.progress import Progress
 from ngbkit.runs.progress_display import describe_interrupt, describe_progress
-from ngbkit.runs.run import Run, live
+from ngbkit.runs.run import live
 from ngbkit.runs.selfcheck.store import load
 from ngbkit.user_text import format_age, format_size, parse_path
 

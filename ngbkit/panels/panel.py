@@ -24,9 +24,9 @@ from ngbkit.panels.line import MAGIC, Line
 from ngbkit.panels.page import Page
 from ngbkit.panels.read import ReadSection
 from ngbkit.panels.watch import WatchSection
-from ngbkit.runs import Summary
 from ngbkit.runs.run import Run, live
 from ngbkit.runs.run_context import CELL, RunContext
+from ngbkit.runs.summary import Summary
 from ngbkit.user_text import format_duration
 
 Tab = Literal["sweep", "results", "devices"]
@@ -226,9 +226,9 @@ class Panel(Page):
             )
         except NgbkitError:  # a line of an option that is no more
             return
-        run = next((run for run in live() if run.id == summary.id), None)
-        if run is not None:
-            self._follow(run)
+        current = next((run for run in live() if run.id == summary.id), None)
+        if current is not None:
+            self._follow(current)
             return
         ago = format_duration(time.time() - summary.created)
         if summary.is_resumable:

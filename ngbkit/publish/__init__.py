@@ -17,36 +17,13 @@ from typing import TYPE_CHECKING
 from ngbkit.exports import export_lazily
 
 if TYPE_CHECKING:
-    from ngbkit.publish.checking import CheckResult, Finding, Verification, verify
-    from ngbkit.publish.execute import ExecutionError
-    from ngbkit.publish.publication import Published, publish
-    from ngbkit.publish.replaying import ReplayedFigure, ReplayFolder, replay
+    from ngbkit.publish.checking import verify
+    from ngbkit.publish.publication import publish
+    from ngbkit.publish.replaying import replay
 
 # The module of each name, imported lazily: the command line is parsed without them.
-_EXPORTS = {
-    "CheckResult": "checking",
-    "ExecutionError": "execute",
-    "Finding": "checking",
-    "Published": "publication",
-    "ReplayFolder": "replaying",
-    "ReplayedFigure": "replaying",
-    "Verification": "checking",
-    "publish": "publication",
-    "replay": "replaying",
-    "verify": "checking",
-}
+_EXPORTS = {"publish": "publication", "replay": "replaying", "verify": "checking"}
 
-__all__ = [
-    "CheckResult",
-    "ExecutionError",
-    "Finding",
-    "Published",
-    "ReplayFolder",
-    "ReplayedFigure",
-    "Verification",
-    "publish",
-    "replay",
-    "verify",
-]
+__all__ = ["publish", "replay", "verify"]
 
 __getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

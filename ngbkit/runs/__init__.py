@@ -16,36 +16,23 @@ from typing import TYPE_CHECKING
 from ngbkit.exports import export_lazily
 
 if TYPE_CHECKING:
-    from ngbkit.runs.folders import find, load_dataset, read_sweep
+    from ngbkit.runs.folders import find, load_dataset
     from ngbkit.runs.lifecycle import resume, start
     from ngbkit.runs.run import Run
     from ngbkit.runs.run_index import summaries
     from ngbkit.runs.settle import plan_settling
-    from ngbkit.runs.summary import Summary
 
 # The module of each name, imported lazily: the magics load without NumPy.
 _EXPORTS = {
     "Run": "run",
-    "Summary": "summary",
     "find": "folders",
     "load_dataset": "folders",
     "plan_settling": "settle",
-    "read_sweep": "folders",
     "resume": "lifecycle",
     "start": "lifecycle",
     "summaries": "run_index",
 }
 
-__all__ = [
-    "Run",
-    "Summary",
-    "find",
-    "load_dataset",
-    "plan_settling",
-    "read_sweep",
-    "resume",
-    "start",
-    "summaries",
-]
+__all__ = ["Run", "find", "load_dataset", "plan_settling", "resume", "start", "summaries"]
 
 __getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

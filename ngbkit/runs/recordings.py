@@ -49,7 +49,7 @@ class EarlierRun(TypedDict):
     """A finished run of this machine, which may become a recording."""
 
     folder: str
-    digests: Mapping[str, str]  # as `ngbkit.runs.Summary.digests`
+    digests: Mapping[str, str]  # as `ngbkit.runs.summary.Summary.digests`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

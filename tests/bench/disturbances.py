@@ -56,7 +56,6 @@ DISTURBANCES: tuple[Disturbance, ...] = (
     Disturbance(name="OpenMP's default wait policy", environment={"GOMP_SPINCOUNT": "300000"}),
     Disturbance(name="memory goes back to the kernel after each call", arguments=("--memory", SYSTEM)),
     Disturbance(name="idle threads spin (onnxruntime)", compilers={"onnxruntime": 'onnxruntime{"spinning":true}'}),
-    Disturbance(name="sequential blocks", arguments=("--sequential",)),
 )
 """Settings of ngbkit, each left out."""
 

@@ -26,9 +26,10 @@ import onnx
 from parts import measure
 
 import ngbkit
-from ngbkit import Sweep, blocks, paper, registry, workloads
+from ngbkit import Sweep, blocks, paper, registry
 from ngbkit.dataset.assembly import nodes
 from ngbkit.dataset.storage import Data, save
+from ngbkit.workloads.onnx import file as describe_file
 
 OUT = Path(__file__).parents[2] / "notebooks" / "data" / "compilers.nc"
 #: The five of the fifteen with the fewest parameters.
@@ -80,7 +81,7 @@ def build_sweeps(folder: Path) -> Iterator[tuple[str, Sweep]]:
     small = [workload for workload in zoo if workload.name in SMALLEST]
     rest = [workload for workload in zoo if workload.name not in SMALLEST]
     rest += [blocks.conv(WIDTH, DEPTHS), blocks.mha(WIDTH, DEPTHS)]
-    rest += [workloads.onnx.file(collect(folder / "files", name)) for name in PUBLISHED]
+    rest += [describe_file(collect(folder / "files", name)) for name in PUBLISHED]
     for kind, compilers, samples in (("", names, 16), ("-tvm", [UNTUNED], 1)):
         build = partial(Sweep, repeats=samples, min_rounds=min(8, samples), timeout_s=1800, max_seconds=30)
         yield f"small{kind}", build(small, compilers, [1, 8])
@@ -104,7 +105,7 @@ def main() -> None:
     parser.add_argument("--retry", nargs="*", default=(), help="statuses of trials to run again")
     args = parser.parse_args()
     if args.only == ["deployed"]:
-        files = [workloads.onnx.file(collect(args.folder / "files", name)) for name in DEPLOYED]
+        files = [describe_file(collect(args.folder / "files", name)) for name in DEPLOYED]
         sweep = Sweep(files, READ_ONNX, repeats=6, max_seconds=30, timeout_s=600)
         print_table(*measure([("deployed", sweep)], args.folder / "deployed", retry=args.retry))
         return

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import ngbkit
-from ngbkit import Run, Sweep, runs
+from ngbkit import Sweep, runs
 from ngbkit.dataset.storage import Data
+from ngbkit.runs import Run
+from ngbkit.runs.folders import read_sweep
 from ngbkit.runs.progress_display import describe, open_display, watch
 
 
@@ -47,7 +49,7 @@ def go_on(
     folder.mkdir(parents=True, exist_ok=True)
     run_ids = _load_run_ids(folder)
     # A run of another sweep under this name is not resumed.
-    same = name in run_ids and runs.read_sweep(runs.find(run_ids[name])).id == sweep.id
+    same = name in run_ids and read_sweep(runs.find(run_ids[name])).id == sweep.id
     guidance: dict[str, Any] = {"budget": budget, "earlier": earlier}
     run = ngbkit.resume(run_ids[name], **guidance, retry=retry) if same else sweep.start(**guidance)
     _locate_run_ids(folder).write_text(json.dumps({**run_ids, name: run.id}))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ngbkit.testing import NETWORKS
+from ngbkit.testing.networks import NETWORKS
 from ngbkit.workloads.export import export_for
 
 

@@ -9,7 +9,8 @@ import pytest
 from ngbkit.compilers import identity
 from ngbkit.compilers.base import Task, Tuning
 from ngbkit.errors import MissingDependencyError, UnsupportedError
-from ngbkit.testing import CompilerConformance, observe
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.observation import observe
 
 
 class TestIdentity(CompilerConformance):

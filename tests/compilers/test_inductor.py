@@ -8,7 +8,8 @@ import pytest
 from attempts import find_attempt
 
 from ngbkit.compilers import inductor, inductor_runtime
-from ngbkit.testing import CompilerConformance, observe
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.observation import observe
 
 
 class TestInductor(CompilerConformance):

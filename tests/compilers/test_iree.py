@@ -7,8 +7,9 @@ import pytest
 from attempts import find_attempt
 
 from ngbkit.compilers import iree
-from ngbkit.testing import CompilerConformance, observe
+from ngbkit.testing import CompilerConformance
 from ngbkit.testing.child import UNKNOWN_OPERATOR
+from ngbkit.testing.observation import observe
 
 REFERENCE = "ngbkit.compilers.iree:COMPILER"
 

@@ -18,7 +18,9 @@ from ngbkit.compilers import onnxruntime as compiler
 from ngbkit.compilers import onnxruntime_session as strict
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
-from ngbkit.testing import NETWORKS, CompilerConformance, observe, relative_rmse, run_reference
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.networks import NETWORKS, relative_rmse, run_reference
+from ngbkit.testing.observation import observe
 from ngbkit.workloads import feeds
 from ngbkit.workloads.base import BATCH, TensorSpec
 

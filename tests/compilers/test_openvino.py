@@ -13,7 +13,9 @@ import pytest
 from ngbkit.compilers import openvino
 from ngbkit.compilers.base import Task, Tuning
 from ngbkit.errors import UnsupportedError
-from ngbkit.testing import NETWORKS, Attempt, CompilerConformance, observe
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.networks import NETWORKS
+from ngbkit.testing.observation import Attempt, observe
 from ngbkit.workloads.export import export_for
 
 

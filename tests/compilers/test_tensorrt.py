@@ -23,7 +23,8 @@ from ngbkit.compilers.quantiser import Quantisation
 from ngbkit.compilers.quantisers.onnxruntime import STATIC_TENSORRT
 from ngbkit.errors import UnsupportedError
 from ngbkit.hardware.accelerators import events, probing
-from ngbkit.testing import NETWORKS, CompilerConformance, relative_rmse, run_reference
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.networks import NETWORKS, relative_rmse, run_reference
 
 VERSIONS = {"10.13.0": "TENSORRT_10", "11.4.0": "TENSORRT_11"}
 SUITE = [

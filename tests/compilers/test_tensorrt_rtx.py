@@ -18,7 +18,8 @@ from hardware.accelerators.faking import FakeGpu
 from ngbkit.compilers import tensorrt_rtx as compiler
 from ngbkit.compilers.base import Program, Task, Tuning
 from ngbkit.errors import UnsupportedError
-from ngbkit.testing import NETWORKS, CompilerConformance, relative_rmse, run_reference
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.networks import NETWORKS, relative_rmse, run_reference
 
 Compile = Callable[..., Program]
 

@@ -6,7 +6,8 @@ import pytest
 from attempts import find_attempt
 
 from ngbkit.compilers.tvm import COMPILER
-from ngbkit.testing import CompilerConformance, observe
+from ngbkit.testing import CompilerConformance
+from ngbkit.testing.observation import observe
 
 
 class TestTvm(CompilerConformance):

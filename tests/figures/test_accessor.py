@@ -9,7 +9,8 @@ from drawn import network
 from ngbkit import metrics
 from ngbkit.dataset.environments import environments
 from ngbkit.errors import MetricError, UsageError
-from ngbkit.metrics import pairing, tables
+from ngbkit.metrics import means, pairing, published, tables
+from ngbkit.metrics.rankings import front, ranking
 
 NAMES = ("throughput", "speedup", "rtr", "ase", "bsr")
 
@@ -34,11 +35,11 @@ def test_tables_and_selections_are_methods():
 
     assert frame.equals(data.ngb.table("bsr", batch_size=4).frame)
     assert tables.compact(data, "speedup", by={"resnet18": "one"}).equals(data.ngb.table(by={"resnet18": "one"}).frame)
-    assert metrics.winners(data).equals(data.ngb.winners())
-    assert metrics.front(data).equals(data.ngb.front())
-    assert metrics.beside_paper(data, "VI", device="orin").equals(data.ngb.beside_paper("VI", device="orin"))
-    xr.testing.assert_identical(metrics.mean(data, "ase", ci=0.9), data.ngb.mean("ase", ci=0.9))
-    xr.testing.assert_identical(metrics.mean(data).to_dataset(), tree.ngb.mean()["a"].to_dataset())
+    assert ranking.winners(data).equals(data.ngb.winners())
+    assert front.front(data).equals(data.ngb.front())
+    assert published.beside_paper(data, "VI", device="orin").equals(data.ngb.beside_paper("VI", device="orin"))
+    xr.testing.assert_identical(means.mean(data, "ase", ci=0.9), data.ngb.mean("ase", ci=0.9))
+    xr.testing.assert_identical(means.mean(data).to_dataset(), tree.ngb.mean()["a"].to_dataset())
     xr.testing.assert_identical(data.sel(workload=["resnet50"]), tree.ngb.sel(workload=["resnet50"]))
     assert pairing.compare(data, data).trials.equals(data.ngb.compare(data).trials)
     assert environments(data).equals(data.ngb.environments())

@@ -17,7 +17,7 @@ from drawn import (
     roofed,
 )
 
-from ngbkit import figures, metrics
+from ngbkit import figures
 
 
 def test_a_figure_with_bars_says_what_they_are():
@@ -41,7 +41,7 @@ def test_ticks_of_the_roofline_have_labels_of_their_own():
     """Rates within a factor of ten do not round to one number."""
     data = roofed()
     trial = {"compiler": "openvino", "batch_size": 1, "workload": "a"}
-    rates = metrics.roofline(data).sel(trial).squeeze()
+    rates = data.ngb.roofline().sel(trial).squeeze()
     peaks = {"flops": 1.1 * float(rates["flops"]), "bytes_per_s": 1.1 * float(rates["flops"] / rates["intensity"])}
     near = data.assign_attrs(environments=json.dumps({"cpu": {"peaks": peaks}}))
     spec = Spec(figures.roofline(near, **trial, ci=None))

@@ -10,7 +10,7 @@ import xarray as xr
 from drawn import Spec, crashing, measured, network, sweep, unlike
 
 import ngbkit
-from ngbkit import figures, metrics
+from ngbkit import figures
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data"
@@ -25,7 +25,7 @@ def test_a_mark_has_the_quantile_and_the_throughput_of_its_trial() -> None:
     data = measured(network("net"), batch_sizes=[1, 4, 8])
     spec = Spec(figures.frontier(data, quantile=0.5))
 
-    trials = metrics.choose(data, "1h", 0.5).trials
+    trials = data.ngb.choose("1h", 0.5).trials
     expected = {(row.compiler, row.batch_size): (1e3 * row.latency, row.throughput) for row in trials.itertuples()}
     assert {key: pytest.approx(numbers, rel=1e-4) for key, numbers in expected.items()} == {
         (row["compiler"], row["batch_size"]): (row["ms"], row["value"]) for row in select(spec, "trial")

@@ -16,7 +16,7 @@ from drawn import (
     sweep,
 )
 
-from ngbkit import figures, metrics
+from ngbkit import figures
 from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import theme
@@ -199,7 +199,7 @@ def test_the_roof_is_the_devices_own():
     roof = [(row["intensity"], row["value"]) for row in spec.rows if row["kind"] == "roof"]
     assert (50.0, 1e12) in roof
     assert all(value == pytest.approx(min(1e12, 2e10 * intensity)) for intensity, value in roof)
-    expected = metrics.roofline(data).sel(device="cpu")
+    expected = data.ngb.roofline().sel(device="cpu")
     for row in spec.rows:
         if row["kind"] == "trial":
             trial = {name: row[name] for name in ("compiler", "batch_size")} | {"workload": row["network"]}

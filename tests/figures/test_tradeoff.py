@@ -96,8 +96,8 @@ def test_bounds_judge_a_dataset() -> None:
 def test_a_choice_excludes_what_costs_too_much() -> None:
     """The fastest is chosen if its cost is accepted, and is excluded with the reason otherwise."""
     data = build_costed(agreement=0.5)
-    cheap = metrics.choose(data, "1h", 0.5, accept="agreement>=0.4")
-    dear = metrics.choose(data, "1h", 0.5, accept="agreement>=0.9")
+    cheap = data.ngb.choose("1h", 0.5, accept="agreement>=0.4")
+    dear = data.ngb.choose("1h", 0.5, accept="agreement>=0.9")
 
     assert LOW == cheap.table["compiler"].item()
     assert "openvino" == dear.table["compiler"].item()

@@ -29,7 +29,7 @@ from ngbkit.commands.runs import list_failures, list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
-from ngbkit.runs.folders import build_metadata
+from ngbkit.runs.folders import build_metadata, read_sweep
 from ngbkit.sweep import records
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.journal_file import compute_checksum
@@ -276,7 +276,7 @@ def _check_writing(journal: Journal, forged: set[Any]) -> None:
 
 
 def _check_dataset(forged: set[Any]) -> None:
-    sweep = runs.read_sweep(runs.find(RUN_ID))
+    sweep = read_sweep(runs.find(RUN_ID))
     data = runs.load_dataset(runs.find(RUN_ID))
     assert sweep.to_json() == SWEEP.to_json()
     for trial in SWEEP.trials():

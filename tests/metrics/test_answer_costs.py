@@ -92,7 +92,7 @@ def test_an_accepted_precision_is_compared(mlp: Workload, accept: str | None, di
         f"{LOW}: compared although unlike, precision bf16 instead of f32"
         in tables.compact(ds, "speedup").attrs["notes"]
     )
-    assert (LOW in metrics.ranking(ds, unlike="mask")["compiler"].tolist()) == bool(accept)
+    assert (LOW in ds.ngb.ranking(unlike="mask")["compiler"].tolist()) == bool(accept)
     assert "bf16" == json.loads(str(ds["contract"].sel(compiler=LOW).values.ravel()[0]))["precision"]
 
 

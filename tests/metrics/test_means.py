@@ -24,7 +24,7 @@ def data() -> xr.Dataset:
 def test_a_mean_is_of_logarithms(data: xr.Dataset, name: str) -> None:
     """The groups stand where the networks stood, with the number of those behind each mean."""
     values = getattr(metrics, name)(data)
-    means = metrics.mean(data, name, by=GROUPS)
+    means = data.ngb.mean(name, by=GROUPS)
 
     assert ["convolutional", "transformer"] == means["workload"].values.tolist()
     assert values.dims == means.dims
@@ -40,9 +40,9 @@ def test_a_mean_is_of_logarithms(data: xr.Dataset, name: str) -> None:
 def test_a_mean_has_the_baseline_of_its_metric(data: xr.Dataset) -> None:
     """The reference is the chosen column, and a metric without one refuses it."""
     speedups = metrics.speedup(data, baseline="openvino")
-    means = metrics.mean(data, by=GROUPS, baseline="openvino")
+    means = data.ngb.mean(by=GROUPS, baseline="openvino")
     with pytest.raises(UsageError, match="invalid baseline: got 'openvino', but throughput has none"):
-        metrics.mean(data, "throughput", baseline="openvino")
+        data.ngb.mean("throughput", baseline="openvino")
 
     np.testing.assert_allclose(speedups.sel(workload="vit_small"), means.sel(workload="transformer"))
     assert "openvino" in means.attrs["long_name"]
@@ -50,14 +50,14 @@ def test_a_mean_has_the_baseline_of_its_metric(data: xr.Dataset) -> None:
 
 def test_families_are_the_default(data: xr.Dataset) -> None:
     """A function groups too, and a mapping leaves out what it lacks."""
-    assert ["resnet", "vit"] == metrics.mean(data)["workload"].values.tolist()
-    assert ["all"] == metrics.mean(data, by=lambda _: "all")["workload"].values.tolist()
-    assert ["one"] == metrics.mean(data, by={"vit_small": "one"})["workload"].values.tolist()
+    assert ["resnet", "vit"] == data.ngb.mean()["workload"].values.tolist()
+    assert ["all"] == data.ngb.mean(by=lambda _: "all")["workload"].values.tolist()
+    assert ["one"] == data.ngb.mean(by={"vit_small": "one"})["workload"].values.tolist()
 
 
 def test_a_mean_has_an_interval(data: xr.Dataset) -> None:
     """The interval of a mean is narrower than those of its networks."""
-    means = metrics.mean(data, by=lambda _: "all", ci=0.95)
+    means = data.ngb.mean(by=lambda _: "all", ci=0.95)
     single = metrics.speedup(data, ci=0.95)
     width, widths = (np.log(part["ci_high"] / part["ci_low"]).sel(compiler="openvino") for part in (means, single))
 
@@ -71,7 +71,7 @@ def test_a_network_without_a_result_is_not_in_the_mean(data: xr.Dataset) -> None
     """The number of networks tells; a group without any has no mean."""
     failed = (data["workload"] != "resnet18") & (data["workload"] != "vit_small")
     holed = data.assign(latency=data["latency"].where(failed | (data["compiler"] == "identity")))
-    means = metrics.mean(holed, by=GROUPS, ci=0.95).sel(compiler="openvino")
+    means = holed.ngb.mean(by=GROUPS, ci=0.95).sel(compiler="openvino")
     expected = metrics.speedup(data).sel(workload="resnet50", compiler="openvino")
 
     np.testing.assert_allclose(expected, means["speedup"].sel(workload="convolutional"))
@@ -83,7 +83,7 @@ def test_a_network_without_a_result_is_not_in_the_mean(data: xr.Dataset) -> None
 def test_a_network_with_too_few_rounds_leaves_its_group_without_an_interval(data: xr.Dataset) -> None:
     """An interval without it would be of another mean."""
     few = (data["workload"] != "resnet18") | (data["round"] < 2)
-    means = metrics.mean(data.assign(latency=data["latency"].where(few)), by=GROUPS, ci=0.95)
+    means = data.assign(latency=data["latency"].where(few)).ngb.mean(by=GROUPS, ci=0.95)
 
     assert means["speedup"].notnull().all()
     assert means["ci_low"].sel(workload="convolutional", compiler="openvino").isnull().all()
@@ -93,7 +93,7 @@ def test_a_network_with_too_few_rounds_leaves_its_group_without_an_interval(data
 def test_an_inconclusive_network_unsettles_its_group(data: xr.Dataset) -> None:
     """A mean is inconclusive if a network of its group is, and other groups are not affected."""
     contended = (data["workload"] == "resnet18").broadcast_like(data["latency"]).astype(np.int8)
-    means = metrics.mean(data.assign(contended=contended), by=GROUPS, ci=0.95).sel(compiler="openvino")
+    means = data.assign(contended=contended).ngb.mean(by=GROUPS, ci=0.95).sel(compiler="openvino")
 
     assert [False, True] == means["conclusive"].isel(device=0, batch_size=0).values.tolist()
 
@@ -101,6 +101,6 @@ def test_an_inconclusive_network_unsettles_its_group(data: xr.Dataset) -> None:
 def test_errors_of_means(data: xr.Dataset) -> None:
     """An unknown metric and a grouping without networks are errors."""
     with pytest.raises(UnknownNameError, match="Did you mean speedup"):
-        metrics.mean(data, "speed-up")
+        data.ngb.mean("speed-up")
     with pytest.raises(MetricError, match="no group for any of resnet18, resnet50, vit_small"):
-        metrics.mean(data, by={"other": "a"})
+        data.ngb.mean(by={"other": "a"})

@@ -31,8 +31,8 @@ def blocks() -> xr.Dataset:
 
 def test_sizes_stand_beside_each_other(networks: xr.Dataset, blocks: xr.Dataset) -> None:
     """True MACs have no column of the paper; of a stack the parameters of one block count."""
-    table = metrics.beside_paper(networks, "IV")
-    block = metrics.beside_paper(blocks, "V")
+    table = networks.ngb.beside_paper("IV")
+    block = blocks.ngb.beside_paper("V")
 
     assert [*RESNETS] == table.index.tolist()
     assert ["parameters", "mult_adds"] == [name.removesuffix(" here") for name in table if name.endswith(" here")]
@@ -46,7 +46,7 @@ def test_means_are_of_complete_networks(networks: xr.Dataset) -> None:
     """A network that one compiler failed on is in no mean of its family; a pair of batch sizes needs both."""
     columns = (networks["compiler"] == "openvino") & (networks["batch_size"] == 4)
     failed = columns & (networks["workload"] == "resnet50")
-    table = metrics.beside_paper(networks.assign(latency=networks["latency"].where(~failed)), "vi")
+    table = networks.assign(latency=networks["latency"].where(~failed)).ngb.beside_paper("vi")
     rates = metrics.throughput(networks).sel(device="cpu", workload="resnet18", batch_size=[2, 4]).mean("batch_size")
 
     assert [("resnet", "2-4", "identity"), ("resnet", "2-4", "openvino")] == table.index.tolist()
@@ -59,7 +59,7 @@ def test_means_are_of_complete_networks(networks: xr.Dataset) -> None:
 
 def test_depths_have_intervals(blocks: xr.Dataset) -> None:
     """The intervals of depths are those of the dataset, as the paper printed none."""
-    table = metrics.beside_paper(blocks, "VII")
+    table = blocks.ngb.beside_paper("VII")
     slope = metrics.depth_slope(blocks, ci=0.95).sel(device="cpu", workload="conv", width=64, batch_size=8)
     row = table.loc[("conv", 64, 8, "openvino")]
 
@@ -73,13 +73,13 @@ def test_a_tree_contributes_the_nodes_that_the_table_has(networks: xr.Dataset, b
     """A tree contributes networks to one table and blocks to another."""
     tree = xr.DataTree.from_dict({"/networks": networks, "/blocks": blocks})
 
-    assert metrics.beside_paper(networks, "IV").equals(metrics.beside_paper(tree, "IV"))
-    assert metrics.beside_paper(blocks, "VII").equals(metrics.beside_paper(tree, "VII"))
+    assert networks.ngb.beside_paper("IV").equals(tree.ngb.beside_paper("IV"))
+    assert blocks.ngb.beside_paper("VII").equals(tree.ngb.beside_paper("VII"))
 
 
 def test_another_device_of_the_paper(networks: xr.Dataset) -> None:
     """The table of another device has the compilers that both devices have."""
-    table = metrics.beside_paper(networks, "VI", device="orin")
+    table = networks.ngb.beside_paper("VI", device="orin")
 
     assert {"identity"} == set(table.index.get_level_values("compiler"))
     assert [104.69] == table["throughput paper"].tolist()
@@ -89,9 +89,9 @@ def test_the_device_of_the_dataset_is_named_where_there_are_two() -> None:
     """A dataset of two devices needs the name of one for the paper's table."""
     two = measured(network("resnet101"), devices=["cpu", "orin"], batch_sizes=(1,))
     with pytest.raises(UsageError, match="on='cpu'"):
-        metrics.beside_paper(two, "III")
+        two.ngb.beside_paper("III")
 
-    table = metrics.beside_paper(two, "III", on="orin")
+    table = two.ngb.beside_paper("III", on="orin")
     ours = two["compile_time"].sel(device="orin", workload="resnet101", compiler="openvino", batch_size=1)
     assert [(2.249, float(ours))] == list(table.itertuples(index=False, name=None))
 
@@ -99,15 +99,15 @@ def test_the_device_of_the_dataset_is_named_where_there_are_two() -> None:
 def test_errors_of_the_comparison(networks: xr.Dataset) -> None:
     """An unknown table, an unknown device, and a dataset with nothing in common are errors."""
     with pytest.raises(UnknownNameError, match="unknown table 'IX'"):
-        metrics.beside_paper(networks, "IX")
+        networks.ngb.beside_paper("IX")
     with pytest.raises(UnknownNameError, match="Did you mean xeon"):
-        metrics.beside_paper(networks, "VI", device="xeno")
+        networks.ngb.beside_paper("VI", device="xeno")
     with pytest.raises(MetricError, match="shares no trial of resnet101, efficientnet_b5"):
-        metrics.beside_paper(networks, "III")
+        networks.ngb.beside_paper("III")
 
 
 @pytest.mark.parametrize("number", reference.TABLES)
 def test_every_table_is_compared(number: str, networks: xr.Dataset) -> None:
     """One that is added without a comparison fails here."""
     with pytest.raises(MetricError, match="shares no trial"):
-        metrics.beside_paper(networks.sel(workload=["vgg"]), number)
+        networks.sel(workload=["vgg"]).ngb.beside_paper(number)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from ngbkit import metrics
 from ngbkit.errors import MetricError
 
 
@@ -39,7 +38,7 @@ def test_roofline(counted):
 
 def test_everything_is_described(counted):
     """Units, names, and the dims of every other metric."""
-    rates = metrics.roofline(counted)
+    rates = counted.ngb.roofline()
 
     units = {"flops": "s-1", "bytes_per_s": "byte s-1", "intensity": "byte-1", "bound": "", "fraction": "1"}
     assert units == {name: values.attrs["units"] for name, values in rates.items()}
@@ -48,7 +47,7 @@ def test_everything_is_described(counted):
 
 def test_a_device_without_peaks_has_rates_and_no_fraction(counted):
     """A device without peaks has rates, and no fraction or bound."""
-    rates = metrics.roofline(counted).sel(device="old")
+    rates = counted.ngb.roofline().sel(device="old")
 
     assert rates["flops"].notnull().all()
     assert rates["fraction"].isnull().all()
@@ -61,23 +60,23 @@ def test_a_gpu_is_not_compared_with_its_cpu(counted):
     described["cpu"]["accelerator"] = "cuda:0"
 
     with pytest.raises(MetricError, match=r"none were measured for cpu, old.*; it measures no peaks of a GPU"):
-        metrics.roofline(counted.assign_attrs(environments=json.dumps(described)))
+        counted.assign_attrs(environments=json.dumps(described)).ngb.roofline()
 
 
 def test_a_roofline_says_what_it_lacks(counted):
     """The error lists the missing counts, or the devices without peaks."""
     with pytest.raises(MetricError, match="this dataset lacks macs, output_bytes"):
-        metrics.roofline(counted.drop_vars(["macs", "output_bytes"]))
+        counted.drop_vars(["macs", "output_bytes"]).ngb.roofline()
     with pytest.raises(MetricError, match="none were measured for old"):
-        metrics.roofline(counted.sel(device=["old"]))
+        counted.sel(device=["old"]).ngb.roofline()
     with pytest.raises(MetricError, match=r"none were measured for cpu, old"):
-        metrics.roofline(counted.drop_attrs())
+        counted.drop_attrs().ngb.roofline()
 
 
 def test_a_failed_trial_has_no_roofline(counted):
     """The roofline of a failed trial is NaN throughout."""
     counted["latency"].loc[{"workload": "wide"}] = np.nan
 
-    rates = metrics.roofline(counted).sel(workload="wide", device="cpu")
+    rates = counted.ngb.roofline().sel(workload="wide", device="cpu")
     assert rates["flops"].isnull().all()
     assert (rates["bound"] == "").all()

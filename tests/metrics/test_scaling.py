@@ -132,8 +132,8 @@ def test_failures_are_a_table(measured):
     """Trials that are not ok are listed with labels, status and error, and no cell that nobody requested is."""
     labels = {"device": ["cpu"], "workload": ["net"], "compiler": ["identity", "a"], "batch_size": [1]}
     data = measured(labels, [[[[[1.0]], [[np.nan]]]]])
-    table = metrics.failures(data)
-    unrequested = metrics.failures(data.assign(status=data["status"].where(data["status"] == "ok", "")))
+    table = data.ngb.failures()
+    unrequested = data.assign(status=data["status"].where(data["status"] == "ok", "")).ngb.failures()
 
     assert [("net", "cpu", "a", 1, "failed", "boom")] == list(table.itertuples(index=False, name=None))
     assert ["workload", "device", "compiler", "batch_size", "status", "error"] == list(table.columns)

@@ -10,7 +10,6 @@ import pytest
 from drawn import network
 from synthetic_records import build_record
 
-from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
 from ngbkit.dataset import synthetic
@@ -320,7 +319,7 @@ def test_rows_of_groups():
     """Networks are replaced by the geometric mean of their group."""
     data = synthetic.make_dataset(Sweep(list(map(network, "abc")), ["identity", "openvino"], [1, 4], repeats=10))
     table = tables.compact(data, "speedup", by={"a": "small", "b": "small", "c": "large"})
-    means = metrics.mean(data, by={"a": "small", "b": "small", "c": "large"})
+    means = data.ngb.mean(by={"a": "small", "b": "small", "c": "large"})
 
     assert [("small", 1), ("small", 4), ("large", 1), ("large", 4)] == table.index.tolist()
     assert means.sel(device="cpu", compiler="openvino").values.ravel().tolist() == table["openvino"].tolist()

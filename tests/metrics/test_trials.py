@@ -33,7 +33,7 @@ def contended(measured) -> xr.Dataset:
 
 def test_a_contended_sample_is_left_out(contended):
     """A contended sample is omitted from its own column and from the anchor, and from no other."""
-    quiet = metrics.uncontended(contended)
+    quiet = contended.ngb.uncontended()
 
     assert [[0, 1, 2], [0, -1, 2]] == quiet["round"].sel(batch_size=4).values.reshape(2, 3).tolist()
     assert [0, -1, 2] == quiet["anchor_round"].sel(batch_size=4).values.ravel().tolist()
@@ -69,7 +69,7 @@ def test_a_tree_without_its_contended_rounds(contended):
     quiet = tree.ngb.uncontended()
 
     assert {"run_id": "r"} == quiet.attrs
-    xr.testing.assert_identical(metrics.uncontended(contended), quiet["a"].to_dataset())
+    xr.testing.assert_identical(contended.ngb.uncontended(), quiet["a"].to_dataset())
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_why_of_a_dataset_without_facts_and_of_a_selection(explained):
     """Unknown values are NaN or empty, and a selected label keeps its column."""
     old = explained.drop_vars(["contract", "facts", "nodes_before", "nodes_after", "nodes_fused", "fallbacks"])
 
-    table = metrics.why(old.sel(compiler="a", workload="net"))
+    table = old.sel(compiler="a", workload="net").ngb.why()
 
     assert [("net", "cpu", "a", 1, "")] == list(table.iloc[:, :5].itertuples(index=False, name=None))
     assert table[["threads", "nodes_before"]].isna().all(axis=None)

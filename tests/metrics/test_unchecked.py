@@ -59,7 +59,7 @@ def test_the_dataset_has_the_samples_the_status_and_the_reason(tmp_path) -> None
 
     assert ("not-checked", REASON) == (trial["status"].item(), trial["error"].item())
     assert ROUNDS == int(trial["latency"].notnull().sum())
-    assert [False, True, True] == metrics.conclusive(data).squeeze().values.tolist()
+    assert [False, True, True] == data.ngb.conclusive().squeeze().values.tolist()
     assert [False] * 3 == metrics.speedup(data, ci=0.95)["conclusive"].squeeze().values.tolist()
     assert [False, True, True] == metrics.throughput(data, ci=0.95)["conclusive"].squeeze().values.tolist()
 
@@ -130,18 +130,18 @@ def test_a_group_without_any_check_has_no_fastest() -> None:
 def test_a_network_is_compared_by_its_checked_columns() -> None:
     """A faster column that was not checked decides nothing; nor are more rounds planned for it."""
     data = measure("a", "b")
-    (pair,) = metrics.compare_networks(data).to_dict("records")
+    (pair,) = data.ngb.compare_networks().to_dict("records")
 
     assert ("onnxruntime", "onnxruntime", True) == (pair["compiler_a"], pair["compiler_b"], pair["conclusive"])
-    assert [False] == metrics.compare_networks(data, "inductor")["conclusive"].tolist()
+    assert [False] == data.ngb.compare_networks("inductor")["conclusive"].tolist()
     compared = [comparison for _, comparison in iterate_comparisons(data)]
     assert "inductor" not in {side.compiler for each in compared for side in (each.first, each.second)}
 
 
 def test_rankings_end_with_what_was_not_checked() -> None:
     """An unchecked trial ranks last and lowers no probability."""
-    ranked = metrics.ranking(measure()).set_index("compiler")
-    (winner,) = metrics.winners(measure()).to_dict("records")
+    ranked = measure().ngb.ranking().set_index("compiler")
+    (winner,) = measure().ngb.winners().to_dict("records")
 
     assert ["onnxruntime", "identity", "inductor"] == ranked.index.tolist()
     assert [True, True, False] == ranked["checked"].tolist()
@@ -150,7 +150,7 @@ def test_rankings_end_with_what_was_not_checked() -> None:
     assert ("onnxruntime", 1.0, "identity", "inductor") == tuple(
         winner[name] for name in ("compiler", "probability", "second", "unchecked")
     )
-    (none,) = metrics.winners(measure(unchecked=tuple(SPEEDS))).to_dict("records")
+    (none,) = measure(unchecked=tuple(SPEEDS)).ngb.winners().to_dict("records")
     assert ("", "", "inductor") == tuple(none[name] for name in ("compiler", "second", "unchecked"))
 
 
@@ -158,7 +158,7 @@ def test_what_was_not_checked_is_on_no_front() -> None:
     """An unchecked trial is on no front and excludes no other from it."""
     data = measure("a", "b").assign_coords(parameters=("workload", [10, 10]))
     data["status"].loc[{"workload": "a"}] = "not-checked"
-    frame = metrics.front(data.sel(compiler=["onnxruntime"])).set_index("workload")
+    frame = data.sel(compiler=["onnxruntime"]).ngb.front().set_index("workload")
 
     assert {"a": False, "b": True} == frame["on_front"].to_dict() == frame["checked"].to_dict()
 
@@ -168,7 +168,7 @@ def test_reversals_say_whether_all_four_trials_were_checked() -> None:
     data = measure("a", "b")
     slow = (data["workload"] == "a") & (data["compiler"] != "identity")
     data["latency"] = data["latency"].where(~slow, 4 * data["latency"])
-    pairs = metrics.reversals(data)
+    pairs = data.ngb.reversals()
 
     assert [True, False] == pairs["checked"].tolist()
     assert "inductor" in pairs.iloc[1][["compiler_1", "compiler_2"]].tolist()
@@ -176,11 +176,11 @@ def test_reversals_say_whether_all_four_trials_were_checked() -> None:
 
 def test_a_choice_excludes_it_with_the_reason() -> None:
     """A choice excludes an unchecked trial with its reason, however fast it is."""
-    choices = metrics.choose(measure(), "2s", 0.5)
+    choices = measure().ngb.choose("2s", 0.5)
 
     assert ["onnxruntime"] == choices.table["compiler"].tolist()
     assert f"excluded: net in inductor at batch 1 on cpu (not checked: {REASON})" in choices.notes
-    assert "net: no configuration to choose from" in metrics.choose(measure(unchecked=tuple(SPEEDS)), "2s").verdicts
+    assert "net: no configuration to choose from" in measure(unchecked=tuple(SPEEDS)).ngb.choose("2s").verdicts
 
 
 def test_frames_keep_the_reason() -> None:

@@ -29,10 +29,11 @@ from ngbkit import cli
 from ngbkit.dataset import storage
 from ngbkit.dataset.dataset_hash import hash_dataset
 from ngbkit.errors import UsageError
-from ngbkit.publish import ExecutionError, publish, verify
+from ngbkit.publish import publish, verify
 from ngbkit.publish.archive import build_crate
 from ngbkit.publish.cells import NOTE
 from ngbkit.publish.citation import Citation
+from ngbkit.publish.execute import ExecutionError
 from ngbkit.publish.manifest import DATASETS, FIGURES, Manifest
 from ngbkit.publish.pages import render_figure
 from ngbkit.runs import recordings

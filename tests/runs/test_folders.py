@@ -26,7 +26,7 @@ from ngbkit.commands.runs import list_runs
 from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
 from ngbkit.notebook.display import Snapshot
-from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata
+from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata, read_sweep
 from ngbkit.runs.progress_display import describe, list_warnings
 from ngbkit.runs.run import Run
 from ngbkit.sweep.journal import Journal
@@ -95,7 +95,7 @@ def test_a_damaged_run_is_an_error_of_its_own(content: bytes) -> None:
     with pytest.warns(UserWarning, match="left out a run: .*run b"):
         assert ["c", "a"] == [row["run"] for row in list_runs()]
     with pytest.raises(JournalError, match="run b"):
-        runs.read_sweep(folder)
+        read_sweep(folder)
 
 
 @pytest.mark.parametrize("created", [1792888200, 1792891800], ids=["summer", "winter"])
@@ -152,7 +152,7 @@ def test_metadata_that_were_changed_are_refused() -> None:
     folder = make_run("a", json.dumps(metadata).encode())
 
     with pytest.raises(JournalError, match=r"run\.json of run a is not as it was written\. Restore it"):
-        runs.read_sweep(folder)
+        read_sweep(folder)
 
 
 def test_metadata_are_loaded_as_they_were_built() -> None:
@@ -160,7 +160,7 @@ def test_metadata_are_loaded_as_they_were_built() -> None:
     folder = make_run("a")
 
     assert "a" == load_metadata(folder)["id"]
-    assert SWEEP.to_json() == runs.read_sweep(folder).to_json()
+    assert SWEEP.to_json() == read_sweep(folder).to_json()
 
 
 def test_a_damaged_journal_is_resumed_with_a_warning() -> None:

@@ -16,7 +16,7 @@ from ngbkit.api import Sweep
 from ngbkit.cluster import engines
 from ngbkit.dataset.assembly import assemble
 from ngbkit.dataset.storage import Data
-from ngbkit.metrics import compare_networks
+from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.runs import settle
 from ngbkit.sweep.journal import Journal
 from ngbkit.workloads.base import Workload

@@ -8,7 +8,9 @@ import pytest
 
 from ngbkit.compilers.base import Compiler, Program, Task
 from ngbkit.sweep.records import Contract
-from ngbkit.testing import Attempt, CompilerConformance, observation, observe, relative_rmse
+from ngbkit.testing import CompilerConformance, observation
+from ngbkit.testing.networks import relative_rmse
+from ngbkit.testing.observation import Attempt, observe
 
 
 def _compile_wrongly(task: Task) -> Program:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from ngbkit.errors import UnsupportedError
-from ngbkit.testing import NETWORKS, run_reference
+from ngbkit.testing.networks import NETWORKS, run_reference
 from ngbkit.workloads import exact, export, feeds
 from ngbkit.workloads.base import BATCH, Network, TensorSpec
 

@@ -31,7 +31,7 @@ def frontier(
 
     The wide grey line is the front: no other configuration has a higher throughput within that latency; the numbers are
     its batch sizes. Bars are 95 % intervals of both; a latency without a right bar has too few samples for an upper
-    end. What `ngbkit.metrics.choose` takes from it is left of the deadline, and highest.
+    end. What `ngbkit.metrics.serving.choices.choose` takes from it is left of the deadline, and highest.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def overview(data: Data) -> alt.ConcatChart:
     With one batch size, lines run over the factor with the most numbers, or become bars without such a factor. Only the
     smallest and the largest value of each other factor with numbers are drawn, and the subtitle says so. A failed trial
     is a mark at the bottom of its panel, whose shape shows its status. Every value has its 95 % interval; one that is
-    not conclusive (see `ngbkit.metrics.conclusive`) is hollow, or a pale bar.
+    not conclusive (see `ngbkit.dataset.contention.conclusive`) is hollow, or a pale bar.
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ from ngbkit import metrics
 from ngbkit.dataset.long_form import list_factors
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows, theme
+from ngbkit.metrics.rankings.reversals import reversals as list_reversals
 from ngbkit.user_text import format_value
 
 PAIRS = 9
@@ -51,7 +52,7 @@ def reversals(
         As for `throughput`.
     """
     rates = rows.build_rows(data, rows.wrap_metric(metrics.throughput, ci), select)
-    reversed_pairs = metrics.reversals(data, probability=probability, unlike="mask", untuned=untuned)
+    reversed_pairs = list_reversals(data, probability=probability, unlike="mask", untuned=untuned)
     trials = _Trials.of(rates, list_factors(data))
     pairs = _select_pairs(reversed_pairs, trials)
     text = "Rank reversals: throughput (samples/s)"

@@ -13,6 +13,7 @@ from ngbkit import metrics
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.storage import Data
 from ngbkit.figures import captions, lines, marks, provenance, rows
+from ngbkit.metrics.roofline import roofline as compute_rates
 
 _WIDTH, _HEIGHT = 440, 280
 _MARGIN = 2.0
@@ -24,7 +25,7 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
     """Operations per second against operations per byte, below the roof of each device, one panel per device.
 
     The roof is the device's own measured peak, in f32 with the threads of the run; traffic is the compulsory one (see
-    `ngbkit.metrics.roofline`). A column of another precision can exceed the roof.
+    `ngbkit.metrics.roofline.roofline`). A column of another precision can exceed the roof.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def roofline(data: Data, *, ci: float | None = 0.95, **select: Any) -> alt.Facet
 
 def _compute_rates(node: xr.Dataset, ci: float | None) -> xr.Dataset:
     """``value``, operations per second with their interval, and where they stand below the roof."""
-    rates = metrics.roofline(node)
+    rates = compute_rates(node)
     throughputs = rows.wrap_metric(metrics.throughput, ci)(node)
     operations = rates["flops"] / throughputs["value"]
     columns = {"value": rates["flops"]}

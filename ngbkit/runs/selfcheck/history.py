@@ -30,9 +30,10 @@ from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.scaling import SPEEDUP
 from ngbkit.metrics.statistics import estimate_deviation, estimate_share, widen_for_freedom
 from ngbkit.report import Report, Reported
-from ngbkit.runs import Summary, folders, summaries
+from ngbkit.runs import folders, summaries
 from ngbkit.runs.selfcheck import store
 from ngbkit.runs.selfcheck.noise import set_process_sd
+from ngbkit.runs.summary import Summary
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.json_values import to_json_value
 from ngbkit.user_text import join_names

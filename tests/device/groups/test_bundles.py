@@ -13,7 +13,7 @@ from ngbkit.dataset import assembly
 from ngbkit.dataset.storage import Data
 from ngbkit.device import plan
 from ngbkit.device.groups import bench
-from ngbkit.metrics import compare_networks
+from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.workloads.base import Workload
 

@@ -7,7 +7,6 @@ import pytest
 import xarray as xr
 from measured import build_rounds
 
-from ngbkit import metrics
 from ngbkit.errors import MetricError
 
 
@@ -22,7 +21,7 @@ def build(seconds: dict[str, float], noise: float = 0.01) -> xr.Dataset:
 
 def test_what_a_larger_network_exceeds_is_behind() -> None:
     """The largest is on the front, however slow; a smaller one if it is faster than all that are larger."""
-    front = metrics.front(build({"a": 2.0, "b": 1.0, "c": 4.0, "d": 3.0}))
+    front = build({"a": 2.0, "b": 1.0, "c": 4.0, "d": 3.0}).ngb.front()
 
     assert {"a": False, "b": True, "c": False, "d": True} == dict(
         zip(front["workload"], front["on_front"], strict=True)
@@ -34,7 +33,7 @@ def test_what_a_larger_network_exceeds_is_behind() -> None:
 
 def test_two_that_are_equally_fast_share_the_front() -> None:
     """The smaller one is on it in about every second replicate."""
-    front = metrics.front(build({"a": 1.0, "b": 1.0}, noise=0.1)).set_index("workload")
+    front = build({"a": 1.0, "b": 1.0}, noise=0.1).ngb.front().set_index("workload")
 
     assert 0.02 < front["probability"]["a"] < 0.98
     assert 1.0 == front["probability"]["b"]
@@ -43,7 +42,7 @@ def test_two_that_are_equally_fast_share_the_front() -> None:
 def test_factors_make_configurations(deepening: xr.Dataset) -> None:
     """Each compiler and batch size has its own front; without rounds no probability is known."""
     data = deepening.assign_coords(workload="conv", device="cpu", parameters=("depth", [4.0, 2.0, 1.0]))
-    front = metrics.front(data)
+    front = data.ngb.front()
 
     assert ["workload", "depth", "device", "batch_size", "compiler"] == list(front.columns[:5])
     assert [("fast", 1, True), ("fast", 2, False), ("fast", 4, False)] == [
@@ -55,7 +54,7 @@ def test_factors_make_configurations(deepening: xr.Dataset) -> None:
 def test_what_was_not_measured_is_on_no_front() -> None:
     """A failure hides no other network."""
     data = build({"a": 2.0, "b": 1.0})
-    front = metrics.front(data.assign(latency=data["latency"].where(data["workload"] != "b")))
+    front = data.assign(latency=data["latency"].where(data["workload"] != "b")).ngb.front()
 
     assert [("a", True)] == list(front[["workload", "on_front"]].itertuples(index=False, name=None))
 
@@ -63,4 +62,4 @@ def test_what_was_not_measured_is_on_no_front() -> None:
 def test_a_size_must_be_known() -> None:
     """The error lists those of the dataset."""
     with pytest.raises(MetricError, match="got 'macs', and this dataset has parameters"):
-        metrics.front(build({"a": 1.0}), "macs")
+        build({"a": 1.0}).ngb.front("macs")

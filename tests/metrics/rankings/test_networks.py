@@ -20,14 +20,14 @@ from ngbkit.dataset.merging import merge
 from ngbkit.dataset.storage import Data, load, save
 from ngbkit.device.timing.correlation import pool_series
 from ngbkit.errors import MetricError, UnknownNameError, UsageError
-from ngbkit.metrics import compare_networks, network_ranking
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.drift import APART_SD
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.metrics.rankings.leads import Lead, compute_lead, draw_leads, pair
-from ngbkit.metrics.rankings.networks import NetworkComparison, compare_candidates
+from ngbkit.metrics.rankings.networks import NetworkComparison, compare_candidates, compare_networks
+from ngbkit.metrics.rankings.ranking import network_ranking
 
 ROUNDS = 40
 

@@ -14,7 +14,6 @@ import xarray as xr
 from measured import build_rounds
 
 import ngbkit
-from ngbkit import metrics
 from ngbkit.dataset.storage import Data
 from ngbkit.metrics.rankings.contests import list_contests
 from ngbkit.metrics.reproduction import list_findings
@@ -68,7 +67,7 @@ def list_compilers(data: Data) -> Iterator[Answers]:
     ]
     verdict = index(pd.DataFrame(rows), "compiler", *labels)
     yield verdict
-    for frame in (metrics.winners(data, unlike="mask"), metrics.ranking(data, unlike="mask").query("rank == 1")):
+    for frame in (data.ngb.winners(unlike="mask"), data.ngb.ranking(unlike="mask").query("rank == 1")):
         answers = index(frame, "compiler", *labels)
         yield {place: answers[place] for place in verdict}
 
@@ -76,9 +75,9 @@ def list_compilers(data: Data) -> Iterator[Answers]:
 def list_networks(data: xr.Dataset) -> Iterator[Answers]:
     """The fastest network of each column: that of the ranking, and the front of networks that are equally large."""
     labels = ("device", "compiler", "batch_size")
-    yield index(metrics.network_ranking(data, by="compiler").query("rank == 1"), "network", *labels)
+    yield index(data.ngb.network_ranking(by="compiler").query("rank == 1"), "network", *labels)
     equal = data.assign_coords(parameters=("workload", np.ones(data.sizes["workload"])))
-    front = metrics.front(equal).sort_values("probability").drop_duplicates([*labels], keep="last")
+    front = equal.ngb.front().sort_values("probability").drop_duplicates([*labels], keep="last")
     yield index(front, "workload", *labels)
 
 
@@ -103,7 +102,7 @@ def test_the_ranking_of_networks_is_that_of_the_verdict(name: str) -> None:
         for each in list_contests(data)
         if each.subject == "network"
     }
-    ranking = metrics.network_ranking(data, unlike="mask")
+    ranking = data.ngb.network_ranking(unlike="mask")
     blocks = ["Not ranked beside networks, since their factors have several values: conv, mha."]
     assert ranking.attrs["notes"] == (blocks if name == "paper.nc" else [])
     ranking = ranking.query("rank == 1")
@@ -127,14 +126,14 @@ def test_every_function_names_the_same_network(name: str) -> None:
 def test_a_reversal_is_of_the_orders_of_its_pairs(name: str) -> None:
     """Each reversal has the ratios of the table of pairs, and is at most as probable as the less probable order."""
     data = simulate(name)
-    pairs = pd.concat([metrics.compare_networks(data, compiler) for compiler in data["compiler"].values])
+    pairs = pd.concat([data.ngb.compare_networks(compiler) for compiler in data["compiler"].values])
     keys = ["compiler_a", "batch_size", "network_a", "network_b"]
     orders = pairs.set_index(keys)[["ratio", "probability"]].to_dict("index")
     orders |= {
         (column, batch_size, b, a): {"ratio": 1 / order["ratio"], "probability": 1 - order["probability"]}
         for (column, batch_size, a, b), order in orders.items()
     }
-    reversals = metrics.reversals(data)
+    reversals = data.ngb.reversals()
 
     assert len(reversals) > 10
     for row in reversals.to_dict("records"):

@@ -37,7 +37,7 @@ def measured(
 
 def test_the_fastest_comes_first_and_surely():
     """Drift of twenty times the noise cancels, since it affects all alike."""
-    ranking = metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}))
+    ranking = measured({"net": (1.0, 0.5, 0.9)}).ngb.ranking()
 
     names = ["workload", "batch_size", "device", "rank", "compiler", "of_best", "probability", "checked"]
     assert names == list(ranking.columns)
@@ -53,7 +53,7 @@ def test_the_most_probable_comes_first():
     for column, seed in ((0, 1), (2, 2)):
         scattered = np.exp(np.random.default_rng(seed).normal(0, 0.5, 20))
         data["latency"][0, 0, column, 0] = data["latency"].values[0, 0, 1, 0] * 1.005 * scattered / np.median(scattered)
-    ranking, winners = metrics.ranking(data).set_index("compiler"), metrics.winners(data)
+    ranking, winners = data.ngb.ranking().set_index("compiler"), data.ngb.winners()
     (contest,) = list_contests(data)
 
     assert "quick" == ranking["of_best"].idxmax() != ranking.index[0]
@@ -67,9 +67,9 @@ def test_some_of_many_win_by_chance():
     """A lead that is sure in a group alone is not sure among many groups of equal columns."""
     equal = {f"equal{index}": (1.0, 1.0, 1.0) for index in range(60)}
     clear, slight = {"clear": (1.0, 0.5, 1.0)}, {"slight": (1.0, 0.95, 1.0)}
-    alone = metrics.winners(measured(slight, seed=2)).set_index("workload")
+    alone = measured(slight, seed=2).ngb.winners().set_index("workload")
     together = measured({**slight, **equal, **clear}, seed=2)
-    many = metrics.winners(together).set_index("workload")
+    many = together.ngb.winners().set_index("workload")
 
     assert alone["conclusive"].all()
     assert many.index[many["conclusive"]].tolist() == ["clear"]
@@ -89,7 +89,7 @@ def test_rounds_that_resemble_each_other_show_only_a_clear_lead():
     (contest,) = list_contests(slight)
 
     assert contest.comparisons[0].estimate.low > 1
-    assert [False, True] == [metrics.winners(data)["conclusive"].item() for data in (slight, large)]
+    assert [False, True] == [data.ngb.winners()["conclusive"].item() for data in (slight, large)]
     assert "times as fast in 20 rounds, each much like the one before" in conclude(slight).to_text()
     assert 8 <= contest.rivals[0].lead.effective_rounds * (1 + contest.count_more_rounds() / 20) < 9
 
@@ -101,7 +101,7 @@ def test_an_unchecked_column_without_a_reason_wins_nothing(reasons: dict[str, st
     blank = xr.full_like(data["contract"], "")
     status = blank.where(data["compiler"] != "quick", NOT_CHECKED).where(data["compiler"] == "quick", "ok")
     data = data.assign(status=status, **dict.fromkeys(reasons, blank))
-    (winner,) = metrics.winners(data).to_dict("records")
+    (winner,) = data.ngb.winners().to_dict("records")
 
     assert ("raw", "quick", True) == (winner["compiler"], winner["unchecked"], winner["probability"] > 0.9)
     assert [contest.first.compiler for contest in list_contests(data)] == ["raw"]
@@ -113,7 +113,7 @@ def test_an_interval_contains_its_number():
     for network, seed in ((0, 1), (2, 2)):
         scattered = np.exp(np.random.default_rng(seed).normal(0, 0.5, 20))
         data["latency"][0, network] = data["latency"].values[0, 1] * 1.005 * scattered / np.median(scattered)
-    table = metrics.network_ranking(data)
+    table = data.ngb.network_ranking()
 
     assert 1.0 == table["of_best"].max() > table["of_best"].iloc[0]
     assert (table["ci_low"] <= table["of_best"]).all()
@@ -132,7 +132,7 @@ def test_the_noise_of_a_column_counts_once():
 
 def test_two_that_are_alike_share_the_probability():
     """Neither of two equals is surely the first."""
-    probability = metrics.ranking(measured({"net": (1.0, 0.5, 0.5)}, noise=0.1)).set_index("compiler")["probability"]
+    probability = measured({"net": (1.0, 0.5, 0.5)}, noise=0.1).ngb.ranking().set_index("compiler")["probability"]
 
     assert 1.0 == pytest.approx(probability.sum())
     assert 0.0 == probability["identity"]
@@ -143,16 +143,16 @@ def test_what_was_not_tuned_has_a_place_only_if_asked_for():
     """An untuned column is excluded from rankings and reversals by default."""
     data = measured({"one": (1.0, 0.9, 0.1), "two": (2.0, 1.9, 0.05)}, notes="channels last; untuned")
 
-    assert {"quick", "identity"} == set(metrics.ranking(data)["compiler"])
-    assert "raw" == metrics.ranking(data, untuned=True)["compiler"][0]
-    assert data.ngb.ranking().equals(metrics.ranking(data))
-    assert metrics.reversals(data).empty
+    assert {"quick", "identity"} == set(data.ngb.ranking()["compiler"])
+    assert "raw" == data.ngb.ranking(untuned=True)["compiler"][0]
+    assert data.ngb.ranking().equals(data.ngb.ranking())
+    assert data.ngb.reversals().empty
     assert {"raw"} == set(data.ngb.reversals(untuned=True)["compiler_2"])
 
 
 def test_what_only_sounds_like_it_keeps_its_place():
     """A note that only contains the word does not exclude a column from the ranking."""
-    assert "raw" in set(metrics.ranking(measured({"net": (1.0, 0.5, 0.9)}, notes="not untuned"))["compiler"])
+    assert "raw" in set(measured({"net": (1.0, 0.5, 0.9)}, notes="not untuned").ngb.ranking()["compiler"])
 
 
 def test_trials_without_a_measurement_have_no_rank():
@@ -160,7 +160,7 @@ def test_trials_without_a_measurement_have_no_rank():
     data = measured({"net": (1.0, 0.5, 0.9)})
     data["latency"][0, 0, 1] = np.nan
 
-    ranking = metrics.ranking(data)
+    ranking = data.ngb.ranking()
     assert ["raw", "identity"] == ranking["compiler"].tolist()
     assert [1.0, 0.0] == ranking["probability"].tolist()
 
@@ -170,24 +170,24 @@ def test_unlike_contracts_are_asked_for():
     data = measured({"net": (1.0, 0.5, 0.1)}, precision="bf16")
 
     with pytest.raises(metrics.contracts.UnlikeContractsError, match="ranking"):
-        metrics.ranking(data)
-    assert {"quick", "identity"} == set(metrics.ranking(data, unlike="mask")["compiler"])
-    assert "raw" == metrics.ranking(data, unlike="allow")["compiler"][0]
+        data.ngb.ranking()
+    assert {"quick", "identity"} == set(data.ngb.ranking(unlike="mask")["compiler"])
+    assert "raw" == data.ngb.ranking(unlike="allow")["compiler"][0]
 
 
 def test_without_a_baseline_throughput_decides():
     """A dataset of one compiler has a ranking of one."""
     data = measured({"net": (1.0, 0.5, 0.9)}, noise=0.0)
 
-    assert ["quick", "raw"] == metrics.ranking(data.sel(compiler=["quick", "raw"]))["compiler"].tolist()
-    assert ["quick"] == metrics.ranking(data.sel(compiler="quick"))["compiler"].tolist()
+    assert ["quick", "raw"] == data.sel(compiler=["quick", "raw"]).ngb.ranking()["compiler"].tolist()
+    assert ["quick"] == data.sel(compiler="quick").ngb.ranking()["compiler"].tolist()
 
 
 def test_winners_have_a_runner_up():
     """Each group has one row with its runner-up, if it has several compilers."""
     data = measured({"net": (1.0, 0.5, 0.9), "alone": (1.0, 0.5, 0.9)})
     alone = (data["workload"] == "alone") & (data["compiler"] != "identity")
-    table = metrics.winners(data.assign(latency=data["latency"].where(~alone))).set_index("workload")
+    table = data.assign(latency=data["latency"].where(~alone)).ngb.winners().set_index("workload")
 
     names = ["batch_size", "device", "compiler", "probability", "conclusive", "second"]
     assert [*names, "second_of_best", "unchecked"] == list(table.columns)

@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 from measured import build_rounds
 
-from ngbkit import metrics
 from ngbkit.errors import UsageError
 
 NETS, COMPILERS = ["p", "q", "r"], ["identity", "a"]
@@ -35,7 +34,7 @@ COLUMNS = ["workload_a", "workload_b", "batch_size", "device_1", "compiler_1", "
 
 def test_pairs_whose_order_differs():
     """p is faster than q with identity and slower with `a`, at each batch size; r is always the slowest."""
-    pairs = metrics.reversals(measured())
+    pairs = measured().ngb.reversals()
 
     assert [*COLUMNS, "ratio_1", "ratio_2", "probability", "conclusive", "checked"] == list(pairs.columns)
     expected = {("p", "q", size, "cpu", "identity", "cpu", "a") for size in (1, 4)}
@@ -62,7 +61,7 @@ def test_a_reversal_within_the_noise_is_improbable():
     """Two similar networks reverse by chance, with a low probability; real reversals are listed first."""
     calls = {"p": (1.0, 0.9), "q": (2.0, 0.45), "s": (1.0001, 0.9), "t": (1.0, 0.9001)}
 
-    pairs = metrics.reversals(measured(calls, noise=0.1))
+    pairs = measured(calls, noise=0.1).ngb.reversals()
 
     real = pairs["workload_a"].isin(["p", "s", "t"]) & (pairs["workload_b"] == "q") | (pairs["workload_a"] == "q")
     assert (pairs.loc[real, "probability"] > 0.99).all()
@@ -74,7 +73,7 @@ def test_a_reversal_within_the_noise_is_improbable():
 def test_some_of_many_are_probable_by_chance():
     """Pairs of networks that are equally fast may seem to change places, some at 70 % and more, and none surely."""
     equal = measured({f"net{index}": (1.0, 1.0) for index in range(60)}, noise=0.05)
-    pairs = metrics.reversals(equal)
+    pairs = equal.ngb.reversals()
 
     assert (pairs["probability"] > 0.7).any()
     assert not pairs["conclusive"].any()
@@ -86,7 +85,7 @@ def test_a_contended_trial_makes_no_reversal_sure():
     data = measured()
     contended = (data["compiler"] == "a") & (data["workload"] == "q") & (data["batch_size"] == 4)
     data["contended"] = xr.where(contended.broadcast_like(data["latency"]), 1, 0).transpose(*data["latency"].dims)
-    pairs = metrics.reversals(data).set_index("batch_size")
+    pairs = data.ngb.reversals().set_index("batch_size")
 
     assert [1.0, 1.0] == pairs["probability"].tolist()
     assert {1: True, 4: False} == pairs["conclusive"].to_dict()
@@ -95,13 +94,13 @@ def test_a_contended_trial_makes_no_reversal_sure():
 def test_improbable_ones_can_be_left_out():
     """A minimum probability selects the reversals that are listed."""
     data = measured({"p": (1.0, 0.9), "q": (1.01, 0.89)}, noise=0.1)
-    pairs = metrics.reversals(data)
+    pairs = data.ngb.reversals()
 
-    probable = metrics.reversals(data, probability=0.5)
+    probable = data.ngb.reversals(probability=0.5)
 
     assert (pairs["probability"] >= 0.5).sum() == len(probable)
     with pytest.raises(UsageError, match="from 0 to 1"):
-        metrics.reversals(data, probability=95)
+        data.ngb.reversals(probability=95)
 
 
 def drifting(deviation: float, networks: int) -> xr.Dataset:
@@ -126,12 +125,12 @@ def test_drift_between_groups_makes_a_reversal_less_probable():
     """A lead of 10 % is significant if rounds vary by 1 %, but not if groups drift by 20 %, or a host may drift."""
     calm, wild = (drifting(deviation, 12).sel(batch_size=[1, 4]) for deviation in (0.001, 0.2))
 
-    assert 0.99 < metrics.reversals(calm)["probability"].median()
-    assert metrics.reversals(wild)["probability"].median() < 0.9
+    assert 0.99 < calm.ngb.reversals()["probability"].median()
+    assert wild.ngb.reversals()["probability"].median() < 0.9
     without = calm.drop_vars(["anchor_latency", "anchor_round"])
-    assert 0.99 < metrics.reversals(without)["probability"].median()
+    assert 0.99 < without.ngb.reversals()["probability"].median()
     hosted = without.assign_attrs(environments=json.dumps({"cpu": {"conditions": {"virtual_machine": True}}}))
-    assert metrics.reversals(hosted)["probability"].median() < 0.9
+    assert hosted.ngb.reversals()["probability"].median() < 0.9
 
 
 def test_networks_that_took_turns_are_compared_round_by_round():
@@ -140,8 +139,8 @@ def test_networks_that_took_turns_are_compared_round_by_round():
     pace = xr.DataArray(np.exp(np.random.default_rng(2).normal(0, 0.3, data.sizes["repeat"])), dims="repeat")
     uneven = data.assign(latency=(data["latency"] * pace).transpose(*data["latency"].dims))
 
-    assert metrics.reversals(uneven)["probability"].max() < 0.9
-    assert 0.99 < metrics.reversals(uneven.assign(bundle=1.0))["probability"].min()
+    assert uneven.ngb.reversals()["probability"].max() < 0.9
+    assert 0.99 < uneven.assign(bundle=1.0).ngb.reversals()["probability"].min()
 
 
 def test_processes_that_differ_make_a_reversal_less_probable():
@@ -149,13 +148,13 @@ def test_processes_that_differ_make_a_reversal_less_probable():
     data = measured({"p": (1.0, 1.1), "q": (1.1, 1.0)})
     aware = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": {"process_sd": 0.2}}}))
 
-    assert 0.99 < metrics.reversals(data)["probability"].min()
-    assert metrics.reversals(aware)["probability"].max() < 0.8
+    assert 0.99 < data.ngb.reversals()["probability"].min()
+    assert aware.ngb.reversals()["probability"].max() < 0.8
 
 
 def test_without_rounds_nothing_is_said_of_probability():
     """The pairs are listed with a NaN probability, also with a threshold."""
-    pairs = metrics.reversals(measured().drop_vars("round"), probability=0.5)
+    pairs = measured().drop_vars("round").ngb.reversals(probability=0.5)
 
     assert 2 == len(pairs)
     assert pairs["probability"].isna().all()
@@ -179,7 +178,7 @@ def test_a_factor_of_one_network_at_one_value_is_no_other_network():
     file = measured({"file": (1.5, 2.0)}, image=[48]).sel(batch_size=[1])
     tree = xr.DataTree.from_dict({"/file": file, "/nets": measured().sel(batch_size=[1])})
 
-    pairs = metrics.reversals(tree)
+    pairs = tree.ngb.reversals()
 
     assert {"file", "q"} in [{row.workload_a, row.workload_b} for row in pairs.itertuples()]
     assert 6 == pairs.attrs["compared"]
@@ -187,16 +186,16 @@ def test_a_factor_of_one_network_at_one_value_is_no_other_network():
 
 def test_a_selection_can_be_ranked():
     """A selected batch size and device keep their columns; without pairs the frame is empty."""
-    pairs = metrics.reversals(measured().sel(device="cpu", batch_size=4))
+    pairs = measured().sel(device="cpu", batch_size=4).ngb.reversals()
 
     assert [("cpu", 4)] == list(pairs[["device_1", "batch_size"]].itertuples(index=False, name=None))
-    assert 0 == len(metrics.reversals(measured().sel(compiler=["a"])))
+    assert 0 == len(measured().sel(compiler=["a"]).ngb.reversals())
     for drop in (False, True):
-        assert list(pairs.columns) == list(metrics.reversals(measured().sel(compiler="a", drop=drop)).columns)
+        assert list(pairs.columns) == list(measured().sel(compiler="a", drop=drop).ngb.reversals().columns)
 
 
 def test_the_same_data_has_the_same_probabilities():
     """The random generator is seeded."""
     data = drifting(0.2, 6)
 
-    assert metrics.reversals(data).equals(metrics.reversals(data))
+    assert data.ngb.reversals().equals(data.ngb.reversals())

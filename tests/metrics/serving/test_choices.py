@@ -13,7 +13,6 @@ import xarray as xr
 from drawn import crashing, measured, network, sweep, unlike
 
 import ngbkit
-from ngbkit import metrics
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.metrics.contracts import UnlikeContractsError
 
@@ -58,8 +57,8 @@ def test_the_highest_throughput_that_keeps_the_deadline_is_chosen() -> None:
     """The choice is the highest throughput that keeps the deadline."""
     data = build(LATENCIES)
 
-    assert [("cpu", "fast", 8, True)] == describe(metrics.choose(data, "50ms").table)
-    choices = metrics.choose(data, 0.030)
+    assert [("cpu", "fast", 8, True)] == describe(data.ngb.choose("50ms").table)
+    choices = data.ngb.choose(0.030)
     assert [("cpu", "fast", 1, True)] == describe(choices.table)
     (row,) = choices.table.to_dict("records")
     assert 100 == pytest.approx(row["throughput"], rel=0.01)
@@ -76,7 +75,7 @@ def test_the_highest_throughput_that_keeps_the_deadline_is_chosen() -> None:
 )
 def test_the_probability_says_how_near_the_deadline_is(deadline: float, low: float, high: float) -> None:
     """Far below the true quantile about 0, at it neither sure nor excluded, far above it about 1."""
-    choices = metrics.choose(build({("fast", 1): 0.010}), deadline)
+    choices = build({("fast", 1): 0.010}).ngb.choose(deadline)
 
     assert low <= choices.trials["probability"].item() <= high
 
@@ -86,13 +85,13 @@ def test_differences_between_processes_are_allowed_for() -> None:
     data = build({("fast", 1): 0.010})
     spread = data.assign_attrs(environments=json.dumps({"cpu": {"selfcheck": {"process_sd": 0.1}}}))
 
-    assert metrics.choose(data, 0.0106).trials["probability"].item() > 0.95
-    assert 0.4 < metrics.choose(spread, 0.0106).trials["probability"].item() < 0.8
+    assert data.ngb.choose(0.0106).trials["probability"].item() > 0.95
+    assert 0.4 < spread.ngb.choose(0.0106).trials["probability"].item() < 0.8
 
 
 def test_few_samples_are_never_sure() -> None:
     """A choice of few samples is never sure, and a note has the number of samples needed."""
-    choices = metrics.choose(build({("fast", 1): 0.010}, samples=100), "1s")
+    choices = build({("fast", 1): 0.010}, samples=100).ngb.choose("1s")
 
     (row,) = choices.table.to_dict("records")
     assert row["keeps"]
@@ -109,15 +108,15 @@ def test_a_sure_one_is_named_beside_a_fast_one() -> None:
     data = build({("fast", 1): 0.010, ("fast", 8): 0.040})
     deadline = 0.040 * math.exp(0.01 * 2.4)
 
-    choices = metrics.choose(data, deadline)
+    choices = data.ngb.choose(deadline)
     assert [("cpu", "fast", 8, True)] == describe(choices.table)
     assert "surely fast at batch 1 on cpu keeps it, with 100.0" in choices.verdicts[0]
-    assert [("cpu", "fast", 1, True)] == describe(metrics.choose(data, deadline, probability=0.95).table)
+    assert [("cpu", "fast", 1, True)] == describe(data.ngb.choose(deadline, probability=0.95).table)
 
 
 def test_the_nearest_is_named_where_none_keeps_the_deadline() -> None:
     """The verdict names the nearest configuration if none keeps the deadline."""
-    choices = metrics.choose(build(LATENCIES), "5ms")
+    choices = build(LATENCIES).ngb.choose("5ms")
 
     assert [("cpu", "fast", 1, False)] == describe(choices.table)
     assert choices.verdicts[0].startswith(
@@ -128,7 +127,7 @@ def test_the_nearest_is_named_where_none_keeps_the_deadline() -> None:
 
 def test_the_verdict_has_the_numbers_with_their_uncertainty() -> None:
     """The verdict has throughput, share of calls, latency, deadline and probability."""
-    (verdict,) = metrics.choose(build(LATENCIES), "50ms", 0.95).verdicts
+    (verdict,) = build(LATENCIES).ngb.choose("50ms", 0.95).verdicts
 
     assert verdict.startswith("net in fast at batch 8 on cpu: 200.")
     assert " samples/s, 95 % of calls within 40.63 ± 0." in verdict
@@ -142,7 +141,7 @@ def test_equally_fast_ones_have_a_stable_order() -> None:
     same.loc[{"compiler": "b"}] = same.sel(compiler="a").values
     same.loc[{"compiler": "a"}][..., :60] = 0.5
 
-    (row,) = metrics.choose(data.assign(latency=same), "20ms", 0.95).table.to_dict("records")
+    (row,) = data.assign(latency=same).ngb.choose("20ms", 0.95).table.to_dict("records")
     assert "b" == row["compiler"]
 
 
@@ -150,11 +149,11 @@ def test_devices_are_chosen_from() -> None:
     """The second one is faster."""
     data = build(LATENCIES, devices=("cpu", "gpu"))
 
-    assert [("gpu", "slow", 8, True)] != describe(metrics.choose(data, "50ms").table)
-    assert [("gpu", "fast", 8, True)] == describe(metrics.choose(data, "25ms").table)
-    assert [("gpu", "fast", 1, True)] == describe(metrics.choose(data, "15ms").table)
-    assert [("cpu", "fast", 1, True)] == describe(metrics.choose(data.sel(device=["cpu"]), "15ms").table)
-    assert [("cpu", "fast", 1, True)] == describe(metrics.choose(data.sel(device="cpu", compiler="fast"), "15ms").table)
+    assert [("gpu", "slow", 8, True)] != describe(data.ngb.choose("50ms").table)
+    assert [("gpu", "fast", 8, True)] == describe(data.ngb.choose("25ms").table)
+    assert [("gpu", "fast", 1, True)] == describe(data.ngb.choose("15ms").table)
+    assert [("cpu", "fast", 1, True)] == describe(data.sel(device=["cpu"]).ngb.choose("15ms").table)
+    assert [("cpu", "fast", 1, True)] == describe(data.sel(device="cpu", compiler="fast").ngb.choose("15ms").table)
 
 
 def test_each_network_has_its_own_choice_in_a_tree_too() -> None:
@@ -171,18 +170,18 @@ def test_each_network_has_its_own_choice_in_a_tree_too() -> None:
 
 def test_what_is_excluded_says_why() -> None:
     """The notes explain the exclusion of failed trials and of other contracts."""
-    failed = metrics.choose(crashing(sweep(), "openvino", 4), "1s", 0.5)
+    failed = crashing(sweep(), "openvino", 4).ngb.choose("1s", 0.5)
     assert ["crashed: signal 11"] == failed.excluded["excluded"].tolist()
     assert "excluded: net in openvino at batch 4 on cpu (crashed: signal 11)" in failed.notes
 
     data = unlike(sweep(), "openvino")
-    masked = metrics.choose(data, "1s", 0.5)
+    masked = data.ngb.choose("1s", 0.5)
     assert {"identity"} == set(masked.trials["compiler"])
     reason = "timed under another contract than identity: precision bf16 instead of f32"
     assert f"excluded: all 2 of openvino ({reason})" in masked.notes
-    assert {"identity", "openvino"} == set(metrics.choose(data, "1s", 0.5, unlike="allow").trials["compiler"])
+    assert {"identity", "openvino"} == set(data.ngb.choose("1s", 0.5, unlike="allow").trials["compiler"])
     with pytest.raises(UnlikeContractsError, match="choose"):
-        metrics.choose(data, "1s", unlike="error")
+        data.ngb.choose("1s", unlike="error")
 
 
 def test_a_network_without_any_result_says_so() -> None:
@@ -191,9 +190,9 @@ def test_a_network_without_any_result_says_so() -> None:
     data["latency"] = data["latency"].where(False)
     data = xr.concat([data.assign_coords(workload=["none"]), build(LATENCIES)], "workload")
 
-    assert "none: no configuration to choose from" == metrics.choose(data, "50ms").verdicts[0]
-    assert "no samples" in set(metrics.choose(data, "50ms").excluded["excluded"])
-    assert metrics.choose(data, "50ms").to_frame()["runner-up"].tolist()[0] == ""
+    assert "none: no configuration to choose from" == data.ngb.choose("50ms").verdicts[0]
+    assert "no samples" in set(data.ngb.choose("50ms").excluded["excluded"])
+    assert data.ngb.choose("50ms").to_frame()["runner-up"].tolist()[0] == ""
 
 
 def block(data: xr.Dataset, calls: int) -> xr.Dataset:
@@ -204,15 +203,15 @@ def test_calls_in_blocks_are_bounded_by_their_block() -> None:
     """No call takes longer than its block: a deadline beyond it is kept, one below it is not known to be."""
     data = block(build({("fast", 1): 0.002}), 3)
 
-    choices = metrics.choose(data, "10ms")
+    choices = data.ngb.choose("10ms")
     (row,) = choices.table.to_dict("records")
     assert 0.006 == pytest.approx(row["latency"], rel=0.05)
     assert "within at most 6.1" in choices.verdicts[0]
     assert "p ≥ 0.9" in choices.verdicts[0]
     assert "timed in blocks of calls" in choices.notes[0]
-    assert "no configuration to choose from" in metrics.choose(data, "4ms").verdicts[0]
-    assert "hide whether a single call keeps" in metrics.choose(data, "4ms").excluded["excluded"].item()
-    assert "nothing keeps 1 ms" in metrics.choose(data, "1ms").verdicts[0]
+    assert "no configuration to choose from" in data.ngb.choose("4ms").verdicts[0]
+    assert "hide whether a single call keeps" in data.ngb.choose("4ms").excluded["excluded"].item()
+    assert "nothing keeps 1 ms" in data.ngb.choose("1ms").verdicts[0]
 
 
 def test_contended_samples_are_left_out() -> None:
@@ -222,7 +221,7 @@ def test_contended_samples_are_left_out() -> None:
     slow[..., ::10] = True
     data = data.assign(latency=data["latency"].where(~slow, 0.1), contended=slow.astype(np.int8))
 
-    quiet, busy = metrics.choose(data, "20ms"), metrics.choose(data.drop_vars("contended"), "20ms")
+    quiet, busy = data.ngb.choose("20ms"), data.drop_vars("contended").ngb.choose("20ms")
     assert quiet.table["keeps"].item()
     assert 60 == quiet.table["left_out"].item()
     assert "60 of 600 samples were left out" in str(quiet)
@@ -232,7 +231,7 @@ def test_contended_samples_are_left_out() -> None:
 
 def test_it_is_plain_json_and_a_table() -> None:
     """A choice is plain JSON for programs and a table for a notebook."""
-    choices = metrics.choose(build(LATENCIES, samples=60), "50ms")
+    choices = build(LATENCIES, samples=60).ngb.choose("50ms")
 
     answer = json.loads(json.dumps(choices.to_json(), allow_nan=False))
     assert "fast" == answer["choices"][0]["compiler"]
@@ -257,7 +256,7 @@ def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) 
     """The error of an invalid argument has the valid ones."""
     data = measured(network("net")) if "unlike" in arguments else build(LATENCIES)
     with pytest.raises(UsageError, match=message):
-        metrics.choose(data, **arguments)
+        data.ngb.choose(**arguments)
 
 
 def test_data_without_samples_is_refused() -> None:

@@ -159,4 +159,4 @@ def test_an_interrupt_ends_the_busy_process(state_dir: Path, processes: Processe
     assert 130 == process.returncode
     assert f"`ngbkit runs --resume {newest}` and then: `ngbkit selfcheck {newest}`" in message
     assert [] == processes("prctl")
-    assert 80 == len(runs.read_sweep(runs.find(newest)))
+    assert 80 == len(folders.read_sweep(runs.find(newest)))
