@@ -199,11 +199,8 @@ def _compare_contracts(dataset: xr.Dataset, against: str, baseline: str) -> tupl
 
 
 def _ignore_named(dataset: xr.Dataset, is_ranked: bool = False) -> xr.Dataset:
-    """A dataset whose contracts lack the precision and the memory that the label of their column names.
-
-    With `is_ranked` they lack the precision only where the sweep accepts its cost, and a memory only where somebody
-    would choose it: ``system`` shows what a script pays, and is at best as fast as what it is compared with.
-    """
+    """Return a dataset whose contracts lack the precision and the memory that the label of their column names."""
+    # A ranking has a precision only where the sweep accepts its cost, and no `system`, which is never the fastest.
     if "contract" not in dataset or "compiler" not in dataset["contract"].coords:
         return dataset
     is_accepted = not is_ranked or json.loads(dataset.attrs.get("sweep") or "{}").get("accept")

@@ -183,10 +183,7 @@ def bound_replicates(draws: np.ndarray, level: float, *, stopped: bool) -> tuple
 
 
 def _find_conclusive(metric: Compute, data: xr.Dataset, point: xr.DataArray) -> xr.DataArray:
-    """Return whether all trials of each value are conclusive: it is there without the others, and as they change.
-
-    Without some, a slope is of the points that remain; and the ratio of a trial to itself never changes.
-    """
+    """Return whether all trials of each value are conclusive: it is there without the others, and as they change."""
     if bool(data["conclusive"].all()):
         return xr.ones_like(point, dtype=bool)
     without = {name: data[name].where(data["conclusive"]) for name in ("throughput", "medians")}

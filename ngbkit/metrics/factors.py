@@ -54,14 +54,11 @@ def _compute_friction(data: xr.Dataset, sampler: Sampler | None, dim: str = "wid
 
 
 def _fit_slope(values: xr.DataArray, dim: str, x: np.ndarray, point: xr.DataArray | None = None) -> xr.DataArray:
-    """The least-squares slope along a dim, ignoring missing points.
-
-    `point` gives the point estimates of replicates: where one of those has no replicates, because it has too few
-    rounds, the slope has none either, since a slope of the other points belongs to another line.
-    """
+    """Fit the least-squares slope along a dim, ignoring missing points; `point` has the estimates of replicates."""
     slopes: xr.DataArray = xr.apply_ufunc(arrays.slope, values, kwargs={"x": x}, input_core_dims=[[dim]])
     if point is None:
         return slopes
+    # Without the replicates of a point, a slope is that of another line.
     return slopes.where(~(point.notnull() & values.isnull().any("draw")).any(dim))
 
 

@@ -100,12 +100,7 @@ def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
 
 
 def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
-    """The standard deviation of the logarithm of a process's latency, by device and compiler.
-
-    The measured ones are of ratios: a self-check compared two processes of the baseline, and the baseline with other
-    compilers, within minutes; the history of the device did so within hours. A compiler that neither measured has the
-    largest. The baseline gets half the variance of the least, and each other compiler the rest of its own.
-    """
+    """Read the standard deviation of the logarithm of a process's latency, by device and compiler."""
     compilers = list_labels(dataset, "compiler") or [BASELINE]
     devices = list_devices(dataset) or [{}]
     rows = [_compute_process_sds(device, compilers) for device in devices]
@@ -115,6 +110,8 @@ def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[float]:
+    # Measured are ratios, within minutes and within hours. A compiler without any has the largest; the baseline gets
+    # half the variance of the least, and each other compiler the rest of its own.
     of_copies = _read_copies_sd(device)
     deviations = {
         pair["compiler"]: float(pair["group_sd"])
@@ -267,11 +264,7 @@ def _compute_deviation(data: xr.Dataset, metric: str, baseline: str) -> xr.DataA
 def _compute_paired(
     data: xr.Dataset, reference: xr.DataArray, deviation: xr.DataArray, sampler: Sampler | None
 ) -> xr.DataArray:
-    """The latency of the reference over that of each column, round by round; of medians where they share no round.
-
-    The logarithm of a ratio has the `deviation` beyond what rounds show: 0 for a column over itself. Without a shared
-    round both were measured minutes apart, and a machine drifts meanwhile.
-    """
+    """The latency of the reference over that of each column, round by round; of medians where they share no round."""
     medians, core = data["medians"], ["rounds"]
     if sampler is None:
         paired: xr.DataArray = xr.apply_ufunc(arrays.paired_speedup, medians, reference, input_core_dims=[core, core])

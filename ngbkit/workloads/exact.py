@@ -154,11 +154,7 @@ def _widen_node(node: Any) -> None:
 
 @cache
 def _build_operators() -> tuple[type, ...]:
-    """Build the ``new_ops`` of a `ReferenceEvaluator`.
-
-    Up to onnx 1.23, GlobalMaxPool reduces the wrong axes unless its input is an image, and BatchNormalization of opsets
-    7 to 13, which have no training mode, mixes the batch's statistics into the stored ones.
-    """
+    """Build the ``new_ops`` of a `ReferenceEvaluator` in place of operators that onnx up to 1.23 computes wrongly."""
     from onnx.reference.op_run import OpRun
 
     class GlobalMaxPool(OpRun):

@@ -145,15 +145,13 @@ def _compare_columns(
 
 
 def _compute_probabilities(columns: Sequence[RankingCandidate], draws: np.ndarray) -> dict[int, float]:
-    """Compute the share of the replicates of their speeds, ``(columns, draws)``, in which each column is the fastest.
-
-    One that was not checked has the share in which it is faster than all that were, and takes none of theirs.
-    """
+    """Compute the share of the replicates of speeds, ``(columns, draws)``, in which each column is the fastest."""
     if np.isnan(draws).any() or not all(column.rounds for column in columns):
         return dict.fromkeys(map(id, columns), math.nan)
     checked = np.array([column.checked for column in columns])
     ranked = np.where(checked[:, None], draws, -np.inf)
     shares = np.bincount(ranked.argmax(axis=0), minlength=len(columns)) / draws.shape[1]
+    # A column that was not checked takes no share of the others.
     shares = np.where(checked, shares, (draws > ranked.max(axis=0)).mean(axis=1))
     return dict(zip(map(id, columns), shares.tolist(), strict=True))
 

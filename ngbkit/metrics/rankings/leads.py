@@ -210,21 +210,14 @@ def _collect_rounds(pairs: Sequence[ColumnPair], part: int, pool: str) -> tuple[
 
 
 def _correlate(columns: Sequence[Sequence[ColumnPair]], sampler: Sampler) -> np.ndarray:
-    """Draw normal scores, ``(columns, contests, draws)``, that correlate as the medians of pairs of the same rounds do.
-
-    A column that was slow in a round was slow in each of its ratios there. The medians of normal values that correlate
-    by r correlate by 2 / pi asin(r).
-    """
+    """Draw normal scores, ``(columns, contests, draws)``, that correlate as medians of pairs of the same rounds do."""
     scores, _ = sampler.draw_scores(len(columns))
     factors = np.array([_factorise(pairs) for pairs in zip(*columns, strict=True)])
     return np.einsum("cij,jd->icd", factors, scores) if columns else scores
 
 
 def _factorise(pairs: Sequence[ColumnPair]) -> np.ndarray:
-    """Compute the Cholesky factor of the correlations between the ratios of pairs, from rounds that all have.
-
-    A stray round of the column that all have in common moves no median, so it must make no correlation: it is clipped.
-    """
+    """Compute the Cholesky factor of the correlations between the ratios of pairs, from rounds that all have."""
     columns = [column.rounds for each in pairs for column in each.columns]
     numbers = [number for number in columns[0] if all(number in rounds for rounds in columns)]
     if len(pairs) < 2 or len(numbers) < _FEWEST:
@@ -232,9 +225,11 @@ def _factorise(pairs: Sequence[ColumnPair]) -> np.ndarray:
     logs = np.log([[rounds[number] for number in numbers] for rounds in columns])
     gaps = logs[1::2] - logs[::2]
     gaps -= np.median(gaps, axis=1, keepdims=True)
+    # A stray round moves no median, so it must make no correlation.
     limits = _OUTLYING * MAD_SCALE * np.median(np.abs(gaps), axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         correlations = np.nan_to_num(np.corrcoef(gaps.clip(-limits, limits))).clip(-1, 1)
+    # As medians of normal values that correlate so do.
     correlations = _LARGEST * 2 / math.pi * np.arcsin(correlations)
     np.fill_diagonal(correlations, 1.0)
     return np.asarray(np.linalg.cholesky(correlations))

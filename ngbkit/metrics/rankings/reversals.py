@@ -93,10 +93,7 @@ def reversals(data: Data, *, probability: float = 0.0, unlike: Unlike = "error",
 
 
 def _list_cells(data: Data, unlike: Unlike, untuned: bool) -> dict[_Key, _Cell]:
-    """List the candidates by set of factors and batch size, in each by column and network.
-
-    A factor that one network alone has, at one value, such as the image size of a file, belongs to its name.
-    """
+    """List the candidates by set of factors and batch size, in each by column and network."""
     cells: dict[_Key, _Cell] = {}
     groups = list_candidates(data, "reversals", unlike, untuned)
     places = {
@@ -106,6 +103,7 @@ def _list_cells(data: Data, unlike: Unlike, untuned: bool) -> dict[_Key, _Cell]:
         for name, value in candidate.factors.items()
         if value == value
     }
+    # A factor of one network at one value, such as the image size of a file, belongs to its name.
     counts = Counter(name for name, _, _ in places)
     for (device, batch_size), candidates in groups.items():
         for candidate in candidates:
