@@ -30,7 +30,7 @@ class Budget:
         """Allot the seconds of the next of that many trials still to tune."""
         if self.seconds is None:
             return None
-        spent = sum(cost["seconds"] for cost in self.journal.notes(_KIND).values())
+        spent = sum(float(cost["seconds"]) for cost in self.journal.notes(_KIND).values())
         return max(0.0, self.seconds - spent) / max(trials, 1)
 
 
