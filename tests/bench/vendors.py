@@ -254,7 +254,18 @@ def time_in_one_process(spec: Spec) -> dict[str, float]:
 
 def measure_naively(spec: Spec) -> disturbances.Numbers:
     """Measure the network of a spec in one process: the latency of the baseline, and the speed-ups of the others."""
-    latency_s = run_apart("naive", spec)
+    return to_numbers(run_apart("naive", spec))
+
+
+def measure_in_blocks(repeats: int, threads: int) -> disturbances.Numbers:
+    """Measure the compilers one after the other."""
+    compilers = disturbances.COMPILERS
+    sweep = Grid(disturbances.NETWORK, compilers, interleave=False, repeats=repeats, threads=threads)
+    latency: Any = runs.start(sweep).result()["latency"].median("repeat")
+    return to_numbers({name: latency.sel(compiler=name).item() for name in compilers})
+
+
+def to_numbers(latency_s: Mapping[str, float]) -> disturbances.Numbers:
     return {name: seconds if name == BASELINE else latency_s[BASELINE] / seconds for name, seconds in latency_s.items()}
 
 
@@ -267,10 +278,13 @@ def measure_precautions(rounds: int, repeats: int, threads: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         spec = {**prepare(timm.model(disturbances.NETWORK), threads, Path(folder)), "repeats": repeats}
         others = [
-            disturbances.Disturbance(
-                name=name, measure=partial(measure_naively, {**spec, "compilers": compilers, "training": training})
-            )
-            for name, (compilers, training) in comparisons.items()
+            disturbances.Disturbance(name="sequential blocks", measure=partial(measure_in_blocks, repeats, threads)),
+            *(
+                disturbances.Disturbance(
+                    name=name, measure=partial(measure_naively, {**spec, "compilers": compilers, "training": training})
+                )
+                for name, (compilers, training) in comparisons.items()
+            ),
         ]
         return disturbances.measure(others, rounds, repeats, threads)
 
