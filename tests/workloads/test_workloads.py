@@ -11,9 +11,7 @@ from ngbkit.workloads.base import Source
 PROGRAM = """
 import sys
 from ngbkit.workloads import blocks, cell, module, onnx, paper, timm
-import ngbkit.workloads
 assert "resnet18" in timm.complete("resnet18")
-assert ngbkit.workloads.counts.__name__ == "ngbkit.workloads.counts"
 blocks.conv([8], [1]), paper.zoo(), timm.SOURCE.parse("resnet18")
 print(sorted({"torch", "timm", "onnx"} & sys.modules.keys()))
 """
