@@ -45,7 +45,7 @@ _DESCRIBE_S = 120.0
 _JUDGED = "ngbkit gate --judge {run}"
 
 # The sides of a gate take turns.
-_FIXED = {"together": True, "sequential": False}
+_FIXED = {"together": True}
 # Options that a search among releases has not: it measures many gates, each in a run.
 _OF_TWO_SIDES = ("judge", "before_python", "after_python", "race", "out")
 
@@ -86,7 +86,7 @@ def _search_releases(call: Call) -> Answer:
             f"invalid options: got --releases and --{option.replace('_', '-')}, which is of a gate with two sides. "
             "Give one of them."
         )
-    vars(args).update(together=False, sequential=False, workloads=[])
+    vars(args).update(together=False, workloads=[])
     keywords = parse_options(Sweep, args)
     networks = [restore_quotes(label) for side in args.networks for label in split_labels(side)]
     compilers = keywords.pop("compilers", ())
