@@ -70,7 +70,7 @@ class Layout:
     releases: str = "releases"  # the wheels of releases that a deployment brought
     tuning: str = "tuning"  # a folder per device label of tuning results, which no cold compile removes
     wheels: str = "wheels"  # the wheels of a deployment in progress
-    # Of every state folder that ngbkit created: `ngbkit undeploy` removes nothing from any other.
+    # Of every state folder that ngbkit created: `ngbkit deploy --remove` removes nothing from any other.
     mark: str = ".ngbkit"
 
     def locate_selfcheck(self, state_dir: Path, device: str) -> Path:

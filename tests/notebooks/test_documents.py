@@ -150,8 +150,7 @@ def _check_sweep(parsed: argparse.Namespace) -> None:
 def _check_deploy(parsed: argparse.Namespace) -> None:
     """Check that the device is one of the document's, and another machine."""
     assert "local" != devices.get(parsed.device).launch
-    if "extras" in parsed:
-        deployment_arguments.to_call(parsed)
+    deployment_arguments.to_call(parsed)
 
 
 def _check_names(parsed: argparse.Namespace) -> None:
@@ -164,7 +163,6 @@ def _check_names(parsed: argparse.Namespace) -> None:
 FAR: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "run": _check_sweep,
     "deploy": _check_deploy,
-    "undeploy": _check_deploy,
     "devices": _check_names,
 }
 
@@ -205,7 +203,7 @@ def test_every_block_runs(path: Path, reader: Reader) -> None:
     "line",
     [
         "ngbkit deploy orni",
-        "ngbkit undeploy cpu",
+        "ngbkit deploy cpu --remove",
         "ngbkit devices check orni",
         "ngbkit run resnet18 -d cpu,orni",
         "ngbkit run resnet81 -d cpu,orin",

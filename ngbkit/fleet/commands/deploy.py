@@ -1,4 +1,4 @@
-"""``ngbkit deploy``: install ngbkit on a device."""
+"""``ngbkit deploy``: install ngbkit on a device, or remove it there."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from typing import Any
 from ngbkit.commands.answer import Answer
 from ngbkit.commands.command import Call, Command
 from ngbkit.commands.shell import print_progress
+from ngbkit.errors import UsageError
 from ngbkit.fleet.deployment import DEVICE_EXTRAS
 from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import parse_path
 
-DEVICE = argument("device DEVICE", "its label in the devices file: `ngbkit devices` lists them")
-
 
 def deploy(call: Call) -> Answer:
-    """Install ngbkit on the device of a call."""
+    """Install ngbkit on the device of a call, or remove it there."""
     from ngbkit.cluster import devices
     from ngbkit.fleet.deployment import deploy as deployment
+    from ngbkit.fleet.deployment import removal
 
+    if call.args.remove:
+        if any(to_call(call.args).values()):
+            raise UsageError("invalid options: got --remove with options of an installation; expected --remove alone.")
+        removed = removal.remove(devices.get(call.args.device))
+        return Answer(json=removed.to_json(), report=Report(sentences=[removed.to_text()]))
     deployed = deployment.deploy(
         devices.get(call.args.device), **to_call(call.args), report=print_progress if sys.stderr.isatty() else str
     )
@@ -31,9 +36,9 @@ def deploy(call: Call) -> Answer:
 
 COMMAND = Command(
     name="deploy",
-    help="Install ngbkit on a device, in an environment of its own there.",
+    help="Install ngbkit on a device, in an environment of its own there, or remove it.",
     arguments=(
-        DEVICE,
+        argument("device DEVICE", "its label in the devices file: `ngbkit devices` lists them"),
         argument(
             "--extras NAMES",
             f"compilers to install: {','.join(DEVICE_EXTRAS)}, or '' for none",
@@ -54,6 +59,7 @@ COMMAND = Command(
             "--system-site-packages",
             "also use the packages of that Python: a Jetson's torch and TensorRT come with its system",
         ),
+        argument("--remove", "remove everything of ngbkit from the device, unless it holds records that are not here"),
     ),
     run=deploy,
 )

@@ -187,7 +187,7 @@ def test_a_second_deploy_is_refused(device: Device, home: Path, wheels: Path) ->
     holder = threading.Thread(target=lock)
     holder.start()
     is_locked.wait()
-    with pytest.raises(DeviceError, match=rf"another deploy or undeploy runs there \(process {os.getpid()} on "):
+    with pytest.raises(DeviceError, match=rf"another deploy or removal runs there \(process {os.getpid()} on "):
         deploy(device, extras=(), wheels=wheels)
     release.set()
     holder.join()
@@ -365,10 +365,11 @@ def test_the_shell_deploys_by_label(
     words = ["--extras", "", "--wheelhouse", str(wheels)]
     codes = [cli.main(["deploy", "far", *words, "--json"])]
     deployment = json.loads(capsys.readouterr().out)
-    codes += [cli.main(line) for line in (["deploy", "far", *words], ["deploy", "fra"], ["undeploy", "cpu"])]
+    codes += [cli.main(line) for line in (["deploy", "far", *words], ["deploy", "fra"], ["deploy", "cpu", "--remove"])]
+    codes.append(cli.main(["deploy", "far", "--remove", "--wheelhouse"]))
     printed = capsys.readouterr()
 
-    assert [cli.OK, cli.OK, cli.INVALID, cli.OK] == codes
+    assert [cli.OK, cli.OK, cli.INVALID, cli.OK, cli.INVALID] == codes
     assert ("far", ngbkit.__version__, str(home)) == (
         deployment["device"],
         deployment["version"],
@@ -378,6 +379,7 @@ def test_the_shell_deploys_by_label(
     assert "To install more of them: ngbkit deploy far --extras NAMES\n" in printed.out
     assert "cpu: found nothing of ngbkit's" in printed.out
     assert "unknown device 'fra'. Did you mean far?" in printed.err
+    assert "expected --remove alone" in printed.err
 
 
 def test_an_environment_may_include_the_packages_of_its_system(tmp_path: Path) -> None:

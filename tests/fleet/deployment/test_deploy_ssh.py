@@ -1,4 +1,4 @@
-"""A device behind ssh, with another Python and without a network: a deploy, a sweep, an undeploy."""
+"""A device behind ssh, with another Python and without a network: a deploy, a sweep, the removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ngbkit.cluster import engines
 from ngbkit.cluster.devices import Device
 from ngbkit.errors import DeviceError
 from ngbkit.fleet.deployment.deploy import deploy
-from ngbkit.fleet.deployment.undeploy import undeploy
+from ngbkit.fleet.deployment.removal import remove
 from ngbkit.workloads.base import Workload
 
 STATE = ".local/state/ngbkit"
@@ -65,20 +65,20 @@ def list_entries(host: Host) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
-def test_an_undeploy_restores_the_machine(
+def test_a_removal_restores_the_machine(
     host: Host, wheels: Path, in_folder: None, mlp: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A machine is deployed to, measures, and is restored by undeploy."""
+    """A machine is deployed to, measures, and is restored by the removal."""
     files = host.list_files()
     deployment = deploy(FAR, extras=["onnxruntime"], wheels=wheels)
     missing = {compiler["compiler"]: compiler["missing"] for compiler in deployment.compilers}
     data = Sweep(mlp, ["onnxruntime"], [1, 2], repeats=5, threads=1, devices=["far"]).run()
     environment = json.loads(data.attrs["environments"])["far"]
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(far\)"):
-        undeploy(FAR)
+        remove(FAR)
     engines.close()
     wait_until(lambda: not host.find_processes())
-    code = cli.main(["undeploy", "far"])
+    code = cli.main(["deploy", "far", "--remove"])
 
     assert ("", str(host.home / STATE / "env/bin/python"), "") == (
         missing["onnxruntime"],
@@ -96,6 +96,6 @@ def test_an_unreachable_machine_is_reported() -> None:
     """The error of an unreachable machine has the output of ssh."""
     require_program(PROGRAMS["ssh"])
     nowhere = Device(label="gone", launch="ssh", host="nowhere.invalid")
-    for act in (deploy, undeploy):
+    for act in (deploy, remove):
         with pytest.raises(DeviceError, match=r"cannot reach nowhere.invalid .*Could not resolve"):
             act(nowhere)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The verbs of `deploy` and `undeploy` on a device: modules of the standard library alone, which are sent as text.
+"""The verbs of `ngbkit deploy` on a device: modules of the standard library alone, which are sent as text.
 
     folder.py   the state folder: its ngbkit entries, its lock, its live engines, its contents and their removal
     install.py  an environment with ngbkit, and a check of its compilers

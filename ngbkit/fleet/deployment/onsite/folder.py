@@ -91,7 +91,7 @@ def lock(state_dir: Path) -> Iterator[None]:
         if not _is_stale(path):
             name = "process {pid} on {host}".format(**{"pid": "?", "host": platform.node(), **_read_holder(path)})
             raise Refused(
-                f"another deploy or undeploy runs there ({name}): wait for it. If there is none, remove {path} on that "
+                f"another deploy or removal runs there ({name}): wait for it. If there is none, remove {path} on that "
                 "machine"
             ) from None
         # The first process that moves it wins; the others find it gone.
@@ -100,7 +100,7 @@ def lock(state_dir: Path) -> Iterator[None]:
             path.rename(aside)
             path.mkdir(mode=0o700)
         except (FileNotFoundError, FileExistsError):
-            raise Refused("another deploy or undeploy has just started there: wait for it") from None
+            raise Refused("another deploy or removal has just started there: wait for it") from None
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -111,7 +111,7 @@ def lock(state_dir: Path) -> Iterator[None]:
 
 
 def find_engines(state_dir: Path) -> list[dict[str, Any]]:
-    """Find the engines that live, or may on another machine: ``label``, ``pid``, ``host``, and whether ``in_env``."""
+    """Find the engines that live, or may on another machine: ``label``, ``pid``, ``host``, ``folder``, ``in_env``."""
     engines: list[dict[str, Any]] = []
     for folder in sorted(state_dir.glob("engines/*")):
         try:
@@ -120,14 +120,15 @@ def find_engines(state_dir: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             # A folder's time is that of its newest file.
             if time.time() - folder.stat().st_mtime < _CREATION_S:
-                engines.append({"label": "one that is starting", "pid": None, "host": None, "in_env": True})
+                name = "one that is starting"
+                engines.append({"label": name, "pid": None, "host": None, "folder": str(folder), "in_env": True})
             continue
         is_remote = host != platform.node()
         if is_remote or is_live:
             in_env = is_remote or _read_program(engine["pid"]).is_relative_to(state_dir / "env")
             host = host if is_remote else None
             label, pid = str(engine.get("label")), engine.get("pid")
-            engines.append({"label": label, "pid": pid, "host": host, "in_env": in_env})
+            engines.append({"label": label, "pid": pid, "host": host, "folder": str(folder), "in_env": in_env})
     return engines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,6 +27,9 @@ class Removal:
     removed: Sequence[str]
     remaining: Sequence[str]
 
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
     def to_text(self) -> str:
         """Render it as one line."""
         removed = f"removed {', '.join(self.removed)}" if self.removed else "found nothing of ngbkit's"
@@ -34,8 +37,8 @@ class Removal:
         return clean_line(f"{self.device}: {removed} (in {self.state_dir}){remaining}.")
 
 
-def undeploy(device: Device, *, discard: bool = False) -> Removal:
-    """Remove all that deploys and runs have left on a device; keep records that only it has, unless `discard`.
+def remove(device: Device) -> Removal:
+    """Remove all that deploys and runs have left on a device, unless it has records that this client lacks.
 
     A folder that a client keeps its runs in, such as that of this machine's own devices, loses the environment alone.
     """
@@ -50,8 +53,8 @@ def undeploy(device: Device, *, discard: bool = False) -> Removal:
         )
     is_own = device.host is None and state_dir == str(options.get_state_dir())
     only_env = is_own or contents["shared"]
-    _refuse_in_use(device, contents, only_env, discard)
-    if not only_env and not discard:
+    _refuse_in_use(device, contents, only_env)
+    if not only_env:
         _refuse_loss(device, contents)
     answer = request(device, "clear", fields={"only_env": only_env})
     lists = replies.extract(device.label, answer, {"removed": list, "left": list})
@@ -63,17 +66,17 @@ def _parse_contents(device: Device, answer: Mapping[str, Any]) -> dict[str, Any]
     types = {"state_dir": str, "engines": list, "records": dict, "measuring": list, "unread": list, "foreign": list}
     contents = replies.extract(device.label, answer, {**types, "shared": bool})
     for engine in contents["engines"]:
-        replies.extract(device.label, engine, {"label": str, "in_env": bool})
+        replies.extract(device.label, engine, {"label": str, "folder": str, "in_env": bool})
     for trial_ids in contents["records"].values():
         replies.extract(device.label, {"records": trial_ids}, {"records": list})
     return contents
 
 
-def _refuse_in_use(device: Device, contents: Mapping[str, Any], only_env: bool, discard: bool) -> None:
+def _refuse_in_use(device: Device, contents: Mapping[str, Any], only_env: bool) -> None:
     """Refuse if an engine lives there, or a plan of an engine that ngbkit has not started runs."""
     engines = [engine for engine in contents["engines"] if engine["in_env"] or not only_env]
     local = [engine["label"] for engine in engines if engine.get("host") is None]
-    hosts = [engine["host"] for engine in engines if engine.get("host") is not None]
+    remote = [engine for engine in engines if engine.get("host") is not None]
     if local:
         raise DeviceError(
             f"an engine lives on device {device.label} ({clean_line(local[0])}): wait for its run, or end the "
@@ -82,10 +85,11 @@ def _refuse_in_use(device: Device, contents: Mapping[str, Any], only_env: bool, 
     if contents["measuring"] and not only_env:
         run_id = clean_line(str(contents["measuring"][0]))
         raise DeviceError(f"device {device.label} measures run {run_id} now: wait for it, or stop it, and try again.")
-    if hosts and not discard:
+    if remote:
+        host, folder = (clean_line(str(remote[0][name])) for name in ("host", "folder"))
         raise DeviceError(
-            f"an engine of device {device.label} was started on {clean_line(str(hosts[0]))} and may still live, "
-            f"which {device.shell.machine} cannot check: once its job has ended, --discard removes it all the same."
+            f"an engine of device {device.label} was started on {host} and may still live, which "
+            f"{device.shell.machine} cannot check: once its job has ended, delete {folder} there, and try again."
         )
 
 
@@ -96,13 +100,17 @@ def _refuse_loss(device: Device, contents: Mapping[str, Any]) -> None:
         recorded = _load_trial_ids(run_id)
         missing = len(set(map(str, trial_ids)) - (recorded or set()))
         if missing:
-            remedy = (
-                f"`ngbkit runs --resume {run_id}` collects them" if recorded is not None else "of a run unknown here"
-            )
+            remedy = "of a run unknown here, whose own client collects them"
+            if recorded is not None:
+                remedy = f"`ngbkit runs --resume {run_id}` collects them"
             lines.append(f"{missing} of the {len(trial_ids)} records of run {run_id}: {remedy}")
     if lines:
         text = "".join(f"\n  {clean_line(line)}" for line in lines)
-        raise UsageError(f"only device {device.label} has:{text}\nTo remove it all the same: --discard.")
+        journals = clean_line(str(PurePosixPath(contents["state_dir"]) / options.LAYOUT.devices))
+        raise UsageError(
+            f"only device {device.label} has:{text}\nTo give all of it up, delete the folder {journals} on "
+            f"{device.shell.machine}, and try again."
+        )
 
 
 def _load_trial_ids(run_id: str) -> set[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from dataclasses import astuple
 from pathlib import Path
@@ -16,7 +17,7 @@ from ngbkit.cluster.devices import Device
 from ngbkit.errors import DeviceError, UsageError
 from ngbkit.fleet.deployment.deploy import deploy
 from ngbkit.fleet.deployment.onsite.folder import CLIENTS, DEPLOYED, MARK, OURS
-from ngbkit.fleet.deployment.undeploy import Removal, undeploy
+from ngbkit.fleet.deployment.removal import Removal, remove
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Failure
 
@@ -53,9 +54,9 @@ def write_engine(far: Path, started: float, **more: object) -> None:
 
 
 def test_all_of_ngbkits_entries_are_removed(device: Device, far: Path) -> None:
-    """The first undeploy removes all of ngbkit's entries and the folder; a second finds nothing."""
-    first = undeploy(device)
-    second = undeploy(device)
+    """The first call removes all of ngbkit's entries and the folder; a second finds nothing."""
+    first = remove(device)
+    second = remove(device)
 
     assert sorted(pattern.replace("*", "json") for pattern in OURS) == sorted(first.removed)
     assert ([], False) == (first.remaining, far.exists())
@@ -69,7 +70,7 @@ def test_a_link_is_removed_but_not_its_target(device: Device, far: Path, tmp_pat
     (tmp_path / "disk" / "kept").touch()
     (far / "env").rmdir()
     (far / "env").symlink_to(tmp_path / "disk")
-    undeploy(device)
+    remove(device)
 
     assert (False, True) == (far.exists(), (tmp_path / "disk" / "kept").exists())
 
@@ -81,27 +82,28 @@ def test_records_of_the_device_alone_are_kept(device: Device, far: Path, state_d
     record(far / "devices" / "gpu" / "another.sqlite", "z")
     record(journal, "a")
     with pytest.raises(UsageError) as refused:
-        undeploy(device)
+        remove(device)
     is_kept = far.exists()
     record(journal, "b", "c")
     (far / "devices" / "gpu" / "another.sqlite").unlink()
-    undeploy(device)
+    remove(device)
 
     assert is_kept
     assert f"2 of the 3 records of run {RUN}: `ngbkit runs --resume {RUN}` collects them" in str(refused.value)
     assert "1 of the 1 records of run another: of a run unknown here" in str(refused.value)
-    assert str(refused.value).endswith("To remove it all the same: --discard.")
+    assert f"delete the folder {far / 'devices'} on this machine" in str(refused.value)
     assert not far.exists()
 
 
-def test_discard_removes_records(device: Device, far: Path) -> None:
-    """The option --discard removes records, even an unreadable journal."""
+def test_records_are_lost_only_by_hand(device: Device, far: Path) -> None:
+    """An unreadable journal may hold records; once its folder is deleted as the error says, all is removed."""
     record(far / "devices" / "far" / f"{RUN}.sqlite", "a")
     (far / "devices" / "far" / "bad.sqlite").write_text("no database, but as long as a header of one would be" * 9)
     (far / "devices" / "far" / "empty.sqlite").touch()
     with pytest.raises(UsageError, match=r"cannot read the journal .*bad.sqlite \(file is not a database\)"):
-        undeploy(device)
-    undeploy(device, discard=True)
+        remove(device)
+    shutil.rmtree(far / "devices")
+    remove(device)
 
     assert not far.exists()
 
@@ -113,7 +115,7 @@ def test_a_journal_with_damaged_names_is_unreadable_too(device: Device, far: Pat
     content = journal.read_bytes()
     journal.write_bytes(content.replace(b"CREATE TABLE results", b"CREATE T\xceBLE r\xcesults"))
     with pytest.raises(UsageError, match=r"cannot read the journal .*\.sqlite"):
-        undeploy(device)
+        remove(device)
 
     assert content != journal.read_bytes()
 
@@ -124,24 +126,24 @@ def test_a_run_under_way_is_not_contended(device: Device, far: Path) -> None:
         Journal(far / "devices" / "far" / f"{RUN}.sqlite"),
         pytest.raises(DeviceError, match=f"device far measures run {RUN} now: wait for it"),
     ):
-        undeploy(device, discard=True)
+        remove(device)
 
     assert (far / "env").exists()
 
 
 def test_a_live_engine_is_not_cut_off(device: Device, far: Path) -> None:
-    """Undeploy refuses a device with a live engine, even with --discard."""
+    """The removal refuses a device with a live engine."""
     write_engine(far, psutil.Process().create_time())
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(far\)"):
-        undeploy(device, discard=True)
+        remove(device)
 
     assert (far / "env").exists()
 
 
 def test_a_process_with_the_id_of_an_ended_engine_is_ignored(device: Device, far: Path) -> None:
-    """Undeploy ignores a process with the id of an ended engine."""
+    """The removal ignores a process with the id of an ended engine."""
     write_engine(far, psutil.Process().create_time() - 100)
-    undeploy(device)
+    remove(device)
 
     assert not far.exists()
 
@@ -149,20 +151,21 @@ def test_a_process_with_the_id_of_an_ended_engine_is_ignored(device: Device, far
 def test_an_engine_of_another_machine_may_live(device: Device, far: Path) -> None:
     """A compute node with the same home folder cannot be checked from here."""
     write_engine(far, 0.0, host="node7")
-    with pytest.raises(DeviceError, match=r"was started on node7 and may still live.*--discard"):
-        undeploy(device)
-    undeploy(device, discard=True)
+    with pytest.raises(DeviceError, match=r"was started on node7 and may still live.*, delete .*/engines/one there"):
+        remove(device)
+    shutil.rmtree(far / "engines" / "one")
+    remove(device)
 
     assert not far.exists()
 
 
 def test_a_starting_engine_is_not_cut_off(device: Device, far: Path) -> None:
-    """Undeploy refuses a device with a starting engine, whose folder has no metadata."""
+    """The removal refuses a device with a starting engine, whose folder has no metadata."""
     (far / "engines" / "new").mkdir()
     with pytest.raises(DeviceError, match=r"an engine lives on device far \(one that is starting\)"):
-        undeploy(device)
+        remove(device)
     os.utime(far / "engines" / "new", (0, 0))
-    undeploy(device)
+    remove(device)
 
     assert not far.exists()
 
@@ -175,7 +178,7 @@ def test_a_folder_without_the_mark_is_unchanged(names: list[str], tmp_path: Path
         (tmp_path / name / "data.csv").touch()
     device = Device(label="far", launch="local", state_dir=str(tmp_path))
     with pytest.raises(UsageError, match=r"but not the file \.ngbkit by which ngbkit marks its folders"):
-        undeploy(device, discard=True)
+        remove(device)
     with pytest.raises(DeviceError, match="has files that are not ngbkit's"):
         deploy(device, extras=())
 
@@ -183,18 +186,18 @@ def test_a_folder_without_the_mark_is_unchanged(names: list[str], tmp_path: Path
 
 
 def test_a_folder_that_has_lost_its_mark_is_unchanged(device: Device, far: Path) -> None:
-    """Undeploy changes nothing in a folder without its mark, even with --discard."""
+    """The removal changes nothing in a folder without its mark."""
     (far / MARK).unlink()
     with pytest.raises(UsageError, match="so nothing was removed"):
-        undeploy(device, discard=True)
+        remove(device)
 
     assert len(OURS) == len(list(far.iterdir()))
 
 
 def test_a_foreign_environment_stays(device: Device, far: Path) -> None:
-    """An undeploy keeps an environment that no deploy created."""
+    """The removal keeps an environment that no deploy created."""
     (far / MARK).write_bytes(b"")
-    removal = undeploy(device)
+    removal = remove(device)
 
     assert ("env" in removal.removed, ["env"]) == (False, removal.remaining)
     assert "kept env, which is not this device's" in removal.to_text()
@@ -202,10 +205,10 @@ def test_a_foreign_environment_stays(device: Device, far: Path) -> None:
 
 @pytest.mark.parametrize("sign", ["runs", "wheelhouses"])
 def test_the_folder_of_a_client_loses_the_environment_alone(sign: str, device: Device, far: Path) -> None:
-    """An undeploy of a client's own folder removes the environment and keeps the journals."""
+    """The removal of a client's own folder removes the environment and keeps the journals."""
     (far / sign).mkdir()
     record(far / "devices" / "cpu" / f"{RUN}.sqlite", "a")
-    removal = undeploy(device)
+    removal = remove(device)
 
     assert ["downloads", "env", "wheels"] == sorted(removal.removed)
     assert (far / "devices" / "cpu" / f"{RUN}.sqlite").exists()
@@ -216,7 +219,7 @@ def test_this_machines_own_device_loses_the_environment_alone(state_dir: Path) -
     (state_dir / "env").mkdir()
     (state_dir / MARK).write_bytes(DEPLOYED)
     write_engine(state_dir, psutil.Process().create_time())
-    removal = undeploy(Device(label="cpu", launch="local"))
+    removal = remove(Device(label="cpu", launch="local"))
 
     assert (["env"], ["engines", "peaks.json"]) == (removal.removed, removal.remaining)
 
@@ -225,13 +228,13 @@ def test_the_home_folder_cannot_be_a_state_folder(tmp_path: Path) -> None:
     """The home folder and its parents are refused as state folders."""
     for folder in (Path.home(), Path("/")):
         with pytest.raises(DeviceError, match=r"cannot be ngbkit's state folder: name another as `state_dir`"):
-            undeploy(Device(label="far", launch="local", state_dir=str(folder)))
+            remove(Device(label="far", launch="local", state_dir=str(folder)))
 
 
 def test_a_cluster_of_the_users_own_is_refused() -> None:
-    """An undeploy refuses an engine of the user's own cluster."""
+    """The removal refuses an engine of the user's own cluster."""
     with pytest.raises(UsageError, match="is an engine of a cluster of your own"):
-        undeploy(Device(label="own", launch="attach", cluster="mine"))
+        remove(Device(label="own", launch="attach", cluster="mine"))
 
 
 def test_a_journal_of_a_newer_ngbkit_is_read(device: Device, far: Path, state_dir: Path) -> None:
@@ -242,7 +245,7 @@ def test_a_journal_of_a_newer_ngbkit_is_read(device: Device, far: Path, state_di
     connection.execute("PRAGMA user_version=99")
     connection.close()
     with pytest.raises(UsageError, match=f"1 of the 1 records of run {RUN}"):
-        undeploy(device)
+        remove(device)
 
 
 def test_a_device_lists_the_names_of_the_layout() -> None:
