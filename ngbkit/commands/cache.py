@@ -1,4 +1,4 @@
-"""``ngbkit cache`` and ``%ngcache``: list what a device keeps between runs, and clean it."""
+"""``ngbkit cache``: list what a device keeps between runs, and clean it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.command import Call, Command, Magic
+from ngbkit.commands.command import Call, Command
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
+from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import clean_line, format_age, format_size
 
 if TYPE_CHECKING:
@@ -45,21 +46,17 @@ def answer_cache(call: Call) -> Answer:
     from ngbkit.cluster.caches import locate
 
     args, is_cleaning = call.args, call.args.action == "clean"
-    for name in ("keep", "tuning"):
-        if getattr(args, name) and not is_cleaning:
-            raise UsageError(f"invalid option --{name}: got it with {args.action}; expected clean. Leave it out.")
+    if args.keep and not is_cleaning:
+        raise UsageError(f"invalid option --keep: got it with {args.action}; expected clean. Leave it out.")
     if is_cleaning and not (args.names or args.keep):
-        raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all.")
-    caches = locate(args.device)
+        raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all but results of tuning.")
+    labels = split_labels(args.devices)
+    if len(labels) != 1:
+        raise UsageError(f"invalid devices: got {args.devices!r}; expected one, since each has caches of its own.")
+    caches = locate(labels[0])
     return _clean(caches, args) if is_cleaning else _list(caches, args)
 
 
-DETAILS = """
-::
-
-    %ngcache
-    %ngcache clean --keep 5GB
-"""
 COMMAND = Command(
     name="cache",
     help="List what a device keeps between runs, or clean it.",
@@ -69,21 +66,20 @@ COMMAND = Command(
         ),
         argument(
             "names NAME",
-            "a selection: the beginning of a key, a compiler, or a part of a network's name (default: all)",
+            "a selection: the beginning of a key, a compiler, or a part of a network's name (default: all); clean "
+            "removes results of tuning, which took long, only by their compiler or their key",
             nargs="*",
             completes="kept",
         ),
         argument(
-            "-d, --device DEVICE",
+            "-d, --devices DEVICE",
             "the device of this machine whose caches these are (default: cpu)",
             default="cpu",
             completes="device",
         ),
         argument("--keep SIZE", "clean: until at most this size is left, such as 5GB"),
-        argument("--tuning", "clean: also results of tuning, which took long"),
     ),
     run=answer_cache,
-    magic=Magic(name="ngcache", details=DETAILS),
 )
 
 
@@ -117,7 +113,7 @@ def _choose_evictions(caches: DeviceCaches, args: argparse.Namespace) -> list[Ca
     evictable = [item for item in selected if not _is_needed(item, args)]
     if args.names and not evictable:
         kinds = {item.kind for item in selected}
-        needed = ["results of tuning, which took long. Add --tuning"] if "tuning" in kinds else []
+        needed = ["results of tuning, which took long: name their compiler or a key"] if "tuning" in kinds else []
         needed += [f"artifacts of {_NEEDED}. `ngbkit runs --delete ID` deletes a run's"] if "artifact" in kinds else []
         raise UsageError(f"{' '.join(args.names)} names only {', or '.join(needed)}.")
     return evictable if keep_bytes is None else choose_evictions(evictable, keep_bytes)
@@ -127,7 +123,9 @@ def _is_needed(item: CacheItem, args: argparse.Namespace) -> bool:
     """Return whether an item took long, or a run, or a network in a notebook that has not run yet, has it."""
     if item.kind == "artifact":
         return bool(item.metadata["runs"]) or _is_recent(item)
-    return item.kind == "tuning" and not args.tuning
+    # A name of a network selects what is made again in minutes; the search of a compiler took hours.
+    names = list(filter(None, args.names))
+    return item.kind == "tuning" and not any(name == item.compiler or item.key.startswith(name) for name in names)
 
 
 def _is_recent(item: CacheItem) -> bool:

@@ -94,7 +94,7 @@ def _list_cache_keys(cursor: Cursor) -> Iterable[str]:
     from ngbkit.cluster.caches import list_items, locate
 
     pairs = zip(cursor.words, cursor.words[1:], strict=False)
-    device = next((word for flag, word in pairs if flag in ("-d", "--device")), "cpu")
+    device = next((word for flag, word in pairs if flag in ("-d", "--devices")), "cpu")
     with suppress(NgbkitError):
         return [entry.key for entry in list_items(locate(device))]
     return []

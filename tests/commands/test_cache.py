@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from keeping import run_cache
 
 from ngbkit.commands.cache import format_size, parse_size
+from ngbkit.commands.completion import LISTERS, Cursor
 from ngbkit.errors import UsageError
 
 
@@ -34,6 +37,21 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
     assert text == format_size(size)
 
 
+def test_cache_keys_complete(state_dir: Path) -> None:
+    """Tab offers the keys of the device on the line."""
+    for folder in ("cache/cpu/zz12", "cache/orin/zz34", "tuning/cpu/tvm/zz56"):
+        (state_dir / folder).mkdir(parents=True)
+
+    def list_keys(*words: str) -> list[str]:
+        """List the keys that this test has made: others share its state folder."""
+        keys = LISTERS["kept"](Cursor(typed="zz", words=words))
+        return [key for key in keys if key.startswith("zz")]
+
+    assert ["zz12", "zz56"] == list_keys("clean")
+    assert ["zz34"] == list_keys("clean", "-d", "orin") == list_keys("clean", "--devices", "orin")
+    assert [] == list_keys("clean", "-d", "oron")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -43,6 +61,7 @@ def test_sizes_are_written_with_three_digits(size: int, text: str) -> None:
         (("clean", "--keep", "-5"), "invalid size '-5'"),
         (("clean", "--keep", 400 * "9" + "GB"), "invalid size '999"),
         (("list", "--keep", "5GB"), "invalid option --keep: got it with list; expected clean"),
+        (("list", "-d", "cpu,orin"), "got 'cpu,orin'; expected one"),
         (("eat",), "invalid choice: 'eat'"),
     ],
 )

@@ -51,10 +51,7 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
         ("%ngdevices check c|", "%ngdevices check cpu"),
         ("%ngcompilers openv|", "%ngcompilers openvino"),
         ("%ngcompilers identity openv|", "%ngcompilers identity openvino"),
-        ("%ngcache cl|", "%ngcache clean"),
-        ("%ngcache -d cpu cl|", "%ngcache -d cpu clean"),
-        ("%ngcache --device=c|", "%ngcache --device=cpu"),
-        ("%ngcache clean --tun|", "%ngcache clean --tuning"),
+        ("%ngbench --devices=c|", "%ngbench --devices=cpu"),
         ("%ngbench net -c openvino{|", '%ngbench net -c openvino{"precision":'),
         ('%ngbench net -c openvino{"|', '%ngbench net -c openvino{"precision":'),
         ('%ngbench net -c identity,openvino{"pre|', '%ngbench net -c identity,openvino{"precision":'),
@@ -171,17 +168,6 @@ def test_runs_complete(shell: InteractiveShell, state_dir: Path) -> None:
     Journal(folder / "journal.sqlite").close()
 
     assert [f"%ngruns --resume {folder.name}"] == press_tab(shell, "%ngruns --resume 2030|")
-
-
-def test_cache_keys_complete(shell: InteractiveShell, state_dir: Path) -> None:
-    """Tab offers the keys of the device on the line."""
-    # No hash begins with "zz": other tests leave caches in the state folder that this one shares.
-    for folder in ("cache/cpu/zz12", "cache/orin/zz34", "tuning/cpu/tvm/zz56"):
-        (state_dir / folder).mkdir(parents=True)
-
-    assert ["%ngcache clean zz12", "%ngcache clean zz56"] == press_tab(shell, "%ngcache clean zz|")
-    assert ["%ngcache clean -d orin zz34"] == press_tab(shell, "%ngcache clean -d orin zz|")
-    assert ("zz", []) == completion.complete("ngcache", "clean -d oron zz", {})
 
 
 def test_factors_of_a_workload_on_the_line_complete() -> None:

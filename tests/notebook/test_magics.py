@@ -182,7 +182,6 @@ def test_the_help_names_several_models(shell: InteractiveShell) -> None:
         ("%ngbench", "invalid workloads: got none"),
         ("%ngbench none.onnx", "there is no file none.onnx"),
         ("%ngselfcheck --groups some", "invalid int value: 'some'"),
-        ("%ngcache list --keep 5GB", "--keep: got it with list; expected clean"),
         ("%%ngbench -o ds\nx = 1", "the cell binds neither `model` nor `models`; expected one of them"),
         ("%%ngbench -o ds\nx = 1", 'For several networks, bind models = {"small": small, "large": large}'),
         ("%%ngbench -o ds\nfrom torch import nn\nnet = nn.ReLU()", "it binds net. Rename it to `model`"),
@@ -283,15 +282,14 @@ def test_a_run_in_the_background_binds_its_dataset_at_its_end(shell: Interactive
 
 
 def test_lists_are_tables(shell: InteractiveShell, mlp_file: Path) -> None:
-    """Devices, compilers, runs and caches are tables in text and in HTML."""
+    """Devices, compilers and runs are tables in text and in HTML."""
     run_cell(shell, f"%ngbench {mlp_file} -r 3 -o ds")
-    listings = {name: run_cell(shell, f"%{name}")[0] for name in ("ngdevices", "ngcompilers", "ngruns", "ngcache")}
+    listings = {name: run_cell(shell, f"%{name}")[0] for name in ("ngdevices", "ngcompilers", "ngruns")}
 
     assert "local" in repr(listings["ngdevices"])  # the first of columns that a long name of the chip wraps
     assert "openvino" in repr(listings["ngcompilers"])
     assert shell.user_ns["ds"].attrs["run_id"] in repr(listings["ngruns"])
-    assert "preparation" in repr(listings["ngcache"])
-    assert [True] * 4 == [listing._repr_html_().startswith("<table") for listing in listings.values()]
+    assert [True] * 3 == [listing._repr_html_().startswith("<table") for listing in listings.values()]
 
 
 def test_failures_are_reported_with_the_last_output(shell: InteractiveShell, new_runs: NewRuns, mlp_file: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_least_recently_used_items_are_evicted_first(keep_bytes: int, evicte
 
 
 def test_clean_keeps_the_newest_that_fit(state_dir: Path, caches: DeviceCaches) -> None:
-    """Tuning results stay too, unless --tuning is given."""
+    """Tuning results stay too, unless their compiler is named."""
     for days in range(4):
         prepare(state_dir, f"days{days}", size=1000, days=days)
     tune(state_dir, "tuned")
@@ -56,20 +56,21 @@ def test_clean_keeps_the_newest_that_fit(state_dir: Path, caches: DeviceCaches) 
     assert ["days3", "days2"] == [item["key"] for item in answer.json["kept"]]
     assert ["removed"] * 3 == [row["done"] for row in list_rows(answer)]
     assert ["days0", "days1", "tuned"] == list_keys(caches)
-    run_cache("clean", "--keep", "0", "--tuning")
+    run_cache("clean", "--keep", "0")
+    run_cache("clean", "tvm")
     assert [] == list_keys(caches)
 
 
 def test_clean_removes_named_items(state_dir: Path, caches: DeviceCaches) -> None:
-    """A tuning result only if --tuning is given too."""
+    """A tuning result is named by its compiler or its key: the name of a network removes none."""
     prepare(state_dir, "one")
     prepare(state_dir, "two")
     tune(state_dir, "tuned")
     run_cache("clean", "one")
     after = list_keys(caches)
-    with pytest.raises(UsageError, match="Add --tuning"):
-        run_cache("clean", "tuned")
-    run_cache("clean", "tuned", "--tuning")
+    with pytest.raises(UsageError, match="name their compiler or a key"):
+        run_cache("clean", "resnet18")
+    run_cache("clean", "tuned")
 
     assert (["two", "tuned"], ["two"]) == (after, list_keys(caches))
 
