@@ -66,7 +66,7 @@ gallery: $(READY) ## take screenshots of every figure in results/gallery, light 
 	$(BIN)/python tests/gallery.py $(ARGS)
 
 recordings: $(READY) ## measure the sweeps of notebooks and documents that have no recording; on a quiet machine
-	$(BIN)/ngbkit publish notebooks -o site --missing
+	$(BIN)/ngbkit publish notebooks -o site --measure missing
 	NGBKIT_MEASURE=missing $(BIN)/python -m pytest --timeout 0 tests/notebooks/test_documents.py
 
 pages: $(READY) ## write the pages of options and of metrics from their declarations

@@ -131,7 +131,7 @@ class Adoption:
             place = RunContext.load(self.recordings / name).place
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(metadata["created"]))
             changes = ", ".join(_list_changed_packages(self.recordings / name))
-            note = f" Since then {changes}: --re-run measures it again." if changes else ""
+            note = f" Since then {changes}: --measure always measures it again." if changes else ""
             yield f"run {metadata['id']} of {moment} is published as measured ({_name_cell(place)}).{note}"
 
     def _list_recordings(self) -> list[Path]:

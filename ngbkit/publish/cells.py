@@ -13,7 +13,7 @@ from ngbkit.user_text import parse_json
 MEASURING_TAG = "measures"
 """The tag of a cell whose measurement cannot be recorded; it is not executed where measuring is forbidden."""
 
-NOTE = "*This cell measures. It was not executed here; `ngbkit publish --re-run` executes it.*"
+NOTE = "*This cell measures. It was not executed here; `ngbkit publish --measure missing` executes it.*"
 
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 

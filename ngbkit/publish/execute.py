@@ -8,12 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import ngbkit
 from ngbkit import options
@@ -41,8 +39,6 @@ class Executor:
     datasets: Path  # the folder in which figures save their datasets, by hash
     state: Path  # the state folder of notebooks that measure; the others have an empty one each
     measure: Measure = "never"  # see `ngbkit.runs.recordings`
-    # Values for the names in the cell tagged ``parameters``, by stem of the notebook.
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def execute(self, notebook: Path) -> tuple[Path, bool]:
         """Return the executed notebook, and whether it was executed by this call."""
@@ -84,9 +80,6 @@ class Executor:
         command = [sys.executable, *build_arguments("papermill", str(source), str(target))]
         command += ["--cwd", str(notebook.parent.absolute()), "--kernel", kernel.NAME, "--no-progress-bar"]
         command += ["--no-log-output"]
-        if parameters := self.parameters.get(notebook.stem):
-            # JSON is YAML.
-            command += ["--parameters_base64", b64encode(json.dumps(dict(parameters)).encode()).decode()]
         settings = {
             # A process has no working folder with links, and notes what it reads without them.
             FOLDER: str(self.adoption.recordings.resolve()),
@@ -124,7 +117,6 @@ class Executor:
                 "code": _hash(sorted(Path(ngbkit.__file__).parent.rglob("*.py"))),
                 "modules": _hash(find_modules(notebook)),
                 "measure": self.measure == "never",
-                "parameters": dict(self.parameters.get(notebook.stem, {})),
             }
         )
 

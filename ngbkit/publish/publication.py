@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.files import list_files
@@ -62,7 +61,6 @@ def publish(
     out: str | Path = "site",
     *,
     measure: Measure = "never",
-    parameters: Mapping[str, Mapping[str, Any]] | None = None,
     sign: str | Path | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Published:
@@ -80,8 +78,6 @@ def publish(
         machine that the cells of the notebooks made, which become recordings; and cells tagged ``measures`` are
         displayed but not executed. ``"missing"``: sweeps with neither are measured.
         ``"always"``: every sweep is measured again and recorded.
-    parameters
-        Values for the names in the cell tagged ``parameters``, by stem of the notebook.
     sign
         File of the author's private SSH key, which signs the manifest and thus all files: `ngbkit.publish.signing`.
     report
@@ -131,7 +127,6 @@ def publish(
         datasets=build / "datasets",
         state=build / "state",
         measure=measure,
-        parameters=parameters or {},
     )
     executed, figures = _write_pages(sources, executor, build, report)
     report("building the site")
@@ -255,7 +250,7 @@ def _find_sources(notebooks: str | Path | Iterable[str | Path]) -> tuple[list[Pa
 
 def _explain(gaps: Sequence[str], names: Sequence[str | Path], out: str | Path) -> str:
     """Explain which cells have no measurement, with the command that measures them."""
-    command = shlex.join(["ngbkit", "publish", *map(str, names), "-o", str(out), "--missing"])
+    command = shlex.join(["ngbkit", "publish", *map(str, names), "-o", str(out), "--measure", "missing"])
     subject = "1 cell has" if len(gaps) == 1 else f"{len(gaps)} cells have"
     return (
         f"{subject} no complete measurement, so that nothing was executed:\n  "

@@ -91,7 +91,7 @@ class Recordings:
         if self.measure == "never":
             names = ", ".join(workload.name for workload in sweep.workloads[:4])
             remedy = (
-                "`ngbkit publish --missing` measures and records the sweeps of notebooks that have none."
+                "`ngbkit publish --measure missing` measures and records the sweeps of notebooks that have none."
                 if self.records
                 else f"Run it without {MEASURE} to measure it here."
             )

@@ -111,8 +111,8 @@ def reader(folder: Path, shell: InteractiveShell, few: ngbkit.predict.Examples) 
         if _is_far(words):
             FAR[words[1]](parsed)
             return
-        if {"--re-run", "--again"} & {*words}:
-            return  # measures the recordings of `--missing` again
+        if {"always", "--again"} & {*words}:
+            return  # measures the recordings of `--measure missing` again
         with pytest.MonkeyPatch.context() as patch:
             line = list(map(_resolve_run, words[1:]))
             if words[1] == "optimize":  # its candidates depend on the speed of its search

@@ -120,7 +120,7 @@ def test_cells_without_a_measurement_are_listed(author: Author, state_dir: Path,
     assert "cell 4 (%%ngbench -o b): 1 of 1 trials of run 20260101-000000-0001 are missing" in message[2]
     assert "that model imports has changed since run 20260101-000000-0002 measured it" in message[3]
     assert "cell 6 (%ngbench resnet18): no run measured it" in message[4]
-    assert f"`ngbkit publish {notebook} -o {tmp_path / 'site'} --missing`" in message[5]
+    assert f"`ngbkit publish {notebook} -o {tmp_path / 'site'} --measure missing`" in message[5]
     assert not (tmp_path / "site").exists()
 
 
@@ -160,4 +160,4 @@ def test_a_run_of_other_packages_is_published_and_said(
     assert sentence.endswith("is published as measured (mine.ipynb).")
     monkeypatch.setattr(registry, "find_version", {"numpy": "0.1"}.get)
     (sentence,) = adoption.describe([summary.sweep_id])
-    assert re.search(r"Since then numpy \S+ is 0\.1: --re-run measures it again\.$", sentence)
+    assert re.search(r"Since then numpy \S+ is 0\.1: --measure always measures it again\.$", sentence)

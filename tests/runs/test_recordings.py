@@ -75,7 +75,7 @@ def test_a_missing_recording_is_an_error(
 ) -> None:
     """The error of a missing recording names the sweep and how to record it."""
     monkeypatch.setenv(recordings.MEASURE, "never")
-    with pytest.raises(UsageError, match=r"this sweep of mlp has no recording .* --missing"):
+    with pytest.raises(UsageError, match=r"this sweep of mlp has no recording .* --measure missing"):
         Sweep(mlp).start()
     monkeypatch.setenv(recordings.MEASURE, "sometimes")
     with pytest.raises(UsageError, match='expected "missing", "never" or "always"'):
