@@ -19,11 +19,10 @@ from ngbkit.exports import export_lazily
 if TYPE_CHECKING:
     from ngbkit.publish.checking import verify
     from ngbkit.publish.publication import publish
-    from ngbkit.publish.replaying import replay
 
 # The module of each name, imported lazily: the command line is parsed without them.
-_EXPORTS = {"publish": "publication", "replay": "replaying", "verify": "checking"}
+_EXPORTS = {"publish": "publication", "verify": "checking"}
 
-__all__ = ["publish", "replay", "verify"]
+__all__ = ["publish", "verify"]
 
 __getattr__, __dir__ = export_lazily(__name__, _EXPORTS)

@@ -89,7 +89,7 @@ class Verification:
         return [finding for check in self.checks for finding in check.findings]
 
 
-def verify(site: str | Path, notebooks: str | Path | None = None, *, signer: str | Path | None = None) -> Verification:
+def verify(site: str | Path, *, signer: str | Path | None = None) -> Verification:
     """Verify that a site follows from its data.
 
     Every file is compared with the manifest, and what can be made again with what it is made of: tables, sentences,
@@ -99,8 +99,6 @@ def verify(site: str | Path, notebooks: str | Path | None = None, *, signer: str
     ----------
     site
         Folder that `ngbkit publish` built, or its ``archive.zip``.
-    notebooks
-        Folder of the notebooks that the site was built from, to compare with. Default: the copies in the site.
     signer
         File of the author's public SSH keys, one a line. Default: a signature is described, not verified.
 
@@ -112,10 +110,9 @@ def verify(site: str | Path, notebooks: str | Path | None = None, *, signer: str
     source = parse_path(site)
     with _open(source) as folder:
         manifest = Manifest.read(folder)
-        sources = folder / "notebooks" if notebooks is None else parse_path(notebooks)
         signature = signing.verify(folder, None if signer is None else parse_path(signer))
         archive = source if source.is_file() else folder / ARCHIVE
-        contents = VerifiedSite(folder=folder, manifest=manifest, notebooks=sources, archive=archive)
+        contents = VerifiedSite(folder=folder, manifest=manifest, archive=archive)
         results = [_summarise(check, list(check.run(contents))) for check in CHECKS]
     if signature.difference:
         finding = Finding(check="signature", file=SIGNATURE, difference=signature.difference)

@@ -64,7 +64,7 @@ def write_readme(manifest: Manifest, citation: Citation, repository: str = "") -
         "in this folder, once it is unpacked.",
         f"## Replay\n\n    {format_command(version)}",
         "executes the notebooks from their recordings, measures nothing, and says which figures are the same. "
-        "`--lab` opens them in JupyterLab.",
+        "`jupyter lab replayed/published/notebooks` opens them.",
         *([f"[Open the repository on Binder]({address})"] if address else []),
         f"## Measure again\n\n    {format_command(version, '--again')}",
         "measures the same sweeps on your machine, and says which findings hold there.",

@@ -162,7 +162,7 @@ def _adapt(
     if lost or not compilers:
         reason = (
             f"{', '.join(lost)} cannot be measured here: the archive lacks the program of a module that its notebook "
-            "built; run its cell with --again in JupyterLab (--lab)"
+            "built; run its cell with --again in JupyterLab"
             if lost
             else "none of its compilers is installed"
         )

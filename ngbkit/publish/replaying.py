@@ -86,32 +86,21 @@ class ReplayFolder:
                 raise UnknownNameError("notebook", stem, self.manifest.notebooks)
         return [name for name in self.manifest.notebooks if name in stems or not stems]
 
-    def check(self, signer: str | Path | None = None, *, anyway: bool = False) -> list[str]:
-        """Return what a reader must know before the site's code runs; UsageError if it is altered, unless `anyway`."""
+    def check(self, signer: str | Path | None = None) -> list[str]:
+        """Return what a reader must know before the site's code runs; UsageError if it is altered."""
         # What was unpacked has byte code of this machine since its first replay.
         result = verify(self.origin, signer=signer)
         altered = [f"{finding.file}: {finding.difference}" for finding in result.findings]
-        if altered and not anyway:
+        if altered:
             raise UsageError(
                 f"invalid site: got {join_names(altered, '; ', most=_LISTED)}; expected the files that its author "
-                "published, since code of it would run with your rights. Get it from its author; read its code by "
-                "--show; or run it all the same by --anyway."
+                "published, since code of it would run with your rights. Get it from its author; or read its notebooks "
+                f"in {self.notebooks}, and run them in JupyterLab, where they replay their recordings."
             )
         return [
             *self._describe_version(),
-            *(f"altered since it was published: {line}" for line in altered),
-            f"code of the site runs now, with your rights, in {self.notebooks}: --show prints it, and runs none; the "
-            f"site is {result.signature}",
+            f"code of the site runs now, with your rights, in {self.notebooks}; the site is {result.signature}",
         ]
-
-    def list_code(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the code that a replay of notebooks runs: their cells, and the modules beside them."""
-        for name in names:
-            cells = json.loads((self.notebooks / f"{name}.ipynb").read_text())["cells"]
-            sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-            yield "\n\n".join([f"# {name}.ipynb", *sources])
-        for file in sorted(self.notebooks.rglob("*.py")):
-            yield f"# {file.relative_to(self.notebooks)}\n\n{file.read_text(errors='replace')}"
 
     def _describe_version(self) -> Iterator[str]:
         version = metadata.version("ngbkit")
@@ -124,25 +113,13 @@ class ReplayFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedFigure:
-    """A figure of a site, and the answer of its replay.
+    """A figure of a site, and the answer of its replay."""
 
-    Parameters
-    ----------
-    notebook, figure
-        The stem of its notebook, and its id.
-    title
-        Its title.
-    verdict
-        ``"same"``; ``"differs"``; or ``"not drawn"``, where the notebook failed or drew fewer figures.
-    reason
-        The difference in a sentence; empty for the same figure.
-    """
-
-    notebook: str
-    figure: str
+    notebook: str  # the stem
+    figure: str  # its id
     title: str
-    verdict: str
-    reason: str = ""
+    verdict: str  # "same"; "differs"; or "not drawn", where the notebook failed or drew fewer figures
+    reason: str = ""  # the difference in a sentence
 
 
 def replay(
@@ -151,46 +128,16 @@ def replay(
     *,
     only: Sequence[str] = (),
     signer: str | Path | None = None,
-    anyway: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> tuple[ReplayFolder, list[ReplayedFigure]]:
-    """Execute the notebooks of a site from their recordings, without measuring, and compare their figures.
+    """Execute notebooks of a site from their recordings, all by default, and compare their figures.
 
-    Parameters
-    ----------
-    source
-        The archive of a site, or its folder.
-    out
-        A new folder, or that of an earlier replay: ``published`` in it has the unpacked site, ``executed`` the
-        notebooks that were executed here.
-    only
-        Names of notebooks. Default: all.
-    signer
-        File of the author's public SSH keys, by one of which the site must be signed. Default: any signature, or none.
-    anyway
-        Whether to execute notebooks of a site that was altered since it was published.
-    report
-        Called with lines of text on the progress.
-
-    Returns
-    -------
-    ReplayFolder, list of ReplayedFigure
-        The folder, and each published figure with its verdict.
-
-    Raises
-    ------
-    UsageError
-        The source is no site, an archive that ngbkit did not write, larger than the disk, altered, or not signed by
-        the signer; or `out` has other files.
-    UnknownNameError
-        The site has no such notebook.
-    MissingDependencyError
-        papermill is not installed.
+    UsageError if the source is no site, is altered, or is not signed by the signer, or if `out` has other files.
     """
     report = report or (lambda _line: None)
     folder = ReplayFolder.open(source, out)
     names = folder.select(only)
-    for note in folder.check(signer, anyway=anyway):
+    for note in folder.check(signer):
         report(note)
     if find_spec("papermill") is None:
         raise MissingDependencyError("papermill", "publish")

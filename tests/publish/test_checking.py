@@ -36,9 +36,7 @@ def copy(site: Path, tmp_path: Path) -> Path:
 def find(site: Path, name: str) -> list[str]:
     """The files that a check finds to differ, each with its sentence."""
     (check,) = (check for check in CHECKS if check.name == name)
-    contents = VerifiedSite(
-        folder=site, manifest=Manifest.read(site), notebooks=site / "notebooks", archive=site / ARCHIVE
-    )
+    contents = VerifiedSite(folder=site, manifest=Manifest.read(site), archive=site / ARCHIVE)
     return [f"{item.file}: {item.difference}" for item in check.run(contents) if item.difference]
 
 

@@ -34,7 +34,6 @@ class VerifiedSite:
 
     folder: Path
     manifest: Manifest
-    notebooks: Path  # to compare with
     archive: Path  # the file that was unpacked, or that of the site
     _pages: dict[str, list[PageElement]] = field(default_factory=dict)
 

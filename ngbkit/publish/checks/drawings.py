@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
 from typing import Any
 
 from ngbkit import figures
@@ -55,30 +54,14 @@ def _compare_attributes(figure: SiteFigure, site: VerifiedSite) -> str:
 def _check_code(site: VerifiedSite) -> Iterator[CheckedItem]:
     for name in site.manifest.notebooks:
         path = f"notebooks/{name}.ipynb"
-        published, sources = (list_sources(parse_json(content)) for content in _read_both(site, name))
-        if published is None or sources is None:
+        sources = list_sources(site.read_json(path))
+        if sources is None:
             yield CheckedItem(path, "it is missing or unreadable")
             continue
         numbers = {figure.code: figure.cell for figure in site.manifest.figures if figure.notebook == name}
         cells = {hash_json(source) for source in sources}
         missing = sorted(cell for code, cell in numbers.items() if code not in cells)
-        if missing:
-            yield CheckedItem(path, f"cell {missing[0]} drew a figure, and was changed since")
-        elif published != sources:
-            pairs = enumerate(zip_longest(published, sources))
-            number = next(index for index, (cell, source) in pairs if cell != source)
-            yield CheckedItem(path, f"cell {number} differs from the notebook in {site.notebooks}")
-        else:
-            yield CheckedItem(path)
-
-
-def _read_both(site: VerifiedSite, name: str) -> Iterator[bytes | None]:
-    """Read a notebook of the site, and the one to compare with."""
-    yield site.read(f"notebooks/{name}.ipynb")
-    try:
-        yield (site.notebooks / f"{name}.ipynb").read_bytes()
-    except OSError:
-        yield None
+        yield CheckedItem(path, f"cell {missing[0]} drew a figure, and was changed since" if missing else "")
 
 
 def list_sources(notebook: Any) -> list[str] | None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngbkit import validation
 from ngbkit.commands.answer import FAILED, OK, Answer
 from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command
-from ngbkit.commands.shell import print_progress
-from ngbkit.errors import MissingDependencyError, NgbkitError, UsageError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.report import Report
 from ngbkit.runs.recordings import FOLDER, MEASURE
 from ngbkit.sweep.argument import argument
@@ -25,7 +21,6 @@ from ngbkit.tabular import Texts
 
 if TYPE_CHECKING:
     from ngbkit.metrics.reproduction import ReproducedFinding
-    from ngbkit.publish.replaying import ReplayFolder
 
 
 def replay(call: Call) -> Answer:
@@ -33,26 +28,22 @@ def replay(call: Call) -> Answer:
     args = call.args
     if args.repeats is not None and not args.again:
         raise UsageError("invalid options: got -r without --again, which it belongs to. Add --again.")
-    if args.show:
-        return _show(call)
     if args.again:
         return _measure(call)
     from ngbkit.publish import replaying
 
-    trust = {"signer": args.signer, "anyway": args.anyway}
-    folder, figures = replaying.replay(args.source, args.out, only=args.only or (), report=call.report, **trust)
+    folder, figures = replaying.replay(
+        args.source, args.out, only=args.only or (), signer=args.signer, report=call.report
+    )
     rows = [
         {"figure": each.figure, "title": each.title, "verdict": each.verdict, "reason": each.reason} for each in figures
     ]
     differing = [row for row in rows if row["verdict"] != "same"]
-    if args.lab:
-        print_progress(f"ngbkit: {replaying.summarize(figures)}")  # the answer is printed at the end
-        _open_lab(folder, folder.select(args.only or ()))
     step = f"`{_format_line(args.source, args.out)}` measures the same sweeps on this machine, and says which "
     report = Report(
         sentences=[f"{folder.root / replaying.EXECUTED}: the executed notebooks", replaying.summarize(figures)],
         frames=[Texts.of_rows(differing)] if differing else [],
-        notes=[f"{step}findings hold here."],
+        notes=[f"{step}findings hold here.", f"In JupyterLab the notebooks in {folder.notebooks} are replayed too."],
     )
     code = FAILED if differing else OK
     return Answer(json={"folder": str(folder.root), "figures": rows}, report=report, code=code)
@@ -63,9 +54,7 @@ COMMAND = Command(
     help="Execute the notebooks of a published site again, with your rights: from its recordings, or measured here.",
     arguments=(
         argument("source SITE", "archive.zip of a site, or the folder of a site", completes="path"),
-        argument("--show", "print the code that would run, and run none"),
         argument("--signer FILE", "the author's public SSH keys, such as key.pub: the site must be signed by one"),
-        argument("--anyway", "run the code of a site that was altered since it was published"),
         argument("-o, --out DIR", "a new folder, or that of an earlier replay (default: replayed)", default="replayed"),
         argument("--only NOTEBOOK", "a notebook of the site; once a notebook (default: all)", action="append"),
         argument(
@@ -73,21 +62,11 @@ COMMAND = Command(
             "measure the same sweeps on this machine, and say which findings hold here; exits with 1 if one does not",
         ),
         argument("-r, --repeats N", "with --again, timed samples a trial (default: as published)", type=int),
-        argument("--lab", "open the notebooks in JupyterLab, where they are replayed"),
     ),
     run=replay,
     shell=(JSON, QUIET),
     needs=(*CLIENT_SIDE, "altair", "vl_convert"),
 )
-
-
-def _show(call: Call) -> Answer:
-    """Print the code of a site."""
-    from ngbkit.publish.replaying import ReplayFolder
-
-    folder = ReplayFolder.open(call.args.source, call.args.out)
-    code = list(folder.list_code(folder.select(call.args.only or ())))
-    return Answer(json={"folder": str(folder.root), "code": code}, report=Report(sentences=["\n\n".join(code)]))
 
 
 def _measure(call: Call) -> Answer:
@@ -103,7 +82,7 @@ def _measure(call: Call) -> Answer:
         validation.check("-r", validation.PositiveCount, args.repeats)
     report = call.report or (lambda _line: None)
     folder = ReplayFolder.open(args.source, args.out)
-    notes = folder.check(args.signer, anyway=args.anyway)
+    notes = folder.check(args.signer)
     for note in notes:
         report(note)
     findings: dict[str, list[ReproducedFinding]] = {}
@@ -150,13 +129,3 @@ def _measuring_in(folder: Path) -> Iterator[None]:
         os.chdir(previous)
         del os.environ[MEASURE]
         os.environ.update({name: value for name, value in variables.items() if value is not None})
-
-
-def _open_lab(folder: ReplayFolder, notebooks: list[str]) -> None:
-    """Open JupyterLab on the notebooks, until its user ends it."""
-    if find_spec("jupyterlab") is None:
-        raise MissingDependencyError("jupyterlab", "lab")
-    print_progress("ngbkit: JupyterLab opens; Ctrl-C ends it. Cells replay their recordings; --again measures.")
-    variables = {name: value for name, value in os.environ.items() if name not in (FOLDER, MEASURE)}
-    command = [sys.executable, "-m", "jupyterlab", f"{notebooks[0]}.ipynb"]
-    subprocess.run(command, cwd=folder.notebooks, env=variables, check=False)

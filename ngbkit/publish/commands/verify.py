@@ -16,7 +16,7 @@ def verify(call: Call) -> Answer:
     from ngbkit import publish
 
     args = call.args
-    result = publish.verify(args.site, args.notebooks, signer=args.signer)
+    result = publish.verify(args.site, signer=args.signer)
     findings = [asdict(finding) for finding in result.findings]
     summary = [
         {"kind": check.name, "checked": check.checked, "differ": len(check.findings), "compared with": check.binds}
@@ -52,7 +52,6 @@ COMMAND = Command(
     help="Check every file, figure, table and number of a site against its data.",
     arguments=(
         argument("site SITE", "the folder of a site, or its archive.zip", completes="path"),
-        argument("--notebooks DIR", "the notebooks that it was built from (default: its own copies)"),
         argument("--signer FILE", "the author's public SSH keys, such as key.pub: the site must be signed by one"),
     ),
     run=verify,
