@@ -42,12 +42,12 @@ VERDICT: tuple[Argument, ...] = (FAIL_ON, MARGIN)
 _DESCRIBE = "import json; from ngbkit.hardware import environment; print(json.dumps(environment.describe()))"
 _DESCRIBE_S = 120.0
 # What reports on a gate that was stopped, and resumed.
-_JUDGED = "ngbkit gate --judge {run}"
+_JUDGED = "ngbkit gate {run}"
 
 # The sides of a gate take turns.
 _FIXED = {"together": True}
 # Options that a search among releases has not: it measures many gates, each in a run.
-_OF_TWO_SIDES = ("judge", "before_python", "after_python", "race", "out")
+_OF_TWO_SIDES = ("before_python", "after_python", "race", "out")
 
 
 def measure_gate(call: Call) -> Answer:
@@ -60,8 +60,12 @@ def measure_gate(call: Call) -> Answer:
     if args.releases is not None:
         return _search_releases(call)
     margin = [] if args.margin is None else [args.margin]
-    if args.judge is not None:
-        return answer_gate(judge_sides(call.read(args.judge), *margin), args)
+    if len(args.networks) == 1 and args.compilers is None:  # one network is compared by the releases that -c names
+        try:
+            data = call.read(args.networks[0])
+        except UsageError as error:
+            raise UsageError(f"{error} A network needs a second side, or two releases: -c onnxruntime@…,…") from None
+        return answer_gate(judge_sides(data, *margin), args)
     notes = compare_interpreters(args.before_python, args.after_python)
     sweep = _build_sweep(args)
     run = sweep.start(again=True, engines=arguments.to_engines(args.cluster, sweep.devices))
@@ -119,7 +123,8 @@ COMMAND = Command(
         argument(
             "networks BEFORE AFTER",
             "a network as it was and as it is now: before.onnx after.onnx; several with commas, in the same order; or "
-            "one, for two releases: net.onnx -c onnxruntime@1.22.1,onnxruntime@1.23.2",
+            "one, for two releases: net.onnx -c onnxruntime@1.22.1,onnxruntime@1.23.2; or, to judge again, the file or "
+            "the run of an earlier gate, such as one that was resumed",
             nargs="*",
             completes="workload",
         ),
@@ -130,11 +135,6 @@ COMMAND = Command(
         ),
         FAIL_ON,
         MARGIN,
-        argument(
-            "--judge FILE_OR_RUN",
-            "measure nothing, and judge the dataset or the run of an earlier gate, such as one that was resumed",
-            completes="result",
-        ),
         argument(
             "--before-python PATH",
             "run BEFORE with the packages of this interpreter, which has ngbkit too (default: this one)",
@@ -218,7 +218,7 @@ def _build_sweep(args: argparse.Namespace) -> Sweep:
     if len(args.networks) not in (1, 2):
         raise UsageError(
             f"invalid gate: got {args.networks}; expected two sides, such as `ngbkit gate before.onnx after.onnx`, or "
-            "--judge with an earlier gate."
+            "an earlier gate."
         )
     sides = [[restore_quotes(label) for label in split_labels(side)] for side in args.networks]
     pythons = {

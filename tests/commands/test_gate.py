@@ -43,7 +43,7 @@ def test_both_sides_take_turns(mlp_file: Path, tmp_path: Path, capsys: pytest.Ca
     assert ["mlp"] == [row["workload"] for row in report["trials"]]
     assert "latency, measured in turns" == report["compared"]
     assert (cli.OK if report["passes"] else cli.FAILED) == code
-    assert code == cli.main(["gate", "--judge", str(out), "--margin", "99%", "--json"])
+    assert code == cli.main(["gate", str(out), "--margin", "99%", "--json"])
     assert report["trials"] == json.loads(capsys.readouterr().out)["trials"]
 
 
@@ -82,6 +82,15 @@ def test_invalid_sides_are_refused_first(
 
     assert code in (cli.INVALID, cli.FAILED)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["resnet18", "{file}"])
+def test_a_network_alone_is_no_earlier_gate(mlp_file: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:
+    """The error says what is missing beside a network."""
+    code = cli.main(["gate", word.format(file=mlp_file)])
+
+    assert cli.INVALID == code
+    assert "A network needs a second side, or two releases" in capsys.readouterr().err
 
 
 def test_interpreters_are_described_and_must_have_this_ngbkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
