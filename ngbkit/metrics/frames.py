@@ -60,7 +60,7 @@ def to_dataframe(data: Data) -> pd.DataFrame:
     ``throttled_percent``                                    by the quota of a container
     ``unusual_percent``                            %         of samples: taken while the host ran the cores in another
                                                              way than usual
-    ``core_trip``, ``core_work``                  s         of the probes: a cache line between two cores, arithmetic
+    ``core_trip``, ``core_work``                   s         of the probes: a cache line between two cores, arithmetic
     ``bundle``                                     1         number of the set of trials that took turns
     ``peak_memory``, ``gpu_memory``                byte      resident memory of the process; memory of the accelerator
     ``minor_faults``, ``major_faults``             1         pages of a call: given by the kernel; read from a disk

@@ -31,7 +31,7 @@ from ngbkit.sweep.journal import Journal
 from ngbkit.workloads.base import Workload
 
 # The entries that remain on a device: records, locks, and caches for the next run.
-KEPT = (".ngbkit", "artifacts/", "cache/", "cores/", "devices/", "peaks.json")
+KEPT = (".ngbkit", "artifacts/", "cache/", "cores/", "devices/", "hosts.json", "peaks.json")
 
 
 @pytest.fixture(scope="module")
