@@ -6,6 +6,8 @@
     python tests/bench/setups.py measure results/factors --of factors -r 10 -b 1 8
     python tests/bench/setups.py measure results/minutes --of minutes -b 1 --networks mobilenetv3_small_100
     python tests/bench/setups.py table results/factors results/minutes > notebooks/data/02-factors.json
+    python tests/bench/setups.py measure results/host --of host -b 1 --networks mobilenetv3_small_100
+    python tests/bench/setups.py table results/host > notebooks/data/02-host.json
 
 `measure` keeps a file for each network and batch size, and goes on where it ended; each has fork servers of its own.
 `table` prints a record a column, the first of several. Those of memory have the seconds and the page faults of a call
@@ -15,7 +17,8 @@ either, and the ``share`` of memory in the gain that a script sees: the logarith
 PyTorch over that of the gain of the compiler. Those of ``factors`` have the time of a call with each factor of
 `ngbkit_factors` changed over that without, where ``control`` changes nothing; of the ``pairs`` of this compiler and a
 later one that have a sure order both with and without it, those that it ``flips``. Those of ``minutes`` have the tenth
-minute of a measurement over its first.
+minute of a measurement over its first. That of ``host`` has, round by round, the nanoseconds of a cache line's round
+trip and the speed-up of OpenVINO, and the states of the host.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from plugin_path import put_on_path
 
@@ -49,7 +53,9 @@ NETWORKS = (
 )
 COMPILERS = (BASELINE, "torchscript", "onnxruntime", "openvino")
 BATCH_SIZES = (1, 8, 32)
-LONG = {"repeats": 1_000_000, "max_seconds": 600}
+LONG = {"minutes": {"repeats": 1_000_000, "max_seconds": 600}, "host": {"repeats": 1_000_000, "max_seconds": 240}}
+# The columns whose ratio shows the states of a host.
+OF_HOST = (BASELINE, "openvino")
 FACTORS = ("control", "pinned", "inputs", "denormals", "fresh", "environment")
 
 
@@ -57,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("measure", "table"))
     parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--of", choices=("memory", "factors", "minutes"), default="memory")
+    parser.add_argument("--of", choices=("memory", "factors", "minutes", "host"), default="memory")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("-b", "--batches", nargs="+", type=int, default=BATCH_SIZES)
     parser.add_argument("-c", "--compilers", nargs="+", default=COMPILERS)
@@ -68,7 +74,7 @@ def main() -> None:
     if args.action == "measure":
         deadline_s = time.monotonic() + 3600 * args.hours
         args.folders[0].mkdir(parents=True, exist_ok=True)
-        settings = LONG if args.of == "minutes" else {"repeats": args.rounds}
+        settings = LONG.get(args.of, {"repeats": args.rounds})
         for batch, network in itertools.product(args.batches, args.networks):
             file = args.folders[0] / f"{network}-{batch}.nc"
             if not file.exists() and time.monotonic() < deadline_s:
@@ -84,6 +90,8 @@ def main() -> None:
 
 def list_columns(compilers: Sequence[str], kind: str) -> list[str]:
     """List each compiler, and the same with something changed."""
+    if kind == "host":
+        return [*OF_HOST]
     if kind == "minutes":
         return [*compilers]
     if kind == "factors":
@@ -109,6 +117,9 @@ def tabulate(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
     """Tabulate the columns of one network at one batch size."""
     dataset = dataset.squeeze([name for name in dataset.dims if name not in ("compiler", "repeat")])
     present = {str(label) for label in dataset["compiler"].values}
+    if present == {*OF_HOST}:
+        yield tabulate_host(dataset)
+        return
     if any(label.endswith(FACTORS) for label in present):
         yield from tabulate_factors(dataset, present)
         return
@@ -167,6 +178,21 @@ def tabulate_minutes(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
         pairs = [(find_order(first, compiler, other), find_order(last, compiler, other)) for other in later]
         ratio, low, high = map(float, np.exp([change, change - half, change + half]))
         yield build_row(dataset, compiler, "tenth minute", Estimate(ratio, low, high, True), pairs)
+
+
+def tabulate_host(dataset: xr.Dataset) -> dict[str, Any]:
+    """Tabulate the round trip of a cache line and a speed-up, round by round, and the states of the host."""
+    readings = json.loads(dataset["facts"].sel(compiler=OF_HOST[1]).item())["host"]
+    (device,) = json.loads(dataset.attrs["environments"]).values()
+    medians = {}
+    for compiler in OF_HOST:
+        trial = dataset[["latency", "round"]].sel(compiler=compiler).reset_coords(drop=True).dropna("repeat")
+        medians[compiler] = trial["latency"].groupby(trial["round"]).median().to_series()
+    trips = pd.Series(readings["trip_s"], index=pd.Index(readings["rounds"], name="round"))
+    frame = pd.DataFrame({"trip": trips[trips > 0].groupby("round").max()})
+    frame["speed-up"] = medians[BASELINE] / medians[OF_HOST[1]]
+    rows = [[int(number), round(1e9 * trip), round(ratio, 2)] for number, trip, ratio in frame.dropna().itertuples()]
+    return {"network": str(dataset["workload"].item()), "states": device["states"]["trip_s"], "rounds": rows}
 
 
 def build_row(
