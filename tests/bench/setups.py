@@ -4,8 +4,9 @@
     python tests/bench/setups.py measure results/others -b 8 -c identity inductor aotinductor iree executorch tvm
     python tests/bench/setups.py table results/setups results/others > notebooks/data/02-memory.json
     python tests/bench/setups.py measure results/factors --of factors -r 10 -b 1 8
+    python tests/bench/setups.py measure results/arenas --of factors -f control arenas -r 10 -b 1 32
     python tests/bench/setups.py measure results/minutes --of minutes -b 1 --networks mobilenetv3_small_100
-    python tests/bench/setups.py table results/factors results/minutes > notebooks/data/02-factors.json
+    python tests/bench/setups.py table results/factors results/arenas results/minutes > notebooks/data/02-factors.json
     python tests/bench/setups.py measure results/host --of host -b 1 --networks mobilenetv3_small_100
     python tests/bench/setups.py table results/host > notebooks/data/02-host.json
 
@@ -56,7 +57,7 @@ BATCH_SIZES = (1, 8, 32)
 LONG = {"minutes": {"repeats": 1_000_000, "max_seconds": 600}, "host": {"repeats": 1_000_000, "max_seconds": 240}}
 # The columns whose ratio shows the states of a host.
 OF_HOST = (BASELINE, "openvino")
-FACTORS = ("control", "pinned", "inputs", "denormals", "fresh", "environment")
+FACTORS = ("control", "pinned", "inputs", "denormals", "fresh", "environment", "arenas")
 
 
 def main() -> None:
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("-b", "--batches", nargs="+", type=int, default=BATCH_SIZES)
     parser.add_argument("-c", "--compilers", nargs="+", default=COMPILERS)
+    parser.add_argument("-f", "--factors", nargs="+", choices=FACTORS, default=FACTORS)
     parser.add_argument("-r", "--rounds", type=int, default=6, help="the rounds of each group (default: 6)")
     parser.add_argument("--hours", type=float, default=math.inf, help="begin no group later (default: no limit)")
     args = parser.parse_args()
@@ -78,7 +80,7 @@ def main() -> None:
         for batch, network in itertools.product(args.batches, args.networks):
             file = args.folders[0] / f"{network}-{batch}.nc"
             if not file.exists() and time.monotonic() < deadline_s:
-                measure(network, batch, list_columns(args.compilers, args.of), settings, file)
+                measure(network, batch, list_columns(args.compilers, args.of, args.factors), settings, file)
         return
     paths = [path for folder in args.folders for path in folder.glob("*.nc")]
     files = sorted(paths, key=lambda path: (int(path.stem.rpartition("-")[2]), path.stem))
@@ -88,14 +90,14 @@ def main() -> None:
     print(json.dumps([*rows.values()]))
 
 
-def list_columns(compilers: Sequence[str], kind: str) -> list[str]:
+def list_columns(compilers: Sequence[str], kind: str, factors: Sequence[str]) -> list[str]:
     """List each compiler, and the same with something changed."""
     if kind == "host":
         return [*OF_HOST]
     if kind == "minutes":
         return [*compilers]
     if kind == "factors":
-        return [label for each in compilers for label in (each, *(f"{each}-{factor}" for factor in FACTORS))]
+        return [label for each in compilers for label in (each, *(f"{each}-{factor}" for factor in factors))]
     return [*compilers, *(name_column(compiler, SYSTEM) for compiler in compilers), name_column(BASELINE, HUGE)]
 
 
@@ -152,11 +154,12 @@ def tabulate(dataset: xr.Dataset) -> Iterator[dict[str, Any]]:
 
 def tabulate_factors(dataset: xr.Dataset, present: set[str]) -> Iterator[dict[str, Any]]:
     """Tabulate a network's columns with one factor changed."""
-    for compiler, factor in itertools.product(COMPILERS, FACTORS):
+    compilers = [str(label) for label in dataset["compiler"].values if not str(label).endswith(FACTORS)]
+    for compiler, factor in itertools.product(compilers, FACTORS):
         if (label := f"{compiler}-{factor}") in present:
             pairs = [
                 (find_order(dataset, compiler, other), find_order(dataset, label, f"{other}-{factor}"))
-                for other in COMPILERS[COMPILERS.index(compiler) + 1 :]
+                for other in compilers[compilers.index(compiler) + 1 :]
                 if f"{other}-{factor}" in present
             ]
             yield build_row(dataset, compiler, factor, divide(dataset, label, compiler), pairs)

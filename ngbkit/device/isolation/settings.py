@@ -12,8 +12,11 @@ from ngbkit.sweep.memory import HUGE, KEPT, LIBRARIES, SYSTEM, Memory
 
 SPIN_COUNT = "3000"
 TVM_SPIN_COUNT = "30"
-# No block is mapped for itself, and the heap never shrinks: mallopt(3).
-KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 62), "MALLOC_TOP_PAD_": str(1 << 20)}
+# No block is mapped for itself, and the heap never shrinks: mallopt(3). One arena, since others map blocks above 64 MB.
+KEEPING = {
+    **{"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 62)},
+    **{"MALLOC_TOP_PAD_": str(1 << 20), "MALLOC_ARENA_MAX": "1"},
+}
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PACKAGES = {"jemalloc": "libjemalloc2", "tcmalloc": "libtcmalloc-minimal4"}  # of Debian
 _FIRST_HUGE, _HAS_VERSION = (2, 35), "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})

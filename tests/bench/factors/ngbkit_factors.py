@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ngbkit.compilers import identity, onnxruntime, openvino, torchscript
 from ngbkit.compilers.base import Compiler, Form, Program, Task
 from ngbkit.device.groups import forking
 from ngbkit.workloads.base import Source
 
 Compile = Callable[[Task], Program]
+_M_ARENA_MAX, _ARENAS_A_CORE = -8, 8  # of glibc, whose own default is that many
 
 
 def change_nothing(compile: Compile, task: Task) -> Program:
@@ -45,6 +47,13 @@ def flush_denormals(compile: Compile, task: Task) -> Program:
     return compile(task)
 
 
+def add_arenas(compile: Compile, task: Task) -> Program:
+    """Give threads arenas of their own, as glibc does by itself."""
+    if not ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS_A_CORE * (os.cpu_count() or 1)):
+        raise RuntimeError("this C library has no arenas")
+    return compile(task)
+
+
 FACTORS: Mapping[str, Callable[[Compile, Task], Program]] = {
     "control": change_nothing,
     "pinned": pin,
@@ -52,6 +61,7 @@ FACTORS: Mapping[str, Callable[[Compile, Task], Program]] = {
     "denormals": flush_denormals,
     "fresh": change_nothing,
     "environment": change_nothing,
+    "arenas": add_arenas,
 }
 
 
@@ -79,7 +89,6 @@ def build(compiler: Compiler, factor: str) -> Compiler:
 def __getattr__(name: str) -> Any:
     """An entry point names a compiler and a factor: ``openvino_pinned``."""
     compiler, _, factor = name.partition("_")
-    modules = {"identity": identity, "torchscript": torchscript, "onnxruntime": onnxruntime, "openvino": openvino}
-    if factor not in FACTORS or compiler not in modules:
+    if factor not in FACTORS:
         raise AttributeError(name)
-    return build(modules[compiler].COMPILER, factor)
+    return build(importlib.import_module(f"ngbkit.compilers.{compiler}").COMPILER, factor)
