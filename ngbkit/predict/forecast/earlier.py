@@ -55,8 +55,8 @@ def load_earlier_trials(
         run_ids |= set(str(dataset.attrs.get("run_id", "")).split(", "))
     summaries = (summary for summary in runs.summaries() if summary.id not in run_ids)
     for summary in islice(summaries, _RUNS):
-        trials = {trial.id: trial for trial in summary.sweep.trials()}
         try:
+            trials = {trial.id: trial for trial in summary.sweep.trials()}
             with Journal(runs.find(summary.id) / "journal.sqlite", writable=False) as journal:
                 records = list(islice(journal.records(), _TRIALS))
                 facts = journal.notes("facts")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from asking import build_sweep
 from journalled import store_run
 
 import ngbkit
-from ngbkit import Sweep
-from ngbkit.dataset import synthetic
+from ngbkit import Sweep, registry, runs
 from ngbkit.errors import UsageError
 from ngbkit.predict.forecast.costs import compute_cost
 from ngbkit.predict.forecast.earlier import EarlierTrial, load_earlier_trials
@@ -59,6 +60,23 @@ def test_the_latest_runs_are_known() -> None:
 
     assert order(expect(sweep)) == order(list(load_earlier_trials()))
     assert [] == list(load_earlier_trials(except_run=RUN))
+
+
+def test_a_run_whose_compiler_was_uninstalled_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plug-in of a compiler was removed after a run, of which the index of runs has a line."""
+    store_run(RUN, build_sweep())
+    # The index keeps no line of a run that may change still.
+    for file in store_run("20300102-000000-abcd", build_sweep(compilers=["identity", "tvm"])).iterdir():
+        os.utime(file, (0, 0))
+    assert 2 == len(list(runs.summaries()))
+    every = registry.list_entry_points
+    monkeypatch.setattr(
+        registry,
+        "list_entry_points",
+        lambda group: {name: each for name, each in every(group).items() if name != "tvm"},
+    )
+
+    assert order(expect(build_sweep())) == order(list(load_earlier_trials()))
 
 
 @pytest.mark.parametrize("as_file", [False, True])
