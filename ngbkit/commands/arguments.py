@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ngbkit.api import Sweep
 from ngbkit.commands.command import JSON, OVERWRITE, QUIET
+from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import Argument, argument
 from ngbkit.sweep.option import arguments_of, parse_options
+from ngbkit.sweep.parsing import parse_compilers
 from ngbkit.workloads.base import Workload
 
 if TYPE_CHECKING:
@@ -82,6 +84,14 @@ def to_sweep(args: argparse.Namespace, workloads: Iterable[str | Workload] | Non
 
         devices.check(sweep.devices)
     return sweep
+
+
+def take_label(name: str, text: str) -> str:
+    """Take the label that an option names, in a command that has one of them where `ngbkit run` has several."""
+    labels = parse_compilers(text)
+    if len(labels) != 1:
+        raise UsageError(f"invalid {name}: got {text!r}; expected one.")
+    return labels[0]
 
 
 def to_label(source: str) -> str:

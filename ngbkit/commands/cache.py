@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngbkit.commands.answer import Answer
+from ngbkit.commands.arguments import take_label
 from ngbkit.commands.command import Call, Command
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
-from ngbkit.sweep.trials import split_labels
 from ngbkit.user_text import clean_line, format_age, format_size
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def answer_cache(call: Call) -> Answer:
         raise UsageError(f"invalid option --keep: got it with {args.action}; expected clean. Leave it out.")
     if is_cleaning and not (args.names or args.keep):
         raise UsageError("clean needs a limit: --keep 5GB, or names; --keep 0 removes all but results of tuning.")
-    labels = split_labels(args.devices)
-    if len(labels) != 1:
-        raise UsageError(f"invalid devices: got {args.devices!r}; expected one, since each has caches of its own.")
-    caches = locate(labels[0])
+    caches = locate(take_label("devices", args.devices))
     return _clean(caches, args) if is_cleaning else _list(caches, args)
 
 

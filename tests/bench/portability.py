@@ -130,7 +130,7 @@ class Results:
     def find_fastest(self, keys: Sequence[str]) -> str | None:
         """Return the fastest of the significantly faster models; None if the original is kept."""
         measured = [key for key in keys if key in self.chosen_by]
-        index = choose([self.chosen_by[key] for key in measured], guard=True)
+        index = choose([self.chosen_by[key] for key in measured])
         return None if index is None else measured[index]
 
     def judge(self, key: str | None) -> Outcome:

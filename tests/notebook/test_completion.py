@@ -68,14 +68,12 @@ def press_tab(shell: InteractiveShell, text: str) -> list[str]:
         ('%ngbench net -c openvino{"pre|"} -b 1', '%ngbench net -c openvino{"precision'),
         ('%ngbench net -c openvino{"precision":"b|"}', '%ngbench net -c openvino{"precision":"bf16'),
         ("%ngbench net -c onnxruntime{spinning:t|", "%ngbench net -c onnxruntime{spinning:true"),
-        ('%ngoptimize net --runtime openvino{"pre|', '%ngoptimize net --runtime openvino{"precision":'),
         ('%ngbench resnet18{"|', '%ngbench resnet18{"img_size":'),
         ("%ngbench resnet18{img|", '%ngbench resnet18{"img_size":'),
         ('%ngbench resnet18{"img_size":|', '%ngbench resnet18{"img_size":224'),
         ('%ngbench net blocks.mha{"heads": 4, "se|', '%ngbench net blocks.mha{"heads": 4, "sequence":'),
         ('%ngbench blocks.conv{"size":|', '%ngbench blocks.conv{"size":[244,244]'),
         ('%ngbench blocks.conv{"size": [99,99], "wi|', '%ngbench blocks.conv{"size": [99,99], "width":'),
-        ('%ngoptimize resnet18{"img|', '%ngoptimize resnet18{"img_size":'),
     ],
 )
 def test_every_kind_of_value_completes(shell: InteractiveShell, typed: str, offered: str) -> None:

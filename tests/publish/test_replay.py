@@ -32,7 +32,7 @@ def test_an_archive_is_replayed_without_measuring(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every figure is the same; a second call executes nothing again, and another site needs another folder."""
-    words = ["replay", str(site / "archive.zip"), "-o", str(tmp_path / "out"), "--only", "01-first.ipynb"]
+    words = ["replay", str(site / "archive.zip"), "-o", str(tmp_path / "out"), "01-first.ipynb"]
     assert cli.OK == cli.main(words)
     printed = capsys.readouterr()
     assert "All 2 figures are the same. Nothing was measured." in printed.out
@@ -55,7 +55,7 @@ def test_an_altered_site_runs_no_code(site: Path, tmp_path: Path, capsys: pytest
     notebook = altered / "notebooks" / "02-again.ipynb"
     program = f"from pathlib import Path; Path({str(tmp_path / 'ran')!r}).touch()"
     notebook.write_text(notebook.read_text().replace("import pandas as pd", program))
-    words = ["replay", str(altered), "-o", str(tmp_path / "out"), "--only", "02-again"]
+    words = ["replay", str(altered), "-o", str(tmp_path / "out"), "02-again"]
     key = tmp_path / "key.pub"
     key.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE0000000000000000000000000000000000000000\n")
 

@@ -1,4 +1,4 @@
-"""``ngbkit optimize`` and ``%ngoptimize``: rewrite a network, report."""
+"""``ngbkit optimize``: rewrite a network, report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ngbkit import options
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
+from ngbkit.commands.arguments import take_label
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command
 from ngbkit.errors import UsageError
 from ngbkit.sweep.argument import argument
 from ngbkit.sweep.column import Column
@@ -35,17 +36,15 @@ def answer_optimize(call: Call) -> Answer:
     args, report = call.args, call.report
     optimised = optimize(
         args.network,
-        args.runtime,
+        take_label("compilers", args.compilers),
         cost=find_cost(args),
-        batch_size=args.batch_size,
+        batch_size=args.batch_sizes,
         factors=parse_factors(args.factor or ()),
-        device=args.device,
+        device=_take_device(args),
         inputs=parse_inputs(args.inputs or ()),
         batch_axis=parse_batch_axes(args.batch_axis or ()),
         rules=split_labels(args.rules or "all"),
         beam=replace(USUAL, seconds=args.seconds),
-        top=args.top,
-        guard=not args.no_guard,
         simplifiers=split_labels(args.simplifiers or ""),
         out=args.out,
         report=report,
@@ -54,14 +53,6 @@ def answer_optimize(call: Call) -> Answer:
     return build_answer(optimised)
 
 
-DETAILS = """
-The search follows a cost model; a candidate is proved in float64, and measured before it is kept.
-
-::
-
-    %ngoptimize resnet18 --runtime openvino -o resnet18.onnx
-    %ngoptimize model.onnx --cost predictor.safetensors
-"""
 COMMAND = Command(
     name="optimize",
     help="Rewrite a network for a runtime, and keep what is measured to be faster.",
@@ -72,7 +63,7 @@ COMMAND = Command(
             completes="workload",
         ),
         argument(
-            "--runtime NAME",
+            "-c, --compilers NAME",
             "for which runtime, one that reads ONNX, with its options (default: onnxruntime)",
             default="onnxruntime",
             completes="compiler",
@@ -83,7 +74,7 @@ COMMAND = Command(
             "--fit FILE -o FILE` wrote",
             default="flops",
         ),
-        argument("-b, --batch-size N", "samples in a call (default: 1)", type=int, default=1),
+        argument("-b, --batch-sizes N", "samples in a call (default: 1)", type=int, default=1),
         argument(
             "--factor NAME=VALUE",
             "the value of a factor that the network takes, such as an open dimension of an ONNX file: sequence=128; "
@@ -92,7 +83,7 @@ COMMAND = Command(
             completes="factor",
         ),
         *(options_of(Grid)[name].argument for name in ("inputs", "batch_axis")),
-        argument("-d, --device NAME", "where to measure", completes="device"),
+        argument("-d, --devices NAME", "where to measure", completes="device"),
         argument(
             "--rules NAMES",
             "which rewritings may be applied, separated by commas: of ngbkit, such as merge-convs,fold-batchnorm; all "
@@ -100,11 +91,7 @@ COMMAND = Command(
             "module:NAME or file.py:NAME",
         ),
         argument("--seconds SECONDS", "how long the search may take (default: 120)", type=float, default=120.0),
-        argument("--top N", "candidates that are measured (default: 3)", type=int, default=3),
         argument("-r, --repeats N", "timed samples of each (default: 60)", type=int, default=60),
-        argument(
-            "--no-guard", "keep the cost model's first choice, whether or not it is faster: to see what that does"
-        ),
         argument(
             "--simplifiers NAMES",
             "other tools whose models are proved and measured in the same rounds, separated by commas, such as "
@@ -115,7 +102,6 @@ COMMAND = Command(
     ),
     run=answer_optimize,
     shell=(JSON, QUIET),
-    magic=Magic(name="ngoptimize", details=DETAILS),
     needs=CLIENT_SIDE,
 )
 
@@ -133,7 +119,12 @@ def find_cost(args: argparse.Namespace) -> Cost:
             "saved predictor. `ngbkit predict --fit labels.csv -o predictor.safetensors` fits one."
         )
     # A model of another device is no model of this one, however many it knows.
-    return predicted(predict.load(args.cost), Column.parse(args.runtime).label, args.device or options.get_device())
+    label = Column.parse(take_label("compilers", args.compilers)).label
+    return predicted(predict.load(args.cost), label, _take_device(args))
+
+
+def _take_device(args: argparse.Namespace) -> str:
+    return take_label("devices", args.devices or options.get_device())
 
 
 def build_answer(optimised: Optimised) -> Answer:

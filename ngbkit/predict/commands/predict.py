@@ -1,4 +1,4 @@
-"""``ngbkit predict`` and ``%ngpredict``: fit a predictor to labels, say how good it is, and predict networks."""
+"""``ngbkit predict``: fit a predictor to labels, say how good it is, and predict networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ngbkit import options
 from ngbkit.commands.answer import Answer
-from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command, Magic
+from ngbkit.commands.arguments import take_label
+from ngbkit.commands.command import CLIENT_SIDE, JSON, QUIET, Call, Command
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.report import Report
 from ngbkit.sweep.argument import argument
@@ -31,14 +32,15 @@ def answer_predict(call: Call) -> Answer:
     args = call.args
     _check(args)
     sizes = [size for text in args.batch_sizes or ["1"] for size in parse_numbers("batch size", text)]
+    # What was fitted or adapted here has the runtime of the arguments, if they name one.
+    is_as_saved = args.fit is None and args.adapt is None
+    device, runtime = (_take_device(args), _take_compiler(args)) if is_as_saved else (None, None)
     answers: dict[str, Answer] = {}
     if args.fit is not None:
         answers["evaluation"], predictor = fit_labels(args, call.report)
         answers |= _build_choice(predictor)
     else:
         predictor = _load_predictor(args.predictor)
-    # What was fitted or adapted here has the runtime of the arguments, if they name one.
-    device, runtime = (args.device, args.runtime) if args.fit is None and args.adapt is None else (None, None)
     if args.adapt is not None:
         answers["adaptation"], predictor = adapt_labels(predictor, args, call.report)
     if args.out is not None:
@@ -76,8 +78,6 @@ def _check(args: argparse.Namespace) -> None:
         )
     if not args.networks and args.adapt is None:
         raise UsageError("no network to predict; expected one or more, such as resnet34 or model.onnx.")
-    if args.lowered:
-        raise UsageError("unexpected argument --lowered: a saved predictor has its graphs. It is for --fit FILE.")
 
 
 def _join(answers: Mapping[str, Answer]) -> Answer:
@@ -90,17 +90,6 @@ def _join(answers: Mapping[str, Answer]) -> Answer:
     return Answer(json={name: answer.json for name, answer in answers.items()}, report=report)
 
 
-DETAILS = """
-::
-
-    %ngpredict --fit labels.csv -o predictor.safetensors
-    %ngpredict resnet34 model.onnx -b 1,8 --predictor predictor.safetensors
-
-A new device needs ten labels, of the networks that are suggested::
-
-    %ngpredict *.onnx --predictor predictor.safetensors --suggest 10
-    %ngpredict *.onnx --predictor predictor.safetensors --adapt ten.csv -d pi -o pi.safetensors
-"""
 COMMAND = Command(
     name="predict",
     help="Predict the latency of networks; or fit a predictor to labels, such as a CSV, and say how good it is.",
@@ -133,13 +122,13 @@ COMMAND = Command(
             "adapt the predictor to a few labels, as --fit: with -d NAME to a new device, else to a family of networks",
             action="append",
         ),
-        argument("--runtime NAME", "what a CSV was measured with, where it has no column for that (default: unnamed)"),
         argument(
-            "--lowered",
-            "fit to the operators that the runtime executes after its own optimisation, which ONNX Runtime and "
-            "OpenVINO tell; for labels of one runtime",
+            "-c, --compilers NAME",
+            "with which compiler a CSV was measured that has no column for it (default: unnamed), or which one of the "
+            "predictor's to predict (default: all)",
+            completes="compiler",
         ),
-        argument("-d, --device NAME", "where, as --runtime (default: this machine's)", completes="device"),
+        argument("-d, --devices NAME", "where, as --compilers (default: this machine's, or all)", completes="device"),
         argument(
             "-b, --batch-sizes SIZES",
             "samples in one call: 1,4,8 or a range with both its ends, 1:4 (default: 1)",
@@ -157,7 +146,6 @@ COMMAND = Command(
     ),
     run=answer_predict,
     shell=(JSON, QUIET),
-    magic=Magic(name="ngpredict", details=DETAILS),
     needs=CLIENT_SIDE,
 )
 
@@ -171,7 +159,7 @@ def fit_labels(args: argparse.Namespace, report: Callable[[str], None] | None = 
     progress = to_progress(report)
     paths = [parse_path(file) for file in args.fit]
     runtime = None if args.adapt is not None else _find_runtime(args)
-    examples = load_labels(paths, "--fit", runtime=runtime, lowered=args.lowered, report=progress)
+    examples = load_labels(paths, "--fit", runtime=runtime, report=progress)
     fitted = predict.fit(examples, args.kind, report=progress)
     scores = predict.evaluate(examples, dict.fromkeys([fitted.model.kind, "flops"]), seeds=(0,), report=progress)
     return build_evaluation(examples, fitted, predict.summary(scores).reset_index()), fitted
@@ -181,9 +169,18 @@ def _find_runtime(args: argparse.Namespace) -> tuple[str, str] | None:
     """Return what the arguments say that a CSV was measured with; None if they say nothing."""
     from ngbkit.predict.labels.labelling import UNNAMED
 
-    if args.runtime is None and args.device is None:
+    device, compiler = _take_device(args), _take_compiler(args)
+    if compiler is None and device is None:
         return None
-    return args.device or options.get_device(), args.runtime or UNNAMED
+    return device or options.get_device(), compiler or UNNAMED
+
+
+def _take_compiler(args: argparse.Namespace) -> str | None:
+    return None if args.compilers is None else take_label("compilers", args.compilers)
+
+
+def _take_device(args: argparse.Namespace) -> str | None:
+    return None if args.devices is None else take_label("devices", args.devices)
 
 
 def adapt_labels(
@@ -198,8 +195,9 @@ def adapt_labels(
     paths = [parse_path(file) for file in args.adapt]
     runtime = _find_runtime(args) if any(map(is_table, paths)) else None
     labels = load_similar(paths, predictor.lowering, "--adapt", runtime=runtime, report=progress)
-    is_new = args.device not in (None, *(device for device, _ in predictor.runtimes))
-    adapted = predictor.adapt(labels, device=args.device if is_new else None, report=progress)
+    device = _take_device(args)
+    is_new = device not in (None, *(device for device, _ in predictor.runtimes))
+    adapted = predictor.adapt(labels, device=device if is_new else None, report=progress)
     details = asdict(adapted.choice) if is_new and adapted.choice else {}
     limits = adapted.calibration.compute_error(0.95).tolist()
     report_rows, rows = [], []

@@ -31,7 +31,7 @@ UNKNOWN = 0.1
 """The share by which they may differ where the noise of the labels is unknown."""
 
 _ADVICE = (
-    "the graph is not what ran. Pass lowered=True (--lowered) for the operators that a runtime executes, or name the "
+    "the graph is not what ran. Pass lowered=True for the operators that a runtime executes, or name the "
     "files that it optimised."
 )
 _ADVICE_LOWERED = (

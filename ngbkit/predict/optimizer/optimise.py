@@ -97,11 +97,6 @@ class Optimised:
         """The speed-up of the kept network: 1 for the original."""
         return 1.0 if self.chosen is None else self.tried[self.chosen].outcome.speedup
 
-    @property
-    def unguarded(self) -> float:
-        """The speed-up of the cost model's first choice, kept or not: 1 if it prefers the original."""
-        return self.tried[0].outcome.speedup if self.tried else 1.0
-
 
 def optimize(
     network: Any,
@@ -116,7 +111,6 @@ def optimize(
     rules: Iterable[Any] = tuple(RULES.values()),
     beam: Beam = USUAL,
     top: int = TOP,
-    guard: bool = True,
     simplifiers: Iterable[str] = (),
     out: str | Path | None = None,
     report: Callable[[str], None] | None = None,
@@ -141,10 +135,8 @@ def optimize(
         The rules and the size of the search. A rule is one of ngbkit or of `onnxscript.rewriter`, or a name: see
         `ngbkit.predict.optimizer.rules.rule_selection.select`.
     top
-        The number of cheapest candidates that are measured, interleaved with the original.
-    guard
-        Keep the original unless the 95 % interval of the measured speed-up is above 1. Without a guard, the cost
-        model's first choice is kept, as by optimisers that measure nothing.
+        The number of cheapest candidates that are measured, interleaved with the original. The original is kept unless
+        the 95 % interval of a speed-up is above 1.
     simplifiers
         The names of other tools, such as ``"onnxslim"``, whose models are proved and measured beside the candidates;
         ``"all"`` for every one: see `ngbkit.predict.optimizer.simplifiers`.
@@ -222,7 +214,7 @@ def optimize(
             )
             for other in others
         )
-        chosen = choose([attempt.outcome for attempt in attempts], guard=guard)
+        chosen = choose([attempt.outcome for attempt in attempts])
         if target is not None:
             write_network(start if chosen is None else files[chosen], target)
     return Optimised(
@@ -279,10 +271,8 @@ def _simplify(tool: Simplifier, start: Path, file: Path) -> Simplification:
     return Simplification(name=tool.name, version=tool.version, error=error, file=file)
 
 
-def choose(outcomes: Sequence[Outcome], *, guard: bool) -> int | None:
-    """Return the index of the kept outcome: guarded, the best significantly faster one, else the first result."""
-    if not guard:
-        return next((index for index, outcome in enumerate(outcomes) if not outcome.problem), None)
+def choose(outcomes: Sequence[Outcome]) -> int | None:
+    """Return the index of the outcome that is kept, the best that is surely faster; None for the original."""
     faster = [index for index, outcome in enumerate(outcomes) if outcome.low > 1]
     return max(faster, key=lambda index: outcomes[index].speedup, default=None)
 

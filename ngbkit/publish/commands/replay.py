@@ -33,7 +33,7 @@ def replay(call: Call) -> Answer:
     from ngbkit.publish import replaying
 
     folder, figures = replaying.replay(
-        args.source, args.out, only=args.only or (), signer=args.signer, report=call.report
+        args.source, args.out, only=args.notebooks, signer=args.signer, report=call.report
     )
     rows = [
         {"figure": each.figure, "title": each.title, "verdict": each.verdict, "reason": each.reason} for each in figures
@@ -54,9 +54,9 @@ COMMAND = Command(
     help="Execute the notebooks of a published site again, with your rights: from its recordings, or measured here.",
     arguments=(
         argument("source SITE", "archive.zip of a site, or the folder of a site", completes="path"),
+        argument("notebooks NOTEBOOK", "which notebooks of it (default: all)", nargs="*"),
         argument("--signer FILE", "the author's public SSH keys, such as key.pub: the site must be signed by one"),
         argument("-o, --out DIR", "a new folder, or that of an earlier replay (default: replayed)", default="replayed"),
-        argument("--only NOTEBOOK", "a notebook of the site; once a notebook (default: all)", action="append"),
         argument(
             "--again",
             "measure the same sweeps on this machine, and say which findings hold here; exits with 1 if one does not",
@@ -86,7 +86,7 @@ def _measure(call: Call) -> Answer:
     for note in notes:
         report(note)
     findings: dict[str, list[ReproducedFinding]] = {}
-    sweeps = remeasurement.list_sweeps(folder, folder.select(args.only or ()), args.repeats)
+    sweeps = remeasurement.list_sweeps(folder, folder.select(args.notebooks), args.repeats)
     for each in sweeps:
         notes += [f"{each.name}: {note}" for note in each.notes]
         if each.sweep is None:

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import odd_networks
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 from onnxgraphs import Builder, residual, write
 
 from ngbkit import cli, predict
@@ -20,6 +18,7 @@ from ngbkit.predict.commands import optimize
 from ngbkit.predict.commands.optimize import COMMAND as OPTIMIZE
 from ngbkit.predict.commands.predict import COMMAND as PREDICT
 from ngbkit.predict.kinds import KINDS
+from ngbkit.predict.labels.loading import load_similar
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:too few networks for intervals"),
@@ -41,7 +40,7 @@ def labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("labels.csv")
 
 
-FIT = ("predict", "--fit", "labels.csv", "--kind", "linear", "--runtime", "onnxruntime")
+FIT = ("predict", "--fit", "labels.csv", "--kind", "linear", "-c", "onnxruntime")
 
 
 def test_labels_are_fitted_and_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,17 +68,17 @@ def test_labels_of_several_files_are_merged(tmp_path: Path, capsys: pytest.Captu
     name = residual(tmp_path, 32, 1).name
     Path("more.csv").write_text(f"file,milliseconds\n{name},0.1\nresidual-8-2-3-16.onnx,0.2\n")
     words = ["--fit", "examples.nc", "--fit", "more.csv", "--kind", "linear", "--quiet", "--json"]
-    assert 0 == cli.main(["predict", *words, "--runtime", "onnxruntime"])
+    assert 0 == cli.main(["predict", *words, "-c", "onnxruntime"])
     fitted, _ = json.loads(capsys.readouterr().out)["evaluation"]
 
     assert (13, "onnxruntime") == (fitted["graphs"], fitted["compiler"])
-    assert cli.INVALID == cli.main(["predict", "--fit", "examples.nc", "--runtime", "onnxruntime"])
+    assert cli.INVALID == cli.main(["predict", "--fit", "examples.nc", "-c", "onnxruntime"])
     assert "says what was measured" in capsys.readouterr().err
 
 
 def test_the_labels_choose_the_kind(capsys: pytest.CaptureFixture[str]) -> None:
     """The answer has a sentence with the error of each kind, and an object in JSON."""
-    words = ["predict", "--fit", "labels.csv", "--runtime", "onnxruntime", "--quiet"]
+    words = ["predict", "--fit", "labels.csv", "-c", "onnxruntime", "--quiet"]
     assert 0 == cli.main([*words, "-o", "p.safetensors"])
     text = capsys.readouterr().out
     assert 0 == cli.main([*words, "--json"])
@@ -121,7 +120,7 @@ def test_a_family_is_adapted_to(capsys: pytest.CaptureFixture[str]) -> None:
     """Labels of its own runtime correct the predictor."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     capsys.readouterr()
-    words = ["predict", "--predictor", "p.safetensors", "--adapt", "labels.csv", "--runtime", "onnxruntime"]
+    words = ["predict", "--predictor", "p.safetensors", "--adapt", "labels.csv", "-c", "onnxruntime"]
     assert 0 == cli.main([*words, "-o", "adapted.safetensors", "--json"])
     (row,) = json.loads(capsys.readouterr().out)["adaptation"]
 
@@ -211,23 +210,23 @@ def write_open_sides() -> str:
 
 def test_what_the_runtime_executes_is_fitted(capsys: pytest.CaptureFixture[str]) -> None:
     """The saved predictor lowers by itself; labels of no runtime that tells its graph are an error."""
-    assert 0 == cli.main([*FIT, "--lowered", "-o", "p.safetensors", "--quiet", "--json"])
-    capsys.readouterr()
+    labels = predict.examples("labels.csv", runtime="onnxruntime", lowered=True)
+    predict.fit(labels, "linear").save("p.safetensors")
     assert "onnxruntime" == predict.load("p.safetensors").lowering
     assert 0 == cli.main(["predict", "residual-8-2-3-16.onnx", "--predictor", "p.safetensors", "--json"])
     (row,) = json.loads(capsys.readouterr().out)["predictions"]
 
     assert pytest.approx(0.2e-3, rel=0.1) == row["latency"]
-    assert 2 == cli.main(["predict", "--fit", "labels.csv", "--lowered", "--quiet"])
-    assert "unnamed tells no graph; expected one of onnxruntime, openvino" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="unnamed tells no graph; expected one of onnxruntime, openvino"):
+        predict.examples("labels.csv", lowered=True)
 
 
-def test_exports_alone_cannot_be_lowered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exports_alone_cannot_be_lowered() -> None:
     """Saved examples have graphs, and not the networks."""
     predict.examples("labels.csv", runtime="onnxruntime").save("examples.nc")
 
-    assert 2 == cli.main(["predict", "--fit", "examples.nc", "--lowered", "--quiet"])
-    assert "examples with graphs as they were exported" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="examples with graphs as they were exported"):
+        load_similar("examples.nc", "onnxruntime")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_exports_alone_cannot_be_lowered(capsys: pytest.CaptureFixture[str]) -> 
         (["--predictor", "p", "--suggest", "3"], "no network to choose from"),
         (["resnet18", "--predictor", "p"], "invalid --predictor: got p, which is no file"),
         (["resnet18", "--predictor", "p", "-o", "q"], "unexpected argument --out"),
-        (["resnet18", "--predictor", "p", "--lowered"], "unexpected argument --lowered"),
+        (["resnet18", "--predictor", "p", "-c", "tvm,openvino"], "invalid compilers: got 'tvm,openvino'; expected one"),
         (["--fit", "nowhere.csv"], "invalid --fit: got nowhere.csv, which is no file"),
         (["--fit", "labels.csv", "--kind", "gmm"], "unknown"),
         (["--fit", "labels.csv", "-b", "x"], "batch size"),
@@ -256,23 +255,11 @@ def test_a_runtime_is_selected(capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown one is an error."""
     assert 0 == cli.main([*FIT, "-o", "p.safetensors", "--quiet"])
     words = ["predict", "residual-8-2-3-16.onnx", "--predictor", "p.safetensors"]
-    assert 0 == cli.main([*words, "--runtime", "onnxruntime", "-d", "cpu"])
+    assert 0 == cli.main([*words, "-c", "onnxruntime", "-d", "cpu"])
     capsys.readouterr()
 
-    assert cli.INVALID == cli.main([*words, "--runtime", "openvino"])
+    assert cli.INVALID == cli.main([*words, "-c", "openvino"])
     assert "unknown compiler of this predictor 'openvino'" in capsys.readouterr().err
-
-
-def test_the_magic_fits_and_predicts(shell: InteractiveShell) -> None:
-    """The evaluation is shown, the predictions are the value; the option -o names a file, as in a shell."""
-    file = "residual-8-2-3-16.onnx"
-    with capture_output():
-        table = shell.run_line_magic("ngpredict", f"{file} --fit labels.csv --kind linear -o p.safetensors")
-        again = shell.run_line_magic("ngpredict", f"{file} -b 1,2 --predictor p.safetensors")
-
-    assert "noise" in table.report.frames[0].header
-    assert (1, 2) == tuple(len(each.report.frames[-1].cells) for each in (table, again))
-    assert "samples/s" in again._repr_html_()
 
 
 def test_the_words_say_what_the_code_does() -> None:

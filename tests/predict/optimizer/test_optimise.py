@@ -45,10 +45,9 @@ def test_a_network_is_rewritten_proved_and_measured(branches: Path, tmp_path: Pa
     )
     assert {"ok"} == set(optimised.data["status"].values.ravel())
     assert 1 + len(optimised.tried) == optimised.data.sizes["compiler"]
-    assert optimised.unguarded == outcomes[0].speedup
     assert optimised.looked_at >= len(optimised.tried)
     assert any(message.startswith("round 1") for message in messages)
-    assert optimise.choose(outcomes, guard=True) == optimised.chosen
+    assert optimise.choose(outcomes) == optimised.chosen
     assert (2, 16, 24, 24) == read(tmp_path / "out.onnx").inputs[0].shape
 
 
@@ -75,22 +74,6 @@ def test_what_is_kept_is_what_is_written(
 
     assert (chosen, speedup) == (optimised.chosen, optimised.speedup)
     assert kinds == [operator.kind for operator in read(tmp_path / "out.onnx").operators]
-
-
-def test_without_a_guard_the_cost_model_is_believed(branches: Path, tmp_path: Path) -> None:
-    """The first choice of the cost model is kept if there is no guard."""
-    optimised = optimizer.optimize(
-        str(branches),
-        cost=count_calls,
-        rules=[rule("sum-branches")],
-        top=1,
-        guard=False,
-        out=tmp_path / "out.onnx",
-        repeats=6,
-    )
-
-    assert 0 == optimised.chosen
-    assert ["Conv", "Relu"] * 3 == [operator.kind for operator in read(tmp_path / "out.onnx").operators]
 
 
 def test_where_nothing_is_preferred_nothing_is_measured(branches: Path, tmp_path: Path) -> None:
@@ -123,7 +106,7 @@ def test_a_rule_that_is_wrong_is_found_out(branches: Path) -> None:
         find=lambda graph: ((node,) for node in list(graph)[:-1] if node.op_type == "Relu"),
         rewrite=lambda edit, nodes: edit.replace(nodes[0].outputs[0], nodes[0].inputs[0]),
     )
-    optimised = optimizer.optimize(str(branches), cost=count_calls, rules=[drop], top=1, guard=False)
+    optimised = optimizer.optimize(str(branches), cost=count_calls, rules=[drop], top=1)
 
     (candidate,) = optimised.tried
     assert candidate.error > 0.01
@@ -137,10 +120,9 @@ def test_the_guard_keeps_what_is_sure() -> None:
     numbers = ((1.3, 0.99), (1.05, 1.01), (1.1, 1.02))
     outcomes = [Outcome(speedup=speedup, low=low, high=2.0) for speedup, low in numbers]
 
-    assert 2 == optimise.choose(outcomes, guard=True)
-    assert 0 == optimise.choose(outcomes, guard=False)
-    assert 1 == optimise.choose([Outcome(problem="crashed"), *outcomes], guard=False)
-    assert optimise.choose(outcomes[:1], guard=True) is None
+    assert 2 == optimise.choose(outcomes)
+    assert optimise.choose(outcomes[:1]) is None
+    assert optimise.choose([Outcome(problem="crashed")]) is None
 
 
 def test_a_proof_sees_what_differs(tmp_path: Path) -> None:
