@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import synthetic
 import vl_convert
 import xarray as xr
 from synthetic_records import build_network as network
@@ -21,7 +22,6 @@ from synthetic_records import build_network as network
 from ngbkit import figures
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
 from ngbkit.device.serving.load import LoadTest
 from ngbkit.figures import theme

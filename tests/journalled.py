@@ -34,7 +34,8 @@ def measurement(trial_id: str, samples: int = 3) -> Measurement:
 def store_run(run_id: str, sweep: Grid, records: Sequence[Record] | None = None, created: float | None = None) -> Path:
     """Store a run with these records, by default synthetic ones; return its folder."""
     # Tests of the device side import this module without xarray.
-    from ngbkit.dataset import synthetic
+    import synthetic
+
     from ngbkit.runs.folders import build_metadata, get_runs_dir
 
     folder = get_runs_dir() / run_id

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import synthetic
 import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.records import Measurement, Record

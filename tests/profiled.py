@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import synthetic
 import xarray as xr
 from drawn import network, sweep
-
-from ngbkit.dataset import synthetic
 
 BLOCKS, ROUNDS, CALLS = 4, 12, 3
 FUSED, SPLIT = "openvino", "onnxruntime"

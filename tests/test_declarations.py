@@ -118,7 +118,8 @@ def test_a_variable_is_declared_once(tmp_path: Path) -> None:
 import json, math
 import ngbkit
 from ngbkit import Sweep
-from ngbkit.dataset import assemble, synthetic
+from ngbkit.dataset import assemble
+import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.sweep import records
 

@@ -156,8 +156,9 @@ def measure_estimates() -> None:
     """Five metrics with intervals, one call each, of 10,000 trials of 100 samples; and their peak memory."""
     import tracemalloc
 
+    import synthetic
+
     import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`
-    from ngbkit.dataset import synthetic
 
     data = synthetic.make_dataset(_build_sweep(250, repeats=100))
 

@@ -43,7 +43,7 @@ def test_labels_of_others_run_nothing(open_notebook: Open) -> None:
     """A label with an element is a text in tables, figures and the panel, also where a notebook is trusted."""
     notebook = open_notebook(
         "%load_ext ngbkit",
-        "from ngbkit.api import Sweep\nfrom ngbkit.dataset import synthetic\nfrom ngbkit.workloads import cell\n"
+        "from ngbkit.api import Sweep\nimport synthetic\nfrom ngbkit.workloads import cell\n"
         'net = cell.from_source("import torch\\nmodel = torch.nn.Linear(8, 2)\\ninput_shape = (8,)")\n'
         'ds = synthetic.make_dataset(Sweep(net, ["identity", "openvino"], [1, 4], repeats=10))\n'
         """ds = ds.assign_coords(workload=["<img src=x onerror='window.ran = true'>"])""",

@@ -6,11 +6,11 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError, UsageError
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Failure, Measurement

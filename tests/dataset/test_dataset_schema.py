@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.schema import require_run
 from ngbkit.errors import UsageError
 from ngbkit.workloads.base import Workload

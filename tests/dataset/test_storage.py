@@ -8,11 +8,12 @@ from pathlib import Path
 
 import h5py
 import pytest
+import synthetic
 import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import storage, synthetic
+from ngbkit.dataset import storage
 from ngbkit.errors import MissingDependencyError, UsageError
 from ngbkit.workloads.base import Workload
 
@@ -94,7 +95,7 @@ def test_a_file_is_replaced_only_when_asked(tmp_path):
 FULL_DISK = """
 import resource, sys
 from ngbkit import dataset
-from ngbkit.dataset import synthetic
+import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.api import Sweep
 from ngbkit.workloads.base import Workload

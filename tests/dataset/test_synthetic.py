@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.sweep.records import Failure, Measurement
 from ngbkit.workloads.base import Workload
 

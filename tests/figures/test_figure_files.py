@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pypdf
 import pytest
+import synthetic
 from drawn import measured, network
 from PIL import Image
 
 from ngbkit import figures
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.figures import pictures
 from ngbkit.workloads.base import Workload

@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
+import synthetic
 import vl_convert
 from drawn import Spec, crashing, measured, network, sweep, unlike
 
 from ngbkit import figures
-from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import lines, theme
 

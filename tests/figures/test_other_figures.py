@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import synthetic
 import vl_convert
 import xarray as xr
 from drawn import (
@@ -17,7 +18,6 @@ from drawn import (
 )
 
 from ngbkit import figures
-from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UsageError
 from ngbkit.figures import theme
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import altair as alt
 import pytest
+import synthetic
 from drawn import read
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.figures import theme
 from ngbkit.figures.charts.overview import NETWORKS, overview
 from ngbkit.sweep.records import Failure

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import altair as alt
 import pytest
+import synthetic
 from drawn import measured, network
 from IPython.core.interactiveshell import InteractiveShell
 from PIL import Image
@@ -13,7 +14,6 @@ from PIL import Image
 from ngbkit import figures
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.figures import converter, renderer
 from ngbkit.notebook import objects
 

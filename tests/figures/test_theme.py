@@ -2,12 +2,12 @@
 
 import altair as alt
 import pytest
+import synthetic
 import vl_convert
 from contrast import LEAST, PAGES, measure_contrasts
 from drawn import draw_example, list_charts, measured, sweep
 
 from ngbkit import figures, registry
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.figures import captions, marks, rows, theme
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import synthetic
 import xarray as xr
 from drawn import COSTED, LOW, Spec, add_costs, build_costed, measured, network, sweep
 
 from ngbkit import figures, metrics
-from ngbkit.dataset import assembly, synthetic
+from ngbkit.dataset import assembly
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.acceptance import accept
 from ngbkit.sweep.records import Failure

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import synthetic
 from arbitrary import TEXTS, mutations
 from hypothesis import HealthCheck, given, seed, settings
 
 from ngbkit import options, runs
 from ngbkit.api import Sweep
 from ngbkit.cluster import replies
-from ngbkit.dataset import synthetic
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.hardware import conditions, environment

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import synthetic
 from arbitrary import SCALARS, VALUES, mutations
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -26,7 +27,6 @@ from hypothesis import strategies as st
 from ngbkit import options, runs
 from ngbkit.api import Sweep
 from ngbkit.commands.runs import list_failures, list_runs
-from ngbkit.dataset import synthetic
 from ngbkit.errors import NgbkitError
 from ngbkit.figures import accessor  # noqa: F401  registers `ds.ngb`
 from ngbkit.runs.folders import build_metadata, read_sweep

@@ -22,11 +22,12 @@ from unittest import mock
 import damage
 import h5py
 import numpy as np
+import synthetic
 from cases import run_on_files
 from hypothesis import strategies as st
 
 from ngbkit.api import Sweep
-from ngbkit.dataset import netcdf_child, schema, storage, synthetic
+from ngbkit.dataset import netcdf_child, schema, storage
 from ngbkit.errors import NgbkitError, NgbkitWarning
 from ngbkit.metrics import tables
 from ngbkit.metrics.rendering import to_texts

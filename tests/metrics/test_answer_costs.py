@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from drawn import LOW
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
 from ngbkit.metrics import contracts, frames, statistics, tables

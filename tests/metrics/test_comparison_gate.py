@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from drawn import change_texts, measured, network, sweep
 
 from ngbkit import cli
-from ngbkit.dataset import assembly, storage, synthetic
+from ngbkit.dataset import assembly, storage
 from ngbkit.errors import UsageError
 from ngbkit.metrics.pairing import compare
 from ngbkit.sweep.records import Failure

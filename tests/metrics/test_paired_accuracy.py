@@ -8,11 +8,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from drawn import LOW, change_texts
 
 from ngbkit import Sweep, metrics
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble
 from ngbkit.errors import MetricError
 from ngbkit.metrics import paired_accuracy

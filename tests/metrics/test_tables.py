@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+import synthetic
 from drawn import network
 from synthetic_records import build_record
 
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics import frames, tables
 from ngbkit.metrics.estimate import Estimate

@@ -8,13 +8,14 @@ from collections.abc import Collection
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from synthetic_records import build_network, build_record
 
 from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.commands.shell import choose_figures
-from ngbkit.dataset import storage, synthetic
+from ngbkit.dataset import storage
 from ngbkit.dataset.assembly import assemble
 from ngbkit.metrics import frames, tables
 from ngbkit.metrics.conclusions import conclude

@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import synthetic
 from drawn import measured, sweep
 from IPython.core.interactiveshell import InteractiveShell
 from patience import wait_until
@@ -19,7 +20,7 @@ from patience import wait_until
 from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.commands.answer import Answer
-from ngbkit.dataset import storage, synthetic
+from ngbkit.dataset import storage
 from ngbkit.notebook import display
 from ngbkit.runs.progress import Progress
 from ngbkit.sweep.journal import Journal

@@ -6,12 +6,12 @@ import json
 import re
 
 import pytest
+import synthetic
 from drawn import Spec
 from reading import build_reader
 
 from ngbkit import figures
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.storage import Data
 from ngbkit.workloads.base import Workload
 

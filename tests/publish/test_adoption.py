@@ -12,11 +12,12 @@ from zipfile import ZipFile
 
 import nbformat
 import pytest
+import synthetic
 from authored import SWEEP, build_notebook
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from ngbkit import registry
-from ngbkit.dataset import storage, synthetic
+from ngbkit.dataset import storage
 from ngbkit.device import contents
 from ngbkit.errors import UsageError
 from ngbkit.files import hash_file

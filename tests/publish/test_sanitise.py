@@ -8,11 +8,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import synthetic
 from authored import build_notebook
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output, new_raw_cell
 
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.figures import overview
 from ngbkit.figures.renderer import to_html
 from ngbkit.publish.sanitise import clean_html, clean_markdown, clean_notebook, list_requests

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synthetic
 from journalled import store_run
 from synthetic_records import build_network
 
 from ngbkit import cli, runs
 from ngbkit.api import Sweep
 from ngbkit.commands.runs import list_runs
-from ngbkit.dataset import synthetic
 from ngbkit.errors import JournalError
 from ngbkit.notebook.display import Snapshot
 from ngbkit.runs.folders import FORMAT, build_metadata, load_metadata, read_sweep

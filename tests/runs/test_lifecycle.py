@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import synthetic
 
 from ngbkit import registry, runs
 from ngbkit.api import Sweep
 from ngbkit.cluster import devices
-from ngbkit.dataset import synthetic
 from ngbkit.errors import MissingDependencyError
 from ngbkit.runs import lifecycle
 from ngbkit.runs.run import Run

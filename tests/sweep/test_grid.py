@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.errors import UnknownNameError, UsageError
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.trials import split_labels

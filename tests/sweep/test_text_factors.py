@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 
 import ngbkit
 from ngbkit.api import Sweep
-from ngbkit.dataset import assembly, synthetic
+from ngbkit.dataset import assembly
 from ngbkit.dataset.selection import select
 from ngbkit.errors import UsageError
 from ngbkit.metrics.conclusions import conclude

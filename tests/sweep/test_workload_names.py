@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import synthetic
 from onnxgraphs import residual
 
 from ngbkit.api import Sweep, build_gate_sweep
-from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.workloads import onnx
 from ngbkit.workloads.base import Workload

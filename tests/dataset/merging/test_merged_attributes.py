@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
+import synthetic
 from mergeable import DEVICE, load_attribute, network, run, sweep
 
 from ngbkit import merge
 from ngbkit.api import Sweep
 from ngbkit.dataset import assembly as datasets
-from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.sweep.column import BASELINE
 

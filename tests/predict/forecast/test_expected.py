@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import synthetic
 from journalled import store_run
 
 from ngbkit import runs
 from ngbkit.api import Sweep, resume
-from ngbkit.dataset import synthetic
 from ngbkit.predict.forecast.costs import Costs, compute_cost
 from ngbkit.predict.forecast.estimate import describe, estimate_seconds
 from ngbkit.sweep.records import Measurement

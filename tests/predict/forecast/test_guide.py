@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from asking import build_sweep, facts_of
 from learned import build_examples
@@ -17,7 +18,6 @@ from onnxgraphs import residual
 import ngbkit
 from ngbkit import runs
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.dataset.assembly import assemble, nodes
 from ngbkit.errors import UsageError
 from ngbkit.predict import Predictor, fit, forecast, graph

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import synthetic
 from asking import build_sweep, facts_of
 
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.metrics import arrays
 from ngbkit.predict.forecast import surrogate
 from ngbkit.predict.forecast.surrogate import Predictions, Surrogate

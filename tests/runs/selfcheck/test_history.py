@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synthetic
 from journalled import store_run
 
 from ngbkit import cli
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.metrics.draws import UNCHECKED_SD
 from ngbkit.runs.selfcheck import compare_runs
 from ngbkit.sweep.journal import Journal

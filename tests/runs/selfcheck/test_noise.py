@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from patience import wait_until
 from selfchecks import make
@@ -20,7 +21,6 @@ from watching import Processes
 
 from ngbkit import runs
 from ngbkit.api import Sweep
-from ngbkit.dataset import synthetic
 from ngbkit.errors import UsageError
 from ngbkit.runs import folders, selfcheck
 from ngbkit.runs.selfcheck import noise

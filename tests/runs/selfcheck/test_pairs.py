@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synthetic
 import xarray as xr
 from measured import build_rounds
 from selfchecks import NOISE, make
 
 from ngbkit import metrics
-from ngbkit.dataset import synthetic
 from ngbkit.metrics.draws import HOSTED_SD
 from ngbkit.metrics.statistics import Floats
 from ngbkit.runs.selfcheck import noise
