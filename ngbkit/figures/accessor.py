@@ -22,6 +22,7 @@ from ngbkit.figures import statements
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.contracts import allow_unlike
+from ngbkit.metrics.host_states import by_state
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.metric import load_metrics, map_nodes
 from ngbkit.metrics.pairing import compare, compare_sides
@@ -136,6 +137,7 @@ class Metrics:
     ranking = _to_method(ranking, "_pooled")
     reversals = _to_method(reversals, "_pooled")
     winners = _to_method(winners, "_pooled")
+    by_state = _to_method(_concat_nodes(by_state), "_pooled")
     failures = _to_method(_concat_nodes(trials.failures), "_pooled")
     why = _to_method(_concat_nodes(trials.why), "_pooled")
     allow_unlike = _to_method(allow_unlike, "_data")

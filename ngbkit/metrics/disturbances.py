@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.hardware.conditions import describe_other_work
 from ngbkit.metrics.draws import HOSTED_SD
+from ngbkit.metrics.host_states import list_states
 from ngbkit.metrics.ratios import is_hosted
 from ngbkit.metrics.rendering import format_number
 from ngbkit.metrics.trials import compute_fault_share
@@ -95,16 +95,18 @@ def describe_states(data: Data) -> list[str]:
     lines = {}
     for node in nodes(data).values():
         for label, device in read_environments(node).items():
-            states = (device.get("states") or {}).get("trip_s") or []
-            shares = [
-                f"{1e9 * math.sqrt(state['low_s'] * state['high_s']):.0f} ns in {format_share(state['share'], '.0f')}"
-                for state in states
-            ]
+            states = list_states(device)
+            shares = [f"{name} in {format_share(state['share'], '.0f')}" for name, state in states.items()]
             if len(shares) > 1:
                 lines[label] = (
                     f"The host of {label} runs its cores in several ways: a cache line takes {join_names(shares)} of "
                     f"the readings from one core to another and back. Estimates leave out all but the first way where "
-                    f"enough rounds remain, and are marked where not."
+                    f"enough rounds remain, and are marked where not; `ds.ngb.by_state()` has each way."
+                )
+            elif "states" in device and not states and "core_trip" in node and bool((node["core_trip"] > 0).any()):
+                lines[label] = (
+                    f"The probes of {label} have too few readings yet to tell in which ways its host runs the cores: "
+                    f"nothing was left out for it. Repeat the run, and compare both."
                 )
     return [*lines.values()]
 

@@ -24,6 +24,7 @@ class Conditions(TypedDict, total=False):
     cores: Count | None
     cores_usable: Count | None
     cores_physical: Count | None
+    core_caches: list[Line]
     swapped_pages: Count | None
     cpu_quota_cores: Positive | None
     other_busy_percent: Finite | None

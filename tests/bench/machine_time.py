@@ -87,12 +87,9 @@ def record_group(workload: Workload, state: Path, seconds: float, seed: int) -> 
 def time_turn(worker: Worker, samples: int) -> dict[str, Any]:
     """Time a turn from its first call on."""
     began = time.monotonic()
-    start = len(worker._latency_s)
     _, contended = worker._time_piece(0, samples, choose_block_size(worker.steady_call_s), 0, begins=False)
-    latency_s = [round(float(value), 8) for value in worker._latency_s[start:]]
     # The worker keeps all that it measured, and a recording is long.
-    for samples_so_far in (worker._latency_s, worker._rounds, worker._contended):
-        del samples_so_far[:]
+    latency_s = [round(float(value), 8) for value in worker._pieces.pop().latency_s]
     return {
         "compiler": worker.trial.compiler,
         "at": round(began, 4),

@@ -108,6 +108,18 @@ def stop_in_bursts(burst_s: float, gap_s: float) -> Start:
     return start
 
 
+def pin_to_a_core(stack: ExitStack, pids: Sequence[int]) -> Callable[[bool], None]:
+    """Pin all threads of the measured processes to one core, as a host does that runs two virtual cores on it."""
+    every = os.sched_getaffinity(0)
+
+    def switch(on: bool) -> None:
+        for thread in (int(task.name) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()):
+            os.sched_setaffinity(thread, {LAST_CORE} if on else every)
+
+    stack.callback(switch, False)
+    return switch
+
+
 def limit_by_quota(share: float, period_us: int = 100_000) -> Start:
     """Let a quota take that share of all cores' time from the measured processes."""
 
@@ -165,6 +177,7 @@ PLANTS: Mapping[str, Plant] = {
         Plant(kind="steal of a core, 50 ms", strength=0.1, start=run_bursts(0.05, 0.45, prefix=FIRST)),
         Plant(kind="steal of a core, 20 ms", strength=0.2, start=run_bursts(0.02, 0.08, prefix=FIRST)),
         Plant(kind="stops, 50 ms", strength=0.1, start=stop_in_bursts(0.05, 0.45)),
+        Plant(kind="threads pinned to a core", strength=0.5, start=pin_to_a_core),
         Plant(kind="quota", strength=0.1, start=limit_by_quota(0.1)),
         Plant(kind="slow drift of slices", strength=0.15, start=run_bursts(0.003, 0.007, wave_s=60.0)),
     )

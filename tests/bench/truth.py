@@ -38,6 +38,7 @@ from ngbkit import metrics
 from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble
 from ngbkit.device.groups.interleaving import Interleaving
+from ngbkit.device.groups.turn_log import TurnPiece
 from ngbkit.device.groups.worker import Worker
 from ngbkit.device.timing.intervals import compute_median_interval
 from ngbkit.device.timing.patience import Patience
@@ -88,7 +89,7 @@ def measure(folder: Path, minutes: float, names: Sequence[str], repetitions: int
 
 def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_round: int) -> dict[str, Any]:
     """Measure a group beside a plant, and in between without it."""
-    starts = [len(worker._latency_s) for worker in workers]
+    starts = [len(worker._pieces) for worker in workers]
     fails: list[Any] = []
     interleaving = Interleaving(
         sweep=sweep,
@@ -123,14 +124,21 @@ def measure_beside(sweep: Sweep, workers: Sequence[Worker], name: str, first_rou
         "failures": len(fails),
         "planned_s": sum(worker.estimate_turn_s(50) for worker in workers),
         "workers": {
-            worker.trial.compiler: {
-                field: [round(float(value), 7) for value in getattr(worker, f"_{field}")[start:]]
-                for field in ("latency_s", "rounds", "contended")
-            }
+            worker.trial.compiler: list_samples(worker._pieces[start:])
             for worker, start in zip(workers, starts, strict=True)
         },
         "first_round": first_round,
         "plan": interleaving.planned,
+    }
+
+
+def list_samples(pieces: Sequence[TurnPiece]) -> dict[str, list[float]]:
+    """List the latency, the round and the mark of each sample."""
+    rows = [(latency_s, piece.round, piece.contended) for piece in pieces for latency_s in piece.latency_s]
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return {
+        name: [round(float(value), 7) for value in values]
+        for name, values in zip(("latency_s", "rounds", "contended"), columns, strict=True)
     }
 
 

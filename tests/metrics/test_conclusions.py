@@ -164,6 +164,11 @@ def test_a_host_that_moves_the_cores_is_named(mlp: Workload) -> None:
     (line,) = (line for line in list_details(conclude(data)) if "runs its cores" in line)
     assert "a cache line takes 200 ns in 90 %, 560 ns in 9 % of the readings" in line
 
+    data.attrs["environments"] = json.dumps({"cpu": {"states": {"trip_s": [], "work_s": []}}})
+    assert not any("too few readings" in line for line in list_details(conclude(data)))
+    data["core_trip"] = data["throughput"] * 0 + 2e-7
+    assert any("The probes of cpu have too few readings yet" in line for line in list_details(conclude(data)))
+
 
 BUSY = {"other_busy_percent": 99.6, "busiest": ["stress"]}
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, pairwise
+from itertools import pairwise
 from statistics import fmean, median
 
 import numpy as np
 
 from ngbkit.device.isolation.channel import Message
 from ngbkit.hardware.conditions import Interference
-from ngbkit.hardware.host import PROBES, HostReading
+from ngbkit.hardware.host import PROBES, HostReading, State, is_usual
 
 # A piece of a turn with less of its usual core time by more than this share was stopped, or the hypervisor ran
 # something else without telling. Some runtimes differ by a tenth from piece to piece on a quiet machine.
@@ -27,23 +27,32 @@ _FEWEST_GROWING, _NOISE_BYTES, _MOST_GROW, _STILL = 5, 4_000_000, 0.75, 0.25
 
 
 @dataclass(slots=True, kw_only=True)
+class TurnPiece:
+    """Some samples of a turn, and what slowed them."""
+
+    round: int
+    latency_s: Sequence[float]
+    disturbed: bool  # by other work
+    reading: HostReading | None  # of the probes around it
+    unusual: bool = False  # the host ran the cores in another way than usual
+
+    @property
+    def contended(self) -> bool:
+        return self.disturbed or self.unusual
+
+
+@dataclass(slots=True, kw_only=True)
 class TurnLog:
     """The samples of a trial, piece by piece of its turns."""
 
-    _latency_s: list[float] = field(default_factory=list)
-    _rounds: list[int] = field(default_factory=list)
-    _contended: list[bool] = field(default_factory=list)
+    _pieces: list[TurnPiece] = field(default_factory=list)
     # The cores that this worker usually has, as the last pieces of its turns had them.
     _activity: list[float] = field(default_factory=list)
-    # The samples of each piece.
-    _samples: list[int] = field(default_factory=list)
     _foreign_s: float = 0.0
     _steal_s: float = 0.0
     _throttled_s: float = 0.0
-    # The samples that were taken while the host ran the cores in another way than usual.
-    _unusual: int = 0
-    # What the probes measured around each piece, with its round.
-    _readings: list[tuple[int, HostReading]] = field(default_factory=list)
+    # The usual state of the host by which the pieces were judged.
+    _usual: Mapping[str, State] = field(default_factory=dict)
     _turns: int = 0
     _uncontended_turns: int = 0
     _turns_s: float = 0.0
@@ -58,51 +67,65 @@ class TurnLog:
     _memory: list[tuple[int, int]] = field(default_factory=list)
 
     def _record_piece(
-        self, round_number: int, reply: Message, interference: Interference, *, unusual: bool = False
-    ) -> bool:
-        """Record a child's reply about a piece of a turn; return whether other work, or the host, slowed it."""
-        contended = unusual or interference.contended or self._compute_stalled(interference.active) > STALLED
-        samples = len(reply["latency_s"])
-        self._unusual += samples * unusual
+        self, round_number: int, reply: Message, interference: Interference, reading: HostReading | None = None
+    ) -> None:
+        """Record a child's reply about a piece of a turn, and what its surroundings were."""
+        disturbed = interference.contended or self._compute_stalled(interference.active) > STALLED
         self._turns_s += reply["spent_s"]
         self._timed_s += reply["timed_s"]
         self._turns_cpu_s += reply["cpu_s"]
-        self._latency_s += reply["latency_s"]
-        self._rounds += [round_number] * samples
-        self._contended += [contended] * samples
         self._activity = [*self._activity[1 - _RECENT_PIECES :], interference.active]
-        self._samples.append(samples)
-        if len(self._samples) == 2 * _FEWEST_PIECES:
-            self._judge_first_pieces()
+        self._pieces.append(
+            TurnPiece(round=round_number, latency_s=reply["latency_s"], disturbed=disturbed, reading=reading)
+        )
+        if len(self._pieces) == 2 * _FEWEST_PIECES:
+            for piece, active in zip(self._pieces, self._activity[:_FEWEST_PIECES], strict=False):
+                piece.disturbed |= self._compute_stalled(active) > STALLED
         self._foreign_s += interference.foreign * reply["spent_s"]
         self._steal_s += interference.steal * reply["spent_s"]
         self._throttled_s += interference.throttled * reply["spent_s"]
-        return contended
 
-    def _record_reading(self, round_number: int, reading: HostReading) -> None:
-        self._readings.append((round_number, reading))
+    def _judge_readings(self, usual: Mapping[str, State]) -> None:
+        """Judge the last piece by the usual state of the host; all of them where more is known of it now."""
+        for piece in self._pieces if usual is not self._usual else self._pieces[-1:]:
+            # Beside other work, the probes tell nothing of the host.
+            piece.unusual = piece.reading is not None and not piece.disturbed and not is_usual(piece.reading, usual)
+        self._usual = usual
+
+    def _list_contended(self) -> list[bool]:
+        """List for each sample whether other work or the host slowed it."""
+        return [piece.contended for piece in self._pieces for _ in piece.latency_s]
+
+    def _list_latencies(self) -> list[float]:
+        return [latency_s for piece in self._pieces for latency_s in piece.latency_s]
+
+    def _list_rounds(self) -> list[int]:
+        return [piece.round for piece in self._pieces for _ in piece.latency_s]
+
+    def compute_unusual_share(self) -> float | None:
+        """Compute the share of samples that were taken in an unusual state of the host; None without probes."""
+        samples = sum(len(piece.latency_s) for piece in self._pieces)
+        if not samples or all(piece.reading is None for piece in self._pieces):
+            return None
+        return sum(len(piece.latency_s) for piece in self._pieces if piece.unusual) / samples
 
     def compute_probe_median(self, name: str) -> float | None:
         """Compute the median time of a probe, in seconds; None where there was none."""
-        times = [seconds for _, reading in self._readings if (seconds := getattr(reading, name)) > 0]
+        times = [getattr(piece.reading, name) for piece in self._pieces if piece.reading is not None]
+        times = [seconds for seconds in times if seconds > 0]
         return median(times) if times else None
 
     def describe_host(self) -> dict[str, list[float]]:
-        """Describe the readings of the probes, piece by piece, with their rounds: as plain JSON, none as -1."""
+        """Describe the readings of the probes as plain JSON: by piece its round, samples, and times, none as -1."""
+        probed = [(piece, piece.reading) for piece in self._pieces if piece.reading is not None]
+        if not probed:
+            return {}
         return {
-            "rounds": [number for number, _ in self._readings],
-            **{
-                name: [max(-1.0, float(f"{getattr(reading, name):.3g}")) for _, reading in self._readings]
-                for name in PROBES
-            },
+            "rounds": [piece.round for piece, _ in probed],
+            "samples": [len(piece.latency_s) for piece, _ in probed],
+            "disturbed": [int(piece.disturbed) for piece, _ in probed],
+            **{name: [_shorten(getattr(reading, name)) for _, reading in probed] for name in PROBES},
         }
-
-    def _judge_first_pieces(self) -> None:
-        start = 0
-        for active, samples in zip(self._activity[:_FEWEST_PIECES], self._samples, strict=False):
-            if self._compute_stalled(active) > STALLED:
-                self._contended[start : start + samples] = [True] * samples
-            start += samples
 
     def _compute_stalled(self, active: float) -> float:
         """Compute which share of the core time that this worker usually has is missing in a piece."""
@@ -151,14 +174,11 @@ class TurnLog:
 
     def list_rounds(self) -> set[int]:
         """List the rounds so far, contended ones too."""
-        return set(self._rounds)
+        return {piece.round for piece in self._pieces}
 
     def drop_rounds(self, shared: Container[int]) -> None:
         """Drop the samples of all rounds but these."""
-        is_shared = [number in shared for number in self._rounds]
-        self._latency_s = list(compress(self._latency_s, is_shared))
-        self._contended = list(compress(self._contended, is_shared))
-        self._rounds = list(compress(self._rounds, is_shared))
+        self._pieces = [piece for piece in self._pieces if piece.round in shared]
 
     @property
     def contended_share(self) -> float:
@@ -167,17 +187,22 @@ class TurnLog:
 
     def count_rounds(self, first_round: int) -> int:
         """Count the rounds from that number on that have an uncontended sample."""
-        numbers = zip(self._rounds, self._contended, strict=True)
-        return len({number for number, contended in numbers if not contended and number >= first_round})
+        rounds = {piece.round for piece in self._pieces if not piece.contended}
+        return sum(number >= first_round for number in rounds)
 
     def list_turns(self) -> dict[int, list[float]]:
         """List the latencies of the uncontended samples of each round so far, in seconds."""
         turns: dict[int, list[float]] = {}
-        for number, latency_s, contended in zip(self._rounds, self._latency_s, self._contended, strict=True):
-            if not contended:
-                turns.setdefault(number, []).append(latency_s)
+        for piece in self._pieces:
+            if not piece.contended:
+                turns.setdefault(piece.round, []).extend(piece.latency_s)
         return turns
 
     def compute_round_medians(self) -> dict[int, float]:
         """Compute the median latency of each uncontended round so far, in seconds."""
         return {number: median(latency_s) for number, latency_s in sorted(self.list_turns().items())}
+
+
+def _shorten(seconds: float) -> float:
+    """Shorten a time to three digits; -1 for none."""
+    return max(-1.0, float(f"{seconds:.3g}"))

@@ -161,16 +161,19 @@ class Worker(TurnLog):
         self._monitor.begin_turn()
         message = {"op": "turn", "samples": samples, "block": block, "settle": settle, "begins": begins}
         reply = self._ask(message, "measure")
-        interference, unusual = self._monitor.end_turn(), False
-        if self.host is not None:
-            reading, unusual = self.host.end_piece(contended=interference.contended)
-            self._record_reading(round_number, reading)
+        interference = self._monitor.end_turn()
+        reading = None if self.host is None else self.host.end_piece(contended=interference.contended)
         self._record_memory(reply["resident_bytes"], samples * block + settle)
         self._record_events(reply["events"], samples * block)
-        return float(reply["spent_s"]), self._record_piece(round_number, reply, interference, unusual=unusual)
+        self._record_piece(round_number, reply, interference, reading)
+        if self.host is not None:
+            self._judge_readings(self.host.usual)
+        return float(reply["spent_s"]), self._pieces[-1].contended
 
     def conclude(self) -> None:
         """Read what the child and its chip have used, after its last turn, and check one more call."""
+        if self.host is not None:
+            self._judge_readings(self.host.usual)
         self._use = self._read_chip()
         self.peak_memory_bytes = self._ask({"op": "usage"}, "measure")["peak_memory_bytes"]
         check = self._ask({"op": "check"}, "measure")
@@ -213,11 +216,11 @@ class Worker(TurnLog):
         return replace(self.summarize(baseline_rmse), stopped=True)
 
     def _build_measurement(self, baseline_rmse: float, use: Use, explanation: Mapping[str, Any]) -> Measurement:
-        precision = self._loaded["contract"]["precision"]
+        precision, unusual = self._loaded["contract"]["precision"], self.compute_unusual_share()
         return Measurement(
             trial_id=self.trial.id,
-            latency_s=tuple(self._latency_s),
-            rounds=tuple(self._rounds),
+            latency_s=tuple(self._list_latencies()),
+            rounds=tuple(self._list_rounds()),
             compile_time_s=self.compile_time_s,
             compile_time_warm_s=self._warm_compile_s,
             first_call_time_s=self._loaded["first_call_time_s"],
@@ -228,14 +231,14 @@ class Worker(TurnLog):
             max_abs_error=_to_float(self._loaded["max_abs_error"]),
             unchecked=self._loaded["unchecked"],
             calls_per_sample=choose_block_size(self.steady_call_s),
-            contended_samples=tuple(np.flatnonzero(self._contended).tolist()),
+            contended_samples=tuple(np.flatnonzero(self._list_contended()).tolist()),
             interleaved=self.interleaved,
             bundle=self.bundle,
             looks=self.looks,
             foreign_percent=100 * self._foreign_s / self._turns_s if self._turns_s else None,
             steal_percent=100 * self._steal_s / self._turns_s if self._turns_s else None,
             throttled_percent=100 * self._throttled_s / self._turns_s if self._turns_s else None,
-            unusual_percent=100 * self._unusual / len(self._rounds) if self._readings and self._rounds else None,
+            unusual_percent=None if unusual is None else 100 * unusual,
             core_trip_s=self.compute_probe_median("trip_s"),
             core_work_s=self.compute_probe_median("work_s"),
             cpu_percent=self._cpu.percent,
@@ -254,7 +257,7 @@ class Worker(TurnLog):
                 "called_s": self._warm_up_s + self._turns_s,
                 "timed_s": self._timed_s,
                 **self._describe_memory(),
-                **({"host": self.describe_host()} if self._readings else {}),
+                **({"host": host} if (host := self.describe_host()) else {}),
                 **({"chip": use.to_facts()} if use.samples else {}),
             },
             profile=self.profile,
@@ -276,9 +279,9 @@ class Worker(TurnLog):
 
     def _compute_energy(self, use: Use) -> float | None:
         """Compute the joules of one call: the mean power over the turns, times the duration of a call."""
-        if use.energy_j is None or not use.turns_s or not self._latency_s:
+        if use.energy_j is None or not use.turns_s or not self._pieces:
             return None
-        return use.energy_j / use.turns_s * float(np.median(self._latency_s))
+        return use.energy_j / use.turns_s * float(np.median(self._list_latencies()))
 
     def _receive_explanation(self) -> Mapping[str, Any]:
         """Receive the compiler's facts about its work."""

@@ -30,7 +30,8 @@ def observe(seconds: float = 0.2, root: Path = ROOT, sleep: Callable[[float], No
 
     Other work is observed for `seconds`; the kernel counts in 10 ms, so under 0.1 s little is seen. ``busiest`` names
     the other processes that used the most CPU time, ``other_busy_percent`` is of all cores without this process,
-    ``cores_physical`` counts two threads of a core once, and ``cpu_quota_cores`` is None without a quota.
+    ``cores_physical`` counts two threads of a core once, ``core_caches`` lists the usable cores by the last cache that
+    they share, and ``cpu_quota_cores`` is None without a quota.
     """
     start = _Work.read(root)
     sleep(seconds)
@@ -119,6 +120,13 @@ def _warn_of_too_few_cores(conditions: Mapping[str, Any], usable: int, threads: 
         yield (
             f"{threads} threads share {physical} physical cores, two to a core: measure with --threads {physical}, or "
             "turn SMT off with `echo off | sudo tee /sys/devices/system/cpu/smt/control`"
+        )
+    caches = conditions.get("core_caches") or []
+    largest = max(caches, key=lambda cores: len(parse_core_list(cores)), default="")
+    if len(caches) > 1 and threads <= len(parse_core_list(largest)):
+        yield (
+            f"{threads} threads may be on cores of {len(caches)} caches ({' and '.join(caches)}), between which a "
+            f'cache line takes longer: give the device cores of one, cores = "{largest}" in the devices file'
         )
 
 
@@ -213,7 +221,16 @@ def _read_cores(root: Path) -> dict[str, Any]:
         "smt": environment.read_smt(root),
         "cores_usable": len(usable) or None,
         "cores_physical": len(set(shared)) if shared and all(shared) else None,
+        "core_caches": _read_core_caches(cpu, usable),
     }
+
+
+def _read_core_caches(cpu: Path, usable: list[int]) -> list[str]:
+    """Read which usable cores share their last cache, as ranges; none where the kernel does not tell."""
+    files = (sorted(cpu.glob(f"cpu{core}/cache/index*/shared_cpu_list")) for core in usable)
+    shared = dict.fromkeys(frozenset(parse_core_list(read_text(each[-1]))) for each in files if each)
+    groups = [sorted(cores.intersection(usable)) for cores in shared]
+    return [environment.format_cores(cores) for cores in groups]
 
 
 def parse_core_list(text: str) -> list[int]:

@@ -10,6 +10,8 @@ from ngbkit.hardware.host import probe_history
 from ngbkit.hardware.host.probe_history import ProbeHistory, State
 from ngbkit.hardware.host.probes import UNKNOWN, HostReading, Probes
 
+# After so many more readings the usual state is found again, so that the first minutes on a machine are judged, too.
+_LOOK = 50
 # A reading at the end of one piece is that at the beginning of the next one, if it follows so soon.
 _FRESH_S = 0.02
 
@@ -22,9 +24,10 @@ class HostMonitor:
     _key: str
     _probes: Probes
     _history: ProbeHistory
-    _usual: dict[str, State]
+    usual: dict[str, State]
     _last: HostReading = UNKNOWN
     _read_at: float = field(default=-1.0)
+    _readings: int = 0
 
     @classmethod
     def start(cls, file: Path, cores: list[int]) -> HostMonitor:
@@ -40,18 +43,20 @@ class HostMonitor:
         if time.monotonic() - self._read_at > _FRESH_S:
             self._read()
 
-    def end_piece(self, *, contended: bool) -> tuple[HostReading, bool]:
-        """Return the reading of the piece, and whether the host ran the cores in another way than usual.
+    def end_piece(self, *, contended: bool) -> HostReading:
+        """Return the reading of the piece, which has the slower times of both its ends.
 
-        The reading has the slower times of both its ends. If other work took cores, it tells nothing of the host.
+        If other work took cores, it tells nothing of the host, and is not learnt from.
         """
         before = self._last
         self._read()
         reading = HostReading(*map(max, zip(_list_times(before), _list_times(self._last), strict=True)))
-        if contended:
-            return reading, False
-        self._history.add(reading)
-        return reading, not probe_history.is_usual(reading, self._usual)
+        if not contended:
+            self._history.add(reading)
+            self._readings += 1
+            if self._readings % _LOOK == 0:
+                self._find_usual()
+        return reading
 
     def describe(self) -> dict[str, list[dict[str, float]]]:
         """Describe the states of the history, as plain JSON."""
@@ -66,7 +71,11 @@ class HostMonitor:
     def learn(self) -> None:
         """Save the history, and tell the usual state by it from now on."""
         probe_history.save(self._file, self._key, self._history)
-        self._usual = self._history.find_usual()
+        self._find_usual()
+
+    def _find_usual(self) -> None:
+        if (usual := self._history.find_usual()) != self.usual:
+            self.usual = usual
 
     def __enter__(self) -> HostMonitor:
         return self

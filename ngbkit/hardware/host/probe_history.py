@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -84,7 +84,7 @@ class ProbeHistory:
         return {name: states[0] for name in PROBES if (states := self.list_states(name))}
 
 
-def is_usual(reading: HostReading, usual: dict[str, State]) -> bool:
+def is_usual(reading: HostReading, usual: Mapping[str, State]) -> bool:
     """Return whether nothing is known against a reading being one of the usual state."""
     margin = _STEP**_GAP
     times = ((getattr(reading, name), state) for name, state in usual.items())

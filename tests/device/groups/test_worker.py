@@ -136,11 +136,11 @@ def test_pieces_while_the_host_had_moved_the_cores_are_repeated(build_worker: Bu
     worker.time_turn(3, 4, Patience(factor=2.0, planned_s=10.0))
 
     assert [(2, 1), (2, 0), (2, 0), (2, 0), (2, 0)] == list_pieces(worker)
-    assert [True] * 8 + [False] * 2 == worker._contended
+    assert [True] * 8 + [False] * 2 == worker._list_contended()
     assert {3: CALL_S} == worker.compute_round_medians()
     assert [APART_S] * 4 + [NEAR_S] == worker.describe_host()["trip_s"]
     assert [3] * 5 == worker.describe_host()["rounds"]
-    assert 8 == worker._unusual
+    assert 0.8 == worker.compute_unusual_share()
 
 
 def test_other_work_tells_nothing_of_the_host(build_worker: Build, tmp_path: Path) -> None:
@@ -148,13 +148,13 @@ def test_other_work_tells_nothing_of_the_host(build_worker: Build, tmp_path: Pat
     host = build_host(tmp_path / "hosts.json", [APART_S])
     worker = build_worker([CONTENDED, CONTENDED], host)
     worker.time_turn(0, 4)
-    assert 0 == worker._unusual
+    assert 0 == worker.compute_unusual_share()
     assert LEAST_READINGS == host._history.counts["trip_s"].total()
 
     unknown: Any = FakeProbes([APART_S])
     worker = build_worker([], HostMonitor(tmp_path / "hosts.json", "0,1", unknown, ProbeHistory(), {}))
     worker.time_turn(0, 4)
-    assert 0 == worker._unusual
+    assert 0 == worker.compute_unusual_share()
     assert APART_S == worker.compute_probe_median("trip_s")
 
 
@@ -196,7 +196,7 @@ def test_missing_time_is_a_disturbance(build_worker: Build) -> None:
         worker.time_turn(number, 4)
 
     assert [0, 1, 2] == sorted(worker.compute_round_medians())
-    assert 2 == sum(worker._contended)
+    assert 2 == sum(worker._list_contended())
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -207,10 +207,10 @@ def test_a_stop_in_the_first_pieces_is_a_disturbance(build_worker: Build, place:
     worker = build_worker(pieces)
     worker.time_turn(0, 4)
     worker.time_turn(1, 4)
-    assert 0 == sum(worker._contended)
+    assert 0 == sum(worker._list_contended())
 
     worker.time_turn(2, 4)
-    assert [place] * 2 == [number // 2 for number, contended in enumerate(worker._contended) if contended]
+    assert [place] * 2 == [number // 2 for number, contended in enumerate(worker._list_contended()) if contended]
 
 
 @pytest.mark.parametrize(("growth_bytes", "expected"), [(8_000_000, 8_000_000), (4, 0), (0, 0)])
@@ -245,3 +245,22 @@ def test_a_turn_ends_when_memory_is_short(build_worker: Build, monkeypatch: pyte
     assert worker.outgrown
     assert 3 == len(list_pieces(worker))
     assert worker._describe_memory()["memory_growth"]["ended"]
+
+
+def test_the_first_minutes_on_a_machine_are_judged_by_what_is_known_at_their_end(
+    build_worker: Build, tmp_path: Path
+) -> None:
+    """A new machine, whose cores are apart for its first two seconds: these are not taken for the usual state."""
+    probes: Any = FakeProbes([APART_S] * 20 + [NEAR_S])
+    host = HostMonitor(tmp_path / "hosts.json", "0,1", probes, ProbeHistory(), {})
+    worker = build_worker([], host)
+    for number in range(10):
+        worker.time_turn(number, 4)
+    assert 0 == worker.compute_unusual_share()
+
+    for number in range(10, LEAST_READINGS):
+        worker.time_turn(number, 4)
+    unusual = [piece.unusual for piece in worker._pieces]
+    assert [True] * sum(unusual) == unusual[: sum(unusual)]
+    assert {APART_S} == {piece.reading.trip_s for piece in worker._pieces if piece.unusual and piece.reading}
+    assert {NEAR_S} == {piece.reading.trip_s for piece in worker._pieces if not piece.unusual and piece.reading}

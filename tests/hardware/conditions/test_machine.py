@@ -30,6 +30,8 @@ DESKTOP: dict[str, object] = {
     "proc/self/status": "Name:\tpython\nCpus_allowed_list:\t0-3",
     f"{CPU}/smt/active": 1,
     **{f"{CPU}/cpu{core}/topology/thread_siblings_list": "0,2" if core in (0, 2) else "1,3" for core in range(4)},
+    **{f"{CPU}/cpu{core}/cache/index0/shared_cpu_list": core for core in range(4)},
+    **{f"{CPU}/cpu{core}/cache/index3/shared_cpu_list": "0-2,7" if core < 3 else "3-6" for core in range(4)},
     **{f"{CPU}/cpu{core}/cpufreq/scaling_governor": "powersave" for core in range(4)},
     f"{CPU}/cpu0/cpufreq/scaling_cur_freq": 3200000,
     f"{CPU}/cpu0/cpufreq/scaling_min_freq": 800000,
@@ -69,6 +71,7 @@ def test_a_laptop_is_observed(tmp_path: Path) -> None:
     assert (["powersave"], True) == (observed["governors"], observed["turbo"])
     assert (3200, 800, 4200) == (observed["clock_now_mhz"], observed["clock_min_mhz"], observed["clock_max_mhz"])
     assert (True, 4, 2) == (observed["smt"], observed["cores_usable"], observed["cores_physical"])
+    assert ["0-2", "3"] == observed["core_caches"]
     assert (91.0, True) == (observed["temperature_max_c"], observed["on_battery"])
     assert (5000 * 1024, 300 * 1024) == (observed["memory_available_bytes"], observed["swap_used_bytes"])
     assert (False, "madvise", None) == (
@@ -214,6 +217,11 @@ def test_threads_with_a_core_each_have_no_warning() -> None:
     assert [] == conditions.list_warnings(observed, 2)
     (warning,) = conditions.list_warnings({"cores_usable": 4, "cpu_quota_cores": 0.5}, 1)
     assert warning.endswith("raise it (`docker run --cpus 1`, the limit of a pod)")
+    (warning,) = conditions.list_warnings({"cores_usable": 8, "core_caches": ["0-1", "2-7"]}, 4)
+    assert warning.startswith("4 threads may be on cores of 2 caches (0-1 and 2-7), between which a cache line takes")
+    assert warning.endswith('cores of one, cores = "2-7" in the devices file')
+    assert [] == conditions.list_warnings({"cores_usable": 8, "core_caches": ["0-3", "4-7"]})
+    assert [] == conditions.list_warnings({"cores_usable": 8, "core_caches": ["0-7"]}, 2)
     assert ["5 threads share 4 cores: measure with --threads 4 or fewer"] == conditions.list_warnings(
         {"cores_usable": 4}, 5
     )

@@ -1,0 +1,100 @@
+"""A metric in each state of the host: a deployment on a virtual machine lives in all of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ngbkit.dataset.contention import compute_medians
+from ngbkit.dataset.environments import read_environments
+from ngbkit.dataset.long_form import expand_labels, list_labels, to_frame
+from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.metrics.metric import load_metrics
+from ngbkit.sweep.variables import NO_ROUND
+
+# As the device judges a reading by the range of a state (`ngbkit.hardware.host.is_usual`).
+_MARGIN = 1.125
+_STATE, _SHARE = "state", "state_share"
+
+
+def list_states(device: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """List the states of the host of a device, the most frequent one first, by the time of a cache line in them."""
+    states = (device.get("states") or {}).get("trip_s") or []
+    return {f"{1e9 * math.sqrt(each['low_s'] * each['high_s']):.0f} ns": each for each in states}
+
+
+def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd.DataFrame:
+    """A metric with a row per trial and state of the host, by the samples that were taken in that state.
+
+    Parameters
+    ----------
+    dataset
+        The dataset of a run whose device has probes.
+    metric
+        The name of a metric of each trial, such as ``"speedup"`` or ``"throughput"``.
+    **options
+        Of that metric.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The labels of the trial; ``state``, the time in which a cache line goes from one core to another and back;
+        ``state_share`` of all readings of the device; the metric, ``ci_low``, ``ci_high``, ``conclusive``. Trials
+        without a sample in a state have no row of it.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such metric.
+    MetricError
+        No device has probes that tell several states.
+    """
+    metrics = load_metrics()
+    if metric not in metrics:
+        raise UnknownNameError("metric", metric, metrics)
+    dataset, devices = expand_labels(dataset), read_environments(dataset)
+    parts = []
+    for label in list_labels(dataset, "device"):
+        states = list_states(devices.get(str(label), {}))
+        for name, state in states.items() if len(states) > 1 else ():
+            values = metrics[metric].to_function()(_select(dataset.sel(device=[label]), state), ci=0.95, **options)
+            frame = to_frame(values[[name for name in (metric, "ci_low", "ci_high", "conclusive") if name in values]])
+            place = [*frame.columns].index(metric)
+            frame.insert(place, _SHARE, state["share"])
+            frame.insert(place, _STATE, name)
+            parts.append(frame[frame[metric].notna()])
+    if not parts:
+        raise MetricError(
+            "no device of this dataset has several states of its host: its probes have seen one way in which the cores "
+            "run, have fewer than 300 readings, or were missing. `ds.ngb.environments()` has what they saw."
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _select(dataset: xr.Dataset, state: Mapping[str, float]) -> xr.Dataset:
+    """Select the samples in a state of the host; of these, those beside other work are contended still."""
+    *trial_dims, _ = dims = dataset["latency"].dims
+    facts = dataset["facts"].transpose(*trial_dims).values
+    shape = dataset["latency"].shape
+    is_in_state, is_disturbed = np.zeros(shape, bool), np.zeros(shape, bool)
+    for place in np.ndindex(facts.shape):
+        host = json.loads(str(facts[place]) or "{}").get("host") or {}
+        if counts := host.get("samples"):
+            times, disturbed = (np.repeat(host[name], counts)[: shape[-1]] for name in ("trip_s", "disturbed"))
+            is_near = (times > state["low_s"] / _MARGIN) & (times < state["high_s"] * _MARGIN)
+            is_in_state[place][: len(times)], is_disturbed[place][: len(times)] = is_near, disturbed.astype(bool)
+    included = xr.DataArray(is_in_state, dims=dims)
+    latency = dataset["latency"].where(included)
+    medians = xr.apply_ufunc(compute_medians, latency, input_core_dims=[["repeat"]])
+    return dataset.assign(
+        latency=latency,
+        round=dataset["round"].where(included, NO_ROUND),
+        contended=xr.DataArray((is_in_state & is_disturbed).astype(dataset["contended"].dtype), dims=dims),
+        throughput=(dataset["batch_size"] / medians).transpose(*trial_dims),
+    )

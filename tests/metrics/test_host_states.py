@@ -1,0 +1,80 @@
+"""A metric in each state of the host, by the samples that were taken in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+import xarray as xr
+
+import ngbkit
+from ngbkit import Sweep
+from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.workloads.base import Workload
+
+NEAR_S, APART_S = 2e-7, 5.6e-7
+# Two pieces a round, of three samples each.
+TRIPS_S, SAMPLES = [NEAR_S, APART_S] * synthetic.ROUNDS, [3] * (2 * synthetic.ROUNDS)
+IS_APART = np.repeat([trip_s == APART_S for trip_s in TRIPS_S], SAMPLES)
+
+
+def build_states(*ways: tuple[float, float]) -> dict[str, Any]:
+    states = [{"low_s": 0.95 * trip_s, "high_s": trip_s / 0.95, "share": share} for trip_s, share in ways]
+    return {"cpu": {"states": {"trip_s": states, "work_s": []}}}
+
+
+def measure(disturbed: bool = False) -> xr.Dataset:
+    """Measure a network whose cores are apart in every other piece, where OpenVINO takes twice as long."""
+    network = Workload(name="net", source="timm", spec={"name": "net"})
+    data = synthetic.make_dataset(Sweep(network, ["identity", "openvino"], [1, 4], repeats=6 * synthetic.ROUNDS))
+    assert isinstance(data, xr.Dataset)
+    slow = xr.DataArray(np.where(IS_APART, 2.0, 1.0), dims="repeat")
+    data["latency"] = data["latency"].where(data["compiler"] != "openvino", data["latency"] * slow)
+    data["contended"] = xr.zeros_like(data["contended"]) + xr.DataArray(IS_APART.astype(float), dims="repeat")
+    host = {"rounds": np.repeat(range(synthetic.ROUNDS), 2).tolist(), "samples": SAMPLES, "trip_s": TRIPS_S}
+    host["disturbed"] = [int(disturbed)] * len(SAMPLES)
+    data["facts"] = xr.full_like(data["facts"], json.dumps({"host": host}))
+    data.attrs["environments"] = json.dumps(build_states((NEAR_S, 0.9), (APART_S, 0.1)))
+    return data
+
+
+def test_each_state_has_its_own_ratio() -> None:
+    """A column that slows down by half while the cores are apart has half of its speed-up there."""
+    rows = measure().ngb.by_state()
+    openvino = rows[rows["compiler"] == "openvino"].set_index(["state", "batch_size"])["speedup"].unstack()
+
+    assert {"200 ns", "560 ns"} == {*rows["state"]}
+    assert {"200 ns": 0.9, "560 ns": 0.1} == dict(zip(rows["state"], rows["state_share"], strict=True))
+    assert pytest.approx(2.0, rel=0.05) == (openvino.loc["200 ns"] / openvino.loc["560 ns"]).mean()
+    assert rows["conclusive"].all()
+    assert (rows["ci_low"] <= rows["speedup"]).all()
+
+
+def test_other_work_stays_contended_in_every_state() -> None:
+    """Samples beside other work make no ratio of a state conclusive."""
+    rows = measure(disturbed=True).ngb.by_state("throughput")
+
+    assert {"identity", "openvino"} == {*rows["compiler"]}
+    assert not rows["conclusive"].any()
+
+
+def test_a_dataset_without_several_states_is_an_error() -> None:
+    """The error says why: one way, or too few readings; an unknown metric is one, too."""
+    data = measure()
+    with pytest.raises(UnknownNameError, match="speedup"):
+        data.ngb.by_state("speedups")
+    for states in (build_states((NEAR_S, 1.0)), {}):
+        data.attrs["environments"] = json.dumps(states)
+        with pytest.raises(MetricError, match="no device of this dataset has several states"):
+            data.ngb.by_state()
+
+
+def test_a_file_has_what_the_view_needs(tmp_path: Any) -> None:
+    """A saved dataset has the same rows."""
+    data = measure()
+    ngbkit.save(data, tmp_path / "data.nc")
+
+    assert data.ngb.by_state().equals(ngbkit.load(tmp_path / "data.nc").ngb.by_state())
