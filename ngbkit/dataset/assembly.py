@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ngbkit.dataset import tabulate
+from ngbkit.dataset import host_states, tabulate
 from ngbkit.dataset.storage import Data, load, save
 from ngbkit.errors import NgbkitWarning
 from ngbkit.sweep.grid import Grid
@@ -202,7 +202,10 @@ def _assemble(
         # The trial that a tie repeats took turns with other networks itself.
         ties |= {name: (positions[name], name) for _, name in ties.values()}
         flat |= tabulate.to_tie_columns(recorded, ties, flat["latency"].shape)
-    datasets = {node.name: _to_dataset(node, flat, facts).assign_attrs(attributes) for node in parts}
+    datasets = {
+        node.name: host_states.judge(_to_dataset(node, flat, facts), environments).assign_attrs(attributes)
+        for node in parts
+    }
     if len(datasets) == 1:
         return datasets.popitem()[1]
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **datasets})

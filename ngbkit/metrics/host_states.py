@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,20 +11,19 @@ import xarray as xr
 
 from ngbkit.dataset.contention import compute_medians
 from ngbkit.dataset.environments import read_environments
+from ngbkit.dataset.host_states import is_in, iterate_readings
 from ngbkit.dataset.long_form import expand_labels, list_labels, to_frame
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.sweep.variables import NO_ROUND
 
-# As the device judges a reading by the range of a state (`ngbkit.hardware.host.is_usual`).
-_MARGIN = 1.125
 _STATE, _SHARE = "state", "state_share"
 
 
 def list_states(device: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """List the states of the host of a device, the most frequent one first, by the time of a cache line in them."""
     states = (device.get("states") or {}).get("trip_s") or []
-    return {f"{1e9 * math.sqrt(each['low_s'] * each['high_s']):.0f} ns": each for each in states}
+    return {f"{1e9 * each['mean_s']:.0f} ns": each for each in states}
 
 
 def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd.DataFrame:
@@ -80,15 +77,10 @@ def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd
 def _select(dataset: xr.Dataset, state: Mapping[str, float]) -> xr.Dataset:
     """Select the samples in a state of the host; of these, those beside other work are contended still."""
     *trial_dims, _ = dims = dataset["latency"].dims
-    facts = dataset["facts"].transpose(*trial_dims).values
-    shape = dataset["latency"].shape
-    is_in_state, is_disturbed = np.zeros(shape, bool), np.zeros(shape, bool)
-    for place in np.ndindex(facts.shape):
-        host = json.loads(str(facts[place]) or "{}").get("host") or {}
-        if counts := host.get("samples"):
-            times, disturbed = (np.repeat(host[name], counts)[: shape[-1]] for name in ("trip_s", "disturbed"))
-            is_near = (times > state["low_s"] / _MARGIN) & (times < state["high_s"] * _MARGIN)
-            is_in_state[place][: len(times)], is_disturbed[place][: len(times)] = is_near, disturbed.astype(bool)
+    is_in_state, is_disturbed = np.zeros((2, *dataset["latency"].shape), bool)
+    for place, readings in iterate_readings(dataset):
+        is_in_state[place][: len(readings["trip_s"])] = is_in(readings["trip_s"], state)
+        is_disturbed[place][: len(readings["trip_s"])] = readings["disturbed"] > 0
     included = xr.DataArray(is_in_state, dims=dims)
     latency = dataset["latency"].where(included)
     medians = xr.apply_ufunc(compute_medians, latency, input_core_dims=[["repeat"]])

@@ -40,6 +40,7 @@ class StateNote(TypedDict):
 
     low_s: Seconds
     high_s: Seconds
+    mean_s: Seconds
     share: Seconds
 
 

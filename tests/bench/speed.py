@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -156,6 +157,7 @@ def measure_estimates() -> None:
     """Five metrics with intervals, one call each, of 10,000 trials of 100 samples; and their peak memory."""
     import tracemalloc
 
+    sys.path.append(str(Path(__file__).parents[1]))
     import synthetic
 
     import ngbkit.metrics  # noqa: F401  registers the accessor `ngb`

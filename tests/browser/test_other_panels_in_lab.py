@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import synthetic
 from accessible import find_violations
 from lab_panels import Open
 from playwright.sync_api import expect
@@ -43,7 +46,8 @@ def test_labels_of_others_run_nothing(open_notebook: Open) -> None:
     """A label with an element is a text in tables, figures and the panel, also where a notebook is trusted."""
     notebook = open_notebook(
         "%load_ext ngbkit",
-        "from ngbkit.api import Sweep\nimport synthetic\nfrom ngbkit.workloads import cell\n"
+        f"import sys\nsys.path.append({str(Path(synthetic.__file__).parent)!r})\n"
+        "import synthetic\nfrom ngbkit.api import Sweep\nfrom ngbkit.workloads import cell\n"
         'net = cell.from_source("import torch\\nmodel = torch.nn.Linear(8, 2)\\ninput_shape = (8,)")\n'
         'ds = synthetic.make_dataset(Sweep(net, ["identity", "openvino"], [1, 4], repeats=10))\n'
         """ds = ds.assign_coords(workload=["<img src=x onerror='window.ran = true'>"])""",

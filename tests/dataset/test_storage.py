@@ -94,8 +94,9 @@ def test_a_file_is_replaced_only_when_asked(tmp_path):
 
 FULL_DISK = """
 import resource, sys
-from ngbkit import dataset
+sys.path.append(sys.argv[2])
 import synthetic
+from ngbkit import dataset
 from ngbkit.errors import UsageError
 from ngbkit.api import Sweep
 from ngbkit.workloads.base import Workload
@@ -116,7 +117,10 @@ def test_a_full_disk_is_a_clear_error(tmp_path):
     path.write_text("older")
 
     done = subprocess.run(  # in a process of its own: a limit on files cannot be taken back by everyone
-        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FULL_DISK, str(path), str(Path(synthetic.__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert (0, "") == (done.returncode, done.stderr)

@@ -159,7 +159,9 @@ def test_a_host_that_moves_the_cores_is_named(mlp: Workload) -> None:
     assert describe_contention(data).endswith(": of the cores, the host moved or shared 40 % of their time")
     assert not any("runs its cores" in line for line in list_details(conclude(data)))
 
-    states = [{"low_s": 0.9 * s, "high_s": s / 0.9, "share": share} for s, share in ((2e-7, 0.9), (5.6e-7, 0.09))]
+    states = [
+        {"low_s": 0.9 * s, "high_s": s / 0.9, "mean_s": s, "share": share} for s, share in ((2e-7, 0.9), (5.6e-7, 0.09))
+    ]
     data.attrs["environments"] = json.dumps({"cpu": {"states": {"trip_s": states, "work_s": []}}})
     (line,) = (line for line in list_details(conclude(data)) if "runs its cores" in line)
     assert "a cache line takes 200 ns in 90 %, 560 ns in 9 % of the readings" in line

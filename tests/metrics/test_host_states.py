@@ -12,6 +12,7 @@ import xarray as xr
 
 import ngbkit
 from ngbkit import Sweep
+from ngbkit.dataset import host_states
 from ngbkit.errors import MetricError, UnknownNameError
 from ngbkit.workloads.base import Workload
 
@@ -22,7 +23,9 @@ IS_APART = np.repeat([trip_s == APART_S for trip_s in TRIPS_S], SAMPLES)
 
 
 def build_states(*ways: tuple[float, float]) -> dict[str, Any]:
-    states = [{"low_s": 0.95 * trip_s, "high_s": trip_s / 0.95, "share": share} for trip_s, share in ways]
+    states = [
+        {"low_s": 0.95 * trip_s, "high_s": trip_s / 0.95, "mean_s": trip_s, "share": share} for trip_s, share in ways
+    ]
     return {"cpu": {"states": {"trip_s": states, "work_s": []}}}
 
 
@@ -35,6 +38,7 @@ def measure(disturbed: bool = False) -> xr.Dataset:
     data["latency"] = data["latency"].where(data["compiler"] != "openvino", data["latency"] * slow)
     data["contended"] = xr.zeros_like(data["contended"]) + xr.DataArray(IS_APART.astype(float), dims="repeat")
     host = {"rounds": np.repeat(range(synthetic.ROUNDS), 2).tolist(), "samples": SAMPLES, "trip_s": TRIPS_S}
+    host |= {"work_s": [1.6e-5] * len(SAMPLES)}
     host["disturbed"] = [int(disturbed)] * len(SAMPLES)
     data["facts"] = xr.full_like(data["facts"], json.dumps({"host": host}))
     data.attrs["environments"] = json.dumps(build_states((NEAR_S, 0.9), (APART_S, 0.1)))
@@ -59,6 +63,21 @@ def test_other_work_stays_contended_in_every_state() -> None:
 
     assert {"identity", "openvino"} == {*rows["compiler"]}
     assert not rows["conclusive"].any()
+
+
+def test_a_run_is_judged_by_what_is_known_at_its_end() -> None:
+    """A machine that knew nothing of its host when a group was measured: the samples of the rare state are marked."""
+    data = measure()
+    data["contended"] = xr.zeros_like(data["contended"])
+    data["unusual_percent"] = xr.zeros_like(data["throughput"])
+    devices = build_states((NEAR_S, 0.9), (APART_S, 0.1))
+    judged = host_states.judge(data, devices)
+
+    assert (judged["contended"] == xr.DataArray(IS_APART, dims="repeat")).all()
+    assert (judged["unusual_percent"] == 50).all()
+    assert 0 == host_states.judge(data, {"cpu": {"states": {"trip_s": []}}})["contended"].sum()
+    # A second session's readings are not those of the first one's samples.
+    assert 0 == host_states.judge(data.isel(repeat=slice(-6)), devices)["contended"].sum()
 
 
 def test_a_dataset_without_several_states_is_an_error() -> None:

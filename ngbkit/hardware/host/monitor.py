@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ngbkit.hardware.host import probe_history
@@ -60,13 +60,7 @@ class HostMonitor:
 
     def describe(self) -> dict[str, list[dict[str, float]]]:
         """Describe the states of the history, as plain JSON."""
-        return {
-            name: [
-                {"low_s": state.low_s, "high_s": state.high_s, "share": state.share}
-                for state in self._history.list_states(name)
-            ]
-            for name in probe_history.PROBES
-        }
+        return {name: [asdict(state) for state in self._history.list_states(name)] for name in probe_history.PROBES}
 
     def learn(self) -> None:
         """Save the history, and tell the usual state by it from now on."""

@@ -1,7 +1,7 @@
 """The history of a machine's probes, and the states of its host that it shows.
 
-A state is a cluster of readings: a range of each probe's times in which most readings are, with a gap on either side.
-Nothing is said before there are enough readings to tell a gap from chance.
+A state is a cluster of readings: a range of each probe's times, with a valley on either side, of times that few
+readings have. Nothing is said before there are enough readings to tell a valley from chance.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,8 +22,10 @@ from ngbkit.user_text import parse_json
 
 # The ratio of the times of two neighbouring bins.
 _STEP = 1.04
-# A state ends where so many bins in a row have almost nothing: times that differ by an eighth.
-_GAP = 3
+# A state ends where three bins in a row have a smaller share than this of those around the peaks on either side.
+_VALLEY = 0.25
+# Beyond the last bin of a state, where no other one begins, times of this factor more are of it, too.
+_MARGIN = 1.125
 # Almost nothing: a smaller share than this of all readings, or fewer than so many.
 _RARE_SHARE, _RARE = 0.004, 3
 # A cluster is a state from this share of all readings on.
@@ -36,15 +38,12 @@ _UNREADABLE = (OSError, UsageError, ValueError, LookupError, TypeError, Attribut
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A range of a probe's times, in seconds, and the share of readings in it."""
+    """A range of a probe's times, in seconds, their geometric mean, and the share of readings in it."""
 
     low_s: float
     high_s: float
+    mean_s: float
     share: float
-
-    @property
-    def middle_s(self) -> float:
-        return math.sqrt(self.low_s * self.high_s)
 
 
 @dataclass(slots=True)
@@ -68,16 +67,26 @@ class ProbeHistory:
         if total < LEAST_READINGS:
             return []
         rare = max(_RARE, _RARE_SHARE * total)
-        clusters = _split([place for place, count in sorted(counts.items()) if count >= rare])
+        clusters = _split(counts, rare)
+        # The bins of each cluster that have more than chance may give them.
+        cores = [[place for place in cluster if counts[place] >= rare] for cluster in clusters]
+        cores = [core for core in cores if sum(counts[place] for place in core) >= _LEAST_SHARE * total]
+        margin = math.log(_MARGIN, _STEP) + 0.5
+        ends = [
+            -math.inf,
+            *((first[-1] + second[0]) / 2 for first, second in pairwise(cores)),
+            math.inf,
+        ]
         states = [
             State(
-                _STEP ** (cluster[0] - 0.5),
-                _STEP ** (cluster[-1] + 0.5),
-                sum(counts[place] for place in cluster) / total,
+                low_s=_STEP ** max(core[0] - margin, below),
+                high_s=_STEP ** min(core[-1] + margin, above),
+                mean_s=_STEP ** (sum(place * counts[place] for place in core) / sum(counts[place] for place in core)),
+                share=sum(counts[place] for place in core) / total,
             )
-            for cluster in clusters
+            for core, (below, above) in zip(cores, pairwise(ends), strict=True)
         ]
-        return sorted((state for state in states if state.share >= _LEAST_SHARE), key=lambda state: -state.share)
+        return sorted(states, key=lambda state: -state.share)
 
     def find_usual(self) -> dict[str, State]:
         """Find the most frequent state by each probe that shows any."""
@@ -86,9 +95,8 @@ class ProbeHistory:
 
 def is_usual(reading: HostReading, usual: Mapping[str, State]) -> bool:
     """Return whether nothing is known against a reading being one of the usual state."""
-    margin = _STEP**_GAP
     times = ((getattr(reading, name), state) for name, state in usual.items())
-    return not any(seconds < state.low_s / margin or seconds > state.high_s * margin for seconds, state in times)
+    return not any(seconds < state.low_s or seconds > state.high_s for seconds, state in times)
 
 
 def load(file: Path, key: str) -> ProbeHistory:
@@ -116,11 +124,19 @@ def _find_bin(seconds: float) -> int:
     return round(math.log(seconds) / math.log(_STEP))
 
 
-def _split(places: Sequence[int]) -> list[list[int]]:
-    """Split sorted bins wherever there is a gap."""
-    clusters = [[place] for place in places[:1]]
-    for place, later in pairwise(places):
-        if later - place > _GAP:
-            clusters.append([])
-        clusters[-1].append(later)
-    return clusters
+def _split(counts: Counter[int], rare: float) -> list[range]:
+    """Split the bins at the lowest place of each valley."""
+    first, last = min(counts), max(counts)
+    clusters, start, peak, valley = [], first, 0, None
+    # The readings in three bins, so that a single one makes no valley.
+    density = {place: sum(counts[place + step] for step in (-1, 0, 1)) for place in range(first, last + 1)}
+    for place, readings in density.items():
+        if valley is None:
+            valley = place if readings <= _VALLEY * peak else None
+        elif readings < density[valley]:
+            valley = place
+        elif readings >= max(rare, density[valley] / _VALLEY):
+            clusters.append(range(start, valley + 1))
+            start, peak, valley = valley + 1, 0, None
+        peak = max(peak, readings)
+    return [*clusters, range(start, last + 1)]

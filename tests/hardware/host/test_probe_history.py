@@ -1,4 +1,4 @@
-"""The states of a host: found where readings have a gap between them, and only if there are enough."""
+"""The states of a host: found where readings have a valley between them, and only if there are enough."""
 
 from __future__ import annotations
 
@@ -53,7 +53,20 @@ def test_few_readings_tell_nothing() -> None:
     assert probe_history.is_usual(HostReading(float("nan"), float("nan")), few.find_usual())
 
 
-def test_times_without_a_gap_are_one_state() -> None:
+def test_a_valley_that_is_not_empty_is_one() -> None:
+    """A neighbour on the same physical cores slows arithmetic by any factor from 1.2 on, and seldom by less."""
+    generator = random.Random(0)
+    slowed = [(WORK * generator.uniform(1.2, 1.8), 1) for _ in range(900)]
+    between = [(WORK * generator.uniform(1.05, 1.2), 1) for _ in range(30)]
+    built = build_history([(NEAR, 2000)], [(WORK, 1070), *slowed, *between])
+    states = built.list_states("work_s")
+
+    assert [0.54, 0.46] == pytest.approx([state.share for state in states], abs=0.02)
+    assert 0.98 < states[0].mean_s / WORK < 1.02
+    assert not probe_history.is_usual(HostReading(NEAR, 1.3 * WORK), built.find_usual())
+
+
+def test_times_without_a_valley_are_one_state() -> None:
     """Clocks that follow the load change the times by any factor: all of these are usual."""
     generator = random.Random(0)
     built = ProbeHistory()
