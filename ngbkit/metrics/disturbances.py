@@ -32,6 +32,8 @@ _CAUSES = {
     "throttled_percent": "the container's quota withheld",
     "unusual_percent": "the host moved or shared",
 }
+# What each probe of a host measures.
+_PROBES = {"trip_s": "a cache line from one core to another and back", "work_s": "arithmetic"}
 # The share of the CPU time of a call that page faults may cost without a word.
 _NOTABLE = 0.05
 # By this factor what a fault costs differs between minutes: 1.7 to 2.7 µs on one virtual machine.
@@ -95,20 +97,27 @@ def describe_states(data: Data) -> list[str]:
     lines = {}
     for node in nodes(data).values():
         for label, device in read_environments(node).items():
-            states = list_states(device)
-            shares = [f"{name} in {format_share(state['share'], '.0f')}" for name, state in states.items()]
-            if len(shares) > 1:
+            ways = []
+            for probe, task in _PROBES.items():
+                states = list_states(device, probe)
+                shares = [f"{name} in {format_share(state['share'], '.0f')}" for name, state in states.items()]
+                ways += [f"{task} takes {join_names(shares)} of the readings"] if len(shares) > 1 else []
+            if ways:
                 lines[label] = (
-                    f"The host of {label} runs its cores in several ways: a cache line takes {join_names(shares)} of "
-                    f"the readings from one core to another and back. Estimates leave out all but the first way where "
-                    f"enough rounds remain, and are marked where not; `ds.ngb.by_state()` has each way."
+                    f"The host of {label} runs its cores in several ways: {', and '.join(ways)}. Estimates leave out "
+                    f"all but the first way where enough rounds remain, and are marked where not; "
+                    f"`ds.ngb.by_state()` has each."
                 )
-            elif "states" in device and not states and "core_trip" in node and bool((node["core_trip"] > 0).any()):
+            elif "states" in device and not any(device["states"].values()) and _has_probes(node):
                 lines[label] = (
                     f"The probes of {label} have too few readings yet to tell in which ways its host runs the cores: "
                     f"nothing was left out for it. Repeat the run, and compare both."
                 )
     return [*lines.values()]
+
+
+def _has_probes(node: xr.Dataset) -> bool:
+    return "core_trip" in node and bool((node["core_trip"] > 0).any())
 
 
 def describe_faults(data: Data) -> list[str]:

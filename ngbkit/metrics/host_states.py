@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,18 @@ from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.host_states import is_in, iterate_readings
 from ngbkit.dataset.long_form import expand_labels, list_labels, to_frame
 from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.hardware.host import PROBES
 from ngbkit.metrics.metric import load_metrics
 from ngbkit.sweep.variables import NO_ROUND
 
-_STATE, _SHARE = "state", "state_share"
+_UNITS = {"trip_s": (1e9, "ns"), "work_s": (1e6, "µs")}
 
 
-def list_states(device: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """List the states of the host of a device, the most frequent one first, by the time of a cache line in them."""
-    states = (device.get("states") or {}).get("trip_s") or []
-    return {f"{1e9 * each['mean_s']:.0f} ns": each for each in states}
+def list_states(device: Mapping[str, Any], probe: str) -> dict[str, Mapping[str, float]]:
+    """List the states of the host of a device by the time of a probe in them, the usual one first."""
+    scale, unit = _UNITS[probe]
+    states = (device.get("states") or {}).get(probe) or []
+    return {f"{scale * each['mean_s']:.3g} {unit}": each for each in states}
 
 
 def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd.DataFrame:
@@ -41,8 +44,8 @@ def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd
     Returns
     -------
     pandas.DataFrame
-        The labels of the trial; ``state``, the time in which a cache line goes from one core to another and back;
-        ``state_share`` of all readings of the device; the metric, ``ci_low``, ``ci_high``, ``conclusive``. Trials
+        The labels of the trial; ``state``, by the time in which a cache line goes from one core to another and back,
+        and by that of arithmetic, the usual one first; the metric, ``ci_low``, ``ci_high``, ``conclusive``. Trials
         without a sample in a state have no row of it.
 
     Raises
@@ -58,13 +61,14 @@ def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd
     dataset, devices = expand_labels(dataset), read_environments(dataset)
     parts = []
     for label in list_labels(dataset, "device"):
-        states = list_states(devices.get(str(label), {}))
-        for name, state in states.items() if len(states) > 1 else ():
-            values = metrics[metric].to_function()(_select(dataset.sel(device=[label]), state), ci=0.95, **options)
+        probes = [list_states(devices.get(str(label), {}), probe).items() or [("", None)] for probe in PROBES]
+        states = [*product(*probes)]
+        for state in states if len(states) > 1 else ():
+            ranges = {probe: each for probe, (_, each) in zip(PROBES, state, strict=True) if each is not None}
+            values = metrics[metric].to_function()(_select(dataset.sel(device=[label]), ranges), ci=0.95, **options)
             frame = to_frame(values[[name for name in (metric, "ci_low", "ci_high", "conclusive") if name in values]])
-            place = [*frame.columns].index(metric)
-            frame.insert(place, _SHARE, state["share"])
-            frame.insert(place, _STATE, name)
+            name = ", ".join(filter(None, [name for name, _ in state]))
+            frame.insert([*frame.columns].index(metric), "state", name)
             parts.append(frame[frame[metric].notna()])
     if not parts:
         raise MetricError(
@@ -74,13 +78,14 @@ def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd
     return pd.concat(parts, ignore_index=True)
 
 
-def _select(dataset: xr.Dataset, state: Mapping[str, float]) -> xr.Dataset:
+def _select(dataset: xr.Dataset, states: Mapping[str, Mapping[str, float]]) -> xr.Dataset:
     """Select the samples in a state of the host; of these, those beside other work are contended still."""
     *trial_dims, _ = dims = dataset["latency"].dims
     is_in_state, is_disturbed = np.zeros((2, *dataset["latency"].shape), bool)
     for place, readings in iterate_readings(dataset):
-        is_in_state[place][: len(readings["trip_s"])] = is_in(readings["trip_s"], state)
-        is_disturbed[place][: len(readings["trip_s"])] = readings["disturbed"] > 0
+        count = len(readings["disturbed"])
+        is_in_state[place][:count] = np.all([is_in(readings[probe], each) for probe, each in states.items()], axis=0)
+        is_disturbed[place][:count] = readings["disturbed"] > 0
     included = xr.DataArray(is_in_state, dims=dims)
     latency = dataset["latency"].where(included)
     medians = xr.apply_ufunc(compute_medians, latency, input_core_dims=[["repeat"]])

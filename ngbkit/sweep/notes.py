@@ -45,7 +45,7 @@ class StateNote(TypedDict):
 
 
 class StatesNote(TypedDict, total=False):
-    """The states of a host that each probe shows, the most frequent one first."""
+    """The states of a host that each probe shows, the usual one first."""
 
     trip_s: list[StateNote]
     work_s: list[StateNote]

@@ -164,7 +164,7 @@ def test_a_host_that_moves_the_cores_is_named(mlp: Workload) -> None:
     ]
     data.attrs["environments"] = json.dumps({"cpu": {"states": {"trip_s": states, "work_s": []}}})
     (line,) = (line for line in list_details(conclude(data)) if "runs its cores" in line)
-    assert "a cache line takes 200 ns in 90 %, 560 ns in 9 % of the readings" in line
+    assert "a cache line from one core to another and back takes 200 ns in 90 %, 560 ns in 9 % of the readings" in line
 
     data.attrs["environments"] = json.dumps({"cpu": {"states": {"trip_s": [], "work_s": []}}})
     assert not any("too few readings" in line for line in list_details(conclude(data)))

@@ -51,7 +51,6 @@ def test_each_state_has_its_own_ratio() -> None:
     openvino = rows[rows["compiler"] == "openvino"].set_index(["state", "batch_size"])["speedup"].unstack()
 
     assert {"200 ns", "560 ns"} == {*rows["state"]}
-    assert {"200 ns": 0.9, "560 ns": 0.1} == dict(zip(rows["state"], rows["state_share"], strict=True))
     assert pytest.approx(2.0, rel=0.05) == (openvino.loc["200 ns"] / openvino.loc["560 ns"]).mean()
     assert rows["conclusive"].all()
     assert (rows["ci_low"] <= rows["speedup"]).all()

@@ -30,6 +30,9 @@ _MARGIN = 1.125
 _RARE_SHARE, _RARE = 0.004, 3
 # A cluster is a state from this share of all readings on.
 _LEAST_SHARE = 0.02
+# The usual state is the fastest one that has such a share of all readings: where two are about as frequent, the most
+# frequent one is another from run to run.
+_USUAL_SHARE = 0.2
 # The fewest readings that tell, and the most that count: then old ones fade, since a machine may be moved for good.
 LEAST_READINGS, _MOST_READINGS = 300, 20_000
 PROBES = ("trip_s", "work_s")
@@ -61,7 +64,7 @@ class ProbeHistory:
                 self.counts[name] = Counter({place: count // 2 for place, count in counts.items() if count > 1})
 
     def list_states(self, name: str) -> list[State]:
-        """List the states that a probe shows, the most frequent one first; none without enough readings."""
+        """List the states that a probe shows, the usual one first; none without enough readings."""
         counts = self.counts[name]
         total = counts.total()
         if total < LEAST_READINGS:
@@ -86,10 +89,10 @@ class ProbeHistory:
             )
             for core, (below, above) in zip(cores, pairwise(ends), strict=True)
         ]
-        return sorted(states, key=lambda state: -state.share)
+        return sorted(states, key=lambda state: (state.share < _USUAL_SHARE, state.mean_s))
 
     def find_usual(self) -> dict[str, State]:
-        """Find the most frequent state by each probe that shows any."""
+        """Find the usual state by each probe that shows any."""
         return {name: states[0] for name in PROBES if (states := self.list_states(name))}
 
 

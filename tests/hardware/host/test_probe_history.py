@@ -31,7 +31,7 @@ def build_history(
 
 
 def test_two_clusters_are_two_states() -> None:
-    """The more frequent state is the usual one, by either probe, and readings of the other are not usual."""
+    """The faster state is the usual one, by either probe, and readings of the other are not usual."""
     states = build_history([(APART, 100), (NEAR, 900)])
     usual = states.find_usual()
 
@@ -40,6 +40,17 @@ def test_two_clusters_are_two_states() -> None:
     assert probe_history.is_usual(HostReading(NEAR, WORK), usual)
     assert not probe_history.is_usual(HostReading(APART, WORK), usual)
     assert not probe_history.is_usual(HostReading(NEAR, 1.7 * WORK), usual)
+
+
+@pytest.mark.parametrize(
+    ("near_count", "apart_count", "is_near"), [(450, 550, True), (550, 450, True), (150, 850, False)]
+)
+def test_of_frequent_states_the_fastest_is_the_usual_one(near_count: int, apart_count: int, is_near: bool) -> None:
+    """Two states that are about as frequent do not take turns at being the usual one; a rare one never is."""
+    usual = build_history([(APART, apart_count), (NEAR, near_count)]).find_usual()
+
+    assert is_near == probe_history.is_usual(HostReading(NEAR, WORK), usual)
+    assert is_near != probe_history.is_usual(HostReading(APART, WORK), usual)
 
 
 def test_few_readings_tell_nothing() -> None:
@@ -87,7 +98,7 @@ def test_rare_times_are_no_state() -> None:
 def test_a_machine_that_is_moved_for_good_has_another_usual_state() -> None:
     """Old readings fade."""
     states = build_history([(NEAR, 15_000)], [(WORK, 15_000)])
-    for _ in range(12_000):
+    for _ in range(25_000):
         states.add(HostReading(APART, WORK))
     assert probe_history.is_usual(HostReading(APART, WORK), states.find_usual())
     assert not probe_history.is_usual(HostReading(NEAR, WORK), states.find_usual())
