@@ -37,7 +37,7 @@ def run_with(tmp_path: Path, file: str, before: str, declaration: str, program: 
     target.write_text(text.replace(before, declaration.lstrip("\n") + before))
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parent)])},
         cwd=tmp_path,
         capture_output=True,
         text=True,
