@@ -49,8 +49,8 @@ class Interference:
     resolution: float
     # Time in which a quota paused the process, over the wall time x cores.
     throttled: float = 0.0
-    # Time in which threads of the process had a core or were ready for one, over the wall time. Steal and a stop of the
-    # process are missing in it, to the nanosecond.
+    # Time in which threads of the process had a core or were ready for one that other work had, over the wall time.
+    # Steal, a stop of the process and a core less for all of its threads are missing in it.
     active: float = 0.0
 
     @property
@@ -112,7 +112,8 @@ class InterferenceMonitor:
             steal=min(1.0, steal / capacity),
             resolution=TICK_S * end.counters / capacity,
             throttled=(end.throttled - start.throttled) / capacity,
-            active=(process + max(0.0, waited)) / wall,
+            # Waiting for a sibling is no core: half of one is missing where somebody pins two threads to one core.
+            active=(process + min(max(0.0, waited), foreign)) / wall,
         )
 
     def _read(self) -> _Reading | None:

@@ -77,6 +77,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         ({"wall": 0.01, "process_s": 0.01, "waited": 0.004}, {"waited": 0.4, "contended": True}),
         # The process had as many cores as its own time and the time in which it was ready tell.
         ({"wall": 2.0, "process_s": 2.0, "waited": 1.0, "idle": 100}, {"active": 1.5}),
+        # Two threads that somebody has pinned to one core had one.
+        ({"wall": 1.0, "process_s": 1.0, "waited": 1.0, "idle": 100}, {"active": 1.0, "contended": False}),
     ],
 )
 def test_a_turn_is_contended_if_other_work_had_its_cores(
