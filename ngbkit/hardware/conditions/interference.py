@@ -52,6 +52,9 @@ class Interference:
     # Time in which threads of the process had a core or were ready for one that other work had, over the wall time.
     # Steal, a stop of the process and a core less for all of its threads are missing in it.
     active: float = 0.0
+    # The share of the cores of its earlier turns that the process may no longer run on: somebody has pinned it. A
+    # runtime whose threads wait for each other asleep loses no core time by that, and takes longer.
+    withheld: float = 0.0
 
     @property
     def contended(self) -> bool:
@@ -59,6 +62,7 @@ class Interference:
         return (
             self.waited > WAITED
             or self.throttled > THROTTLED
+            or self.withheld > 0
             or self.foreign - self.resolution > FOREIGN
             or self.steal - self.resolution > STEAL
         )
@@ -82,6 +86,7 @@ class InterferenceMonitor:
         counts = read_text(root / "proc/self/schedstat").split()
         self._read_wait_s: Callable[[str], float] = _read_delay_s if counts and counts[0] != "0" else _estimate_delay_s
         self._cpu.read_seconds()
+        self._most_cores = 1  # in turns: a runtime may choose its cores while it loads
         self.begin_turn()
 
     def begin_turn(self) -> None:
@@ -93,6 +98,7 @@ class InterferenceMonitor:
         start, end = self._start, self._read()
         if start is None or end is None:
             return Interference(waited=0.0, crowded=0.0, foreign=0.0, steal=0.0, resolution=1.0)
+        self._most_cores = max(self._most_cores, start.cores, end.cores)
         wall = end.wall - start.wall
         capacity = wall * end.cores
         process, idle, steal = end.process - start.process, end.idle - start.idle, end.steal - start.steal
@@ -114,6 +120,7 @@ class InterferenceMonitor:
             throttled=(end.throttled - start.throttled) / capacity,
             # Waiting for a sibling is no core: half of one is missing where somebody pins two threads to one core.
             active=(process + min(max(0.0, waited), foreign)) / wall,
+            withheld=1 - end.cores / self._most_cores,
         )
 
     def _read(self) -> _Reading | None:

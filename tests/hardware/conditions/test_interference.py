@@ -114,6 +114,16 @@ def test_a_turn_that_a_quota_paused_is_contended(
     assert (pytest.approx(0.1), True) == (paused.throttled, paused.contended)
 
 
+def test_a_process_that_is_pinned_later_is_contended(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with fewer cores than in an earlier turn is, and not one that has had as few since it was loaded."""
+    turns = []
+    for cores in ({0}, {0, 1}, {0}):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: cores)
+        turns.append(machine.turn(wall=1.0, process_s=float(len(cores))))
+
+    assert [(0.0, False), (0.0, False), (0.5, True)] == [(turn.withheld, turn.contended) for turn in turns]
+
+
 def test_constant_counters_are_ignored(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constant counters, as in a sandbox, make no turn contended."""
     monkeypatch.setattr(machine, "advance", lambda wall: setattr(machine, "wall", machine.wall + wall))
