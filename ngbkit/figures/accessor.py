@@ -22,7 +22,7 @@ from ngbkit.figures import statements
 from ngbkit.metrics import frames, trials
 from ngbkit.metrics.comparison import Comparison
 from ngbkit.metrics.contracts import allow_unlike
-from ngbkit.metrics.host_states import by_state
+from ngbkit.metrics.host_states import by_state, in_state
 from ngbkit.metrics.means import Groups, mean
 from ngbkit.metrics.metric import load_metrics, map_nodes
 from ngbkit.metrics.pairing import compare, compare_sides
@@ -145,6 +145,7 @@ class Metrics:
     environments = _to_method(environments, "_data")
     mean = _to_method(map_nodes(mean), "_data")
     roofline = _to_method(map_nodes(roofline), "_data")
+    in_state = _to_method(map_nodes(in_state), "_data")
     sel = _to_method(select, "_data")
     conclusive = _to_method(map_nodes(contention.conclusive), "_data")
     uncontended = _to_method(map_nodes(contention.uncontended), "_data")

@@ -1,7 +1,8 @@
-"""A metric in each state of the host: a deployment on a virtual machine lives in all of them."""
+"""Metrics in a state of the host: a deployment on a virtual machine lives in all of them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -58,24 +59,77 @@ def by_state(dataset: xr.Dataset, metric: str = "speedup", **options: Any) -> pd
     metrics = load_metrics()
     if metric not in metrics:
         raise UnknownNameError("metric", metric, metrics)
-    dataset, devices = expand_labels(dataset), read_environments(dataset)
+    dataset = expand_labels(dataset)
     parts = []
-    for label in list_labels(dataset, "device"):
-        probes = [list_states(devices.get(str(label), {}), probe).items() or [("", None)] for probe in PROBES]
-        states = [*product(*probes)]
-        for state in states if len(states) > 1 else ():
-            ranges = {probe: each for probe, (_, each) in zip(PROBES, state, strict=True) if each is not None}
-            values = metrics[metric].to_function()(_select(dataset.sel(device=[label]), ranges), ci=0.95, **options)
-            frame = to_frame(values[[name for name in (metric, "ci_low", "ci_high", "conclusive") if name in values]])
-            name = ", ".join(filter(None, [name for name, _ in state]))
+    for label, states in _combine_states(dataset).items():
+        for name, ranges in states.items():
+            selected = _select(dataset.sel(device=[label]), ranges)
+            values = metrics[metric].to_function()(selected, ci=0.95, **options)
+            frame = to_frame(values[[each for each in (metric, "ci_low", "ci_high", "conclusive") if each in values]])
             frame.insert([*frame.columns].index(metric), "state", name)
             parts.append(frame[frame[metric].notna()])
-    if not parts:
+    return pd.concat(parts, ignore_index=True)
+
+
+def in_state(dataset: xr.Dataset, state: str) -> xr.Dataset:
+    """Select the samples that were taken in one state of the host, in place of the usual one.
+
+    Parameters
+    ----------
+    dataset
+        The dataset of a run whose device has probes.
+    state
+        A state by its times, as `by_state` names it: ``"560 ns"``.
+
+    Returns
+    -------
+    xarray.Dataset
+        Of the devices that have this state; every report and figure of it is one of this state. Trials without a
+        sample in it have no values.
+
+    Raises
+    ------
+    UnknownNameError
+        No device has this state.
+    MetricError
+        No device has probes that tell several states.
+
+    Examples
+    --------
+    >>> dataset.ngb.in_state("560 ns").ngb.speedup(ci=0.95)  # doctest: +SKIP
+    """
+    dataset = expand_labels(dataset)
+    by_device = _combine_states(dataset)
+    ranges = {label: states[state] for label, states in by_device.items() if state in states}
+    if not ranges:
+        raise UnknownNameError("state", state, dict.fromkeys(name for states in by_device.values() for name in states))
+    parts = [_select(dataset.sel(device=[label]), each) for label, each in ranges.items()]
+    environments = json.loads(dataset.attrs["environments"])
+    for label, each in ranges.items():  # the first is the one that a report is of
+        for probe, selected in each.items():
+            environments[label]["states"][probe].sort(key=lambda candidate, selected=selected: candidate != selected)
+    attrs = {**dataset.attrs, "environments": json.dumps(environments)}
+    return xr.concat(parts, "device").assign_attrs(attrs)
+
+
+def _combine_states(dataset: xr.Dataset) -> dict[str, dict[str, dict[str, Mapping[str, float]]]]:
+    """Combine the states of all probes, by name, for each device whose probes tell several."""
+    devices, combined = read_environments(dataset), {}
+    for label in map(str, list_labels(dataset, "device")):
+        probes = [list_states(devices.get(label, {}), probe).items() or [("", None)] for probe in PROBES]
+        if len(states := [*product(*probes)]) > 1:
+            combined[label] = {
+                ", ".join(name for name, _ in state if name): {
+                    probe: each for probe, (_, each) in zip(PROBES, state, strict=True) if each is not None
+                }
+                for state in states
+            }
+    if not combined:
         raise MetricError(
             "no device of this dataset has several states of its host: its probes have seen one way in which the cores "
             "run, have fewer than 300 readings, or were missing. `ds.ngb.environments()` has what they saw."
         )
-    return pd.concat(parts, ignore_index=True)
+    return combined
 
 
 def _select(dataset: xr.Dataset, states: Mapping[str, Mapping[str, float]]) -> xr.Dataset:

@@ -14,6 +14,7 @@ import ngbkit
 from ngbkit import Sweep
 from ngbkit.dataset import host_states
 from ngbkit.errors import MetricError, UnknownNameError
+from ngbkit.metrics.disturbances import describe_states
 from ngbkit.workloads.base import Workload
 
 NEAR_S, APART_S = 2e-7, 5.6e-7
@@ -54,6 +55,20 @@ def test_each_state_has_its_own_ratio() -> None:
     assert pytest.approx(2.0, rel=0.05) == (openvino.loc["200 ns"] / openvino.loc["560 ns"]).mean()
     assert rows["conclusive"].all()
     assert (rows["ci_low"] <= rows["speedup"]).all()
+
+
+def test_a_report_is_of_the_state_that_is_named() -> None:
+    """Its values are those of `by_state`, its verdict names the state first; another name is an error that lists it."""
+    data = measure()
+    rows = data.ngb.by_state().set_index(["state", "compiler", "batch_size"])["speedup"]
+    apart = data.ngb.in_state("560 ns")
+    with pytest.raises(UnknownNameError, match=r"200 ns.*560 ns"):
+        data.ngb.in_state("far")
+
+    expected = [rows["560 ns", "openvino", batch_size] for batch_size in (1, 4)]
+    assert expected == pytest.approx(apart.ngb.speedup().sel(compiler="openvino").values.ravel().tolist())
+    assert "takes 560 ns in 10 %, 200 ns in 90 % of the readings" in describe_states(apart)[0]
+    assert data.sizes == apart.sizes
 
 
 def test_other_work_stays_contended_in_every_state() -> None:
