@@ -15,12 +15,13 @@ from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels, to_frame
 from ngbkit.dataset.storage import Data
 from ngbkit.hardware.conditions import describe_other_work
-from ngbkit.metrics.draws import HOSTED_SD
+from ngbkit.metrics.arrays import list_rounds
 from ngbkit.metrics.host_states import list_states
-from ngbkit.metrics.ratios import is_hosted
+from ngbkit.metrics.ratios import assume_host_sd, is_hosted
 from ngbkit.metrics.rendering import format_number
 from ngbkit.metrics.trials import compute_fault_share
 from ngbkit.sweep.memory import KEPT, MEMORY, SYSTEM
+from ngbkit.sweep.settling import count_waves
 from ngbkit.user_text import format_share, join_names
 
 #: Below this share of contended samples a machine was quiet: some are always marked.
@@ -76,19 +77,20 @@ def describe_allowance(data: Data) -> list[str]:
         for node in nodes(data).values()
         if {"latency", "round"} <= set(node.variables) and node["latency"].notnull().any()
     ]
-    hosted = dict.fromkeys(
-        label
-        for node in sampled
-        if len(list_labels(node, "compiler")) > 1
-        for label, device in read_environments(node).items()
-        if is_hosted(device)
-    )
-    if not hosted:
-        return []
+    hosted: dict[float, list[str]] = {}
+    for node in sampled:
+        if count_waves(list_rounds(node["round"])) > 1:  # what it does was measured
+            continue
+        for label, device in read_environments(node).items() if len(list_labels(node, "compiler")) > 1 else ():
+            labels = hosted.setdefault(assume_host_sd(device), [])
+            if is_hosted(device) and label not in labels:
+                labels.append(label)
     return [
-        f"Intervals of speed-ups allow for {100 * HOSTED_SD:.0f} % (standard deviation) by which the host of "
-        f"{join_names(hosted)}, a virtual machine, may change them within hours. Repeat the run on other hours: "
+        f"Intervals of speed-ups allow for {100 * sd:.2g} % (standard deviation, assumed) by which the host of "
+        f"{join_names(labels)}, a virtual machine, may change them within hours. Repeat the run on other hours: "
         "`ngbkit selfcheck --history` then measures it."
+        for sd, labels in hosted.items()
+        if labels
     ]
 
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -33,6 +34,9 @@ HOSTED_APART_SD = 0.1
 
 By the anchors of the sweeps in ``notebooks/data``, all of virtual machines with two cores, it is 0.05 to 0.16.
 """
+
+PROBED_APART_SD = 0.05
+"""The same where probes tell the states of the host: 0.03 to 0.05 over 11 demos of ``tests/bench/demos.py``."""
 
 # As many measured differences weigh as much as the assumed deviation.
 _ASSUMED_WEIGHT = 4
@@ -68,9 +72,8 @@ def estimate_drifts(node: xr.Dataset) -> dict[str, Drift]:
             gains = ratios.ratio(compute_medians(part["anchor"]), first).where(part["batch_size"] != 1)
             logs = np.log(gains.values.ravel())
             differences = logs[np.isfinite(logs)]
-        is_virtual = bool((device.get("conditions") or {}).get("virtual_machine"))
         copies_sd = float(copies.sel(device=label) if "device" in copies.dims else copies)
-        assumed_sd = HOSTED_APART_SD if is_virtual else APART_SD
+        assumed_sd = _assume_sd(device)
         count = len(differences)
         measured = MAD_SCALE * float(np.median(abs(differences))) if count else 0.0
         variance = max(0.0, measured**2 - copies_sd**2) / 2  # of one of two
@@ -84,10 +87,15 @@ def estimate_apart_sd(data: Data) -> float:
 
     Runs are further apart than the groups of one, so anchors that agree do not reduce what is assumed.
     """
-    environments = read_environments(data).values()
-    is_virtual = any((device.get("conditions") or {}).get("virtual_machine") for device in environments)
+    assumed = map(_assume_sd, read_environments(data).values())
     drifts = [drift.sd for node in nodes(data).values() for drift in estimate_drifts(node).values()]
-    return max([HOSTED_APART_SD if is_virtual else APART_SD, *drifts])
+    return max([APART_SD, *assumed, *drifts])
+
+
+def _assume_sd(device: dict[str, Any]) -> float:
+    if not ratios.is_virtual(device):
+        return APART_SD
+    return PROBED_APART_SD if ratios.is_probed(device) else HOSTED_APART_SD
 
 
 def describe_drift(data: Data) -> str:

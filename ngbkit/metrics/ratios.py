@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from ngbkit.dataset import contention
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels, map_cells
 from ngbkit.device.timing import correlation
 from ngbkit.errors import MetricError
-from ngbkit.metrics import arrays
-from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD, Sampler, compute_medians
+from ngbkit.metrics import arrays, waves
+from ngbkit.metrics.draws import HOSTED_SD, PROBED_SD, UNCHECKED_SD, Sampler, compute_medians
+from ngbkit.metrics.waves import Spread
 from ngbkit.sweep.column import BASELINE, Column
 
 # No compiler can have this name.
@@ -42,14 +45,15 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
     if {"latency", "round"} <= set(dataset.variables):
         anchored = anchored and "anchor_latency" in dataset and "compiler" in dataset.dims
         anchored = anchored and BASELINE in dataset["compiler"]
-        medians = _compute_round_medians(dataset, anchored)
+        original, numbers = _compute_round_medians(dataset, anchored)
+        medians, counts = waves.center(original, numbers)
         if anchored:
             data["conclusive"] = (is_conclusive & anchors_conclusive).transpose(*is_conclusive.dims)
             data["anchor"] = medians.sel(compiler=_ANCHOR, drop=True)
-            medians = medians.drop_sel(compiler=_ANCHOR)
+            original, medians = (each.drop_sel(compiler=_ANCHOR) for each in (original, medians))
         data["medians"] = medians
         data["rounds_pool"], data["ratios_pool"] = pool_series(medians)
-        data["process_sd"] = _read_process_sd(dataset)
+        data["process_sd"] = _estimate_process_sd(dataset, original, numbers, data["ratios_pool"]) / np.sqrt(counts)
         copies = [_read_copies_sd(device) for device in list_devices(dataset)]
         data["copies_sd"] = along_devices(dataset, copies, UNCHECKED_SD)
         never = xr.zeros_like(data["throughput"], dtype=bool)
@@ -75,11 +79,7 @@ def pool_series(medians: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
 
     Without the baseline, the first column has its part.
     """
-    wide = medians if "compiler" in medians.dims else medians.expand_dims("compiler")
-    logs: xr.DataArray = xr.apply_ufunc(np.log, wide).transpose(..., "rounds")
-    labels = list_labels(medians, "compiler")
-    reference = logs.isel(compiler=labels.index(BASELINE) if BASELINE in labels else 0, drop=True)
-    others = logs.isel(compiler=[place for place, label in enumerate(labels) if label != BASELINE or len(labels) < 2])
+    reference, others = _split_reference(medians)
     rounds, ratios = (
         xr.apply_ufunc(
             correlation.pool_series,
@@ -93,23 +93,46 @@ def pool_series(medians: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     return rounds, ratios
 
 
+def _split_reference(medians: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Split the logarithms of medians into those of the baseline, or of the first column, and those of the others."""
+    wide = medians if "compiler" in medians.dims else medians.expand_dims("compiler")
+    logs: xr.DataArray = xr.apply_ufunc(np.log, wide).transpose(..., "rounds")
+    labels = list_labels(medians, "compiler")
+    reference = logs.isel(compiler=labels.index(BASELINE) if BASELINE in labels else 0, drop=True)
+    others = logs.isel(compiler=[place for place, label in enumerate(labels) if label != BASELINE or len(labels) < 2])
+    return reference, others
+
+
 def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """The environments of the devices of a dataset, in their order; an unknown one is empty."""
     environments = read_environments(dataset)
     return [environments.get(str(label), {}) for label in list_labels(dataset, "device")]
 
 
-def _read_process_sd(dataset: xr.Dataset) -> xr.DataArray:
-    """Read the standard deviation of the logarithm of a process's latency, by device and compiler."""
+def _estimate_process_sd(
+    dataset: xr.Dataset, medians: xr.DataArray, numbers: NDArray[np.intp], pools: xr.DataArray
+) -> xr.DataArray:
+    """Estimate the standard deviation of the logarithm of a process's latency, by device and compiler."""
     compilers = list_labels(dataset, "compiler") or [BASELINE]
     devices = list_devices(dataset) or [{}]
-    rows = [_compute_process_sds(device, compilers) for device in devices]
+    spreads: list[dict[str, Spread]] = [{} for _ in devices]
+    if numbers.max(initial=0):
+        reference, others = _split_reference(medians)
+        ratios = (others - reference).transpose("compiler", ..., "rounds")
+        for place in range(len(devices)):
+            select = {"device": place} if "device" in ratios.dims else {}
+            pool = (pools.isel(select) if "device" in pools.dims else pools).values
+            for label, series in zip(list_labels(others, "compiler"), ratios.isel(select), strict=True):
+                spreads[place][str(label)] = waves.estimate_spread(
+                    series.values.reshape(-1, series.sizes["rounds"]), numbers, pool
+                )
+    rows = [_compute_process_sds(device, compilers, each) for device, each in zip(devices, spreads, strict=True)]
     dims = [dim for dim in ("device", "compiler") if dim in dataset.dims]
     coords = {dim: dataset[dim] for dim in ("device", "compiler") if dim in dataset.coords}
     return xr.DataArray(np.reshape(rows, [dataset.sizes[dim] for dim in dims]), coords, dims)
 
 
-def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[float]:
+def _compute_process_sds(device: dict[str, Any], compilers: list[Any], spreads: Mapping[str, Spread]) -> list[float]:
     # Measured are ratios, within minutes and within hours. A compiler without any has the largest; the baseline gets
     # half the variance of the least, and each other compiler the rest of its own.
     of_copies = _read_copies_sd(device)
@@ -119,12 +142,14 @@ def _compute_process_sds(device: dict[str, Any], compilers: list[Any]) -> list[f
         if pair.get("group_sd") is not None and not pair.get("beside_busy")
     }
     history = (device.get("history") or {}).get("deviations") or {}
-    least = max(history.values()) if history else HOSTED_SD if is_hosted(device) else of_copies
+    least = max(history.values()) if history else max(of_copies, assume_host_sd(device))
     most = max([least, of_copies, *deviations.values()])
     of_ratios = {
         name: max(of_copies, history.get(name, least), deviations.get(name, 0.0)) for name in {*history, *deviations}
     }
-    of_baseline = min([most, *of_ratios.values()]) / math.sqrt(2)
+    of_ratios |= waves.combine(spreads, {name: of_ratios.get(name, most) for name in spreads})
+    most = max([most, *of_ratios.values()])
+    of_baseline = min(of_ratios.values(), default=most) / math.sqrt(2)
     return [
         of_baseline
         if Column.read(str(label)).is_baseline
@@ -141,8 +166,24 @@ def _read_copies_sd(device: dict[str, Any]) -> float:
 
 def is_hosted(device: dict[str, Any]) -> bool:
     """Return whether a device is a virtual machine without a history of its host's effect on ratios."""
-    conditions = device.get("conditions") or {}
-    return bool(conditions.get("virtual_machine")) and not (device.get("history") or {}).get("deviations")
+    return assume_host_sd(device) > 0 and not (device.get("history") or {}).get("deviations")
+
+
+def assume_host_sd(device: dict[str, Any]) -> float:
+    """Assume by how much the host of a device changes ratios from hour to hour; 0 for a machine of its own."""
+    if not is_virtual(device):
+        return 0.0
+    return PROBED_SD if is_probed(device) else HOSTED_SD
+
+
+def is_virtual(device: dict[str, Any]) -> bool:
+    """Return whether a device is a virtual machine."""
+    return bool((device.get("conditions") or {}).get("virtual_machine"))
+
+
+def is_probed(device: dict[str, Any]) -> bool:
+    """Return whether probes tell the ways in which the host of a device runs its cores."""
+    return any((device.get("states") or {}).values())
 
 
 def along_devices(dataset: xr.Dataset, values: list[float], missing: float) -> xr.DataArray:
@@ -231,8 +272,8 @@ def select_reference(values: xr.DataArray, metric: str, dim: str, label: str | i
     )
 
 
-def _compute_round_medians(dataset: xr.Dataset, anchored: bool) -> xr.DataArray:
-    """The medians of every column, and of the anchors as one more column, so that all number their rounds alike."""
+def _compute_round_medians(dataset: xr.Dataset, anchored: bool) -> tuple[xr.DataArray, NDArray[np.intp]]:
+    """The medians of every column, and of the anchors as one more column, with the wave of each round."""
     variables = [dataset["latency"], dataset["round"]]
     if anchored:
         for place, name in enumerate(("latency", "round")):
@@ -244,7 +285,7 @@ def _compute_round_medians(dataset: xr.Dataset, anchored: bool) -> xr.DataArray:
     medians: xr.DataArray = xr.apply_ufunc(
         arrays.round_medians, *variables, input_core_dims=[["repeat"], ["repeat"]], output_core_dims=[["rounds"]]
     )
-    return medians
+    return medians, waves.number_waves(arrays.list_rounds(variables[1]))
 
 
 def _compute_normalised(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:

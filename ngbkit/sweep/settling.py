@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.sweep.trials import Bundle
-from ngbkit.sweep.variables import NO_ROUND
+from ngbkit.sweep.variables import NO_ROUND, WAVE_STRIDE
 
 LEAST_ROUNDS = 6
 """The uncontended rounds of a conclusive trial, if it was contended at all: as many as an interval of 95 % needs."""
@@ -23,6 +23,11 @@ def find_conclusive(rounds: NDArray[np.integer], contended: NDArray[np.bool_]) -
     every, clean = _count_distinct(rounds), _count_distinct(np.where(contended, NO_ROUND, rounds))
     marked = (contended & (rounds >= 0)).any(axis=-1)
     return np.asarray(~marked | ((clean >= LEAST_ROUNDS) & (clean >= LEAST_SHARE * every)))
+
+
+def count_waves(rounds: Iterable[int]) -> int:
+    """Count the waves of a trial by the numbers of its rounds: those of new processes are far from the others."""
+    return 1 + int(np.count_nonzero(np.diff(np.unique([*rounds])) > WAVE_STRIDE // 2))
 
 
 def list_inconclusive(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[str]:

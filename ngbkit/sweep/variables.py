@@ -16,6 +16,10 @@ NO_ROUND = -1
 """Fills `round` where there is no sample: an integer survives a file unchanged, and NaN would make it a float."""
 
 
+WAVE_STRIDE = 1_000_000
+"""Processes that are started again number their rounds from at least so much further on."""
+
+
 def _declare_fact(name: str, long_name: str, comment: str = "NaN where it does not tell", symbol: str = "") -> Variable:
     return Variable(name, "1", long_name, comment, fills=name, symbol=symbol)
 

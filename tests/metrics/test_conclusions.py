@@ -19,6 +19,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.metrics import tables
 from ngbkit.metrics.conclusions import conclude
 from ngbkit.metrics.disturbances import describe_contention
+from ngbkit.metrics.draws import HOSTED_SD, PROBED_SD
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.report import Report
 from ngbkit.workloads.base import Workload
@@ -75,17 +76,24 @@ def test_a_sure_winner_is_named_with_its_lead(mlp: Workload) -> None:
 
 
 def test_a_virtual_machine_explains_the_width_of_its_intervals(mlp: Workload) -> None:
-    """A detail explains the wide intervals of a virtual machine that has no history."""
+    """A detail explains the wide intervals of a virtual machine that has no history, and less so with probes."""
     data = measure(mlp, {"identity": 1.0, "openvino": 3.0})
     hosted = {"conditions": {"virtual_machine": True}}
-    data.attrs["environments"] = json.dumps({"cpu": hosted})
-    (line,) = list_details(conclude(data))
+    state = {"low_s": 1e-7, "high_s": 3e-7, "mean_s": 2e-7, "share": 1.0}
+    lines, halves = [], []
+    for device in (hosted, {**hosted, "states": {"trip_s": [state]}}):
+        data.attrs["environments"] = json.dumps({"cpu": device})
+        lines += list_details(conclude(data))
+        speedup = data.ngb.speedup(ci=0.95).sel(compiler="openvino")
+        halves.append(float(np.log(speedup["ci_high"] / speedup["ci_low"]).squeeze()) / 2)
     data.attrs["environments"] = json.dumps({"cpu": {**hosted, "history": {"deviations": {"openvino": 0.01}}}})
 
-    assert line.startswith(
-        "Intervals of speed-ups allow for 5 % (standard deviation) by which the host of cpu, a virtual"
-    )
-    assert "`ngbkit selfcheck --history`" in line
+    for line, deviation in zip(lines, (HOSTED_SD, PROBED_SD), strict=True):
+        assert line.startswith(
+            f"Intervals of speed-ups allow for {100 * deviation:.2g} % (standard deviation, assumed) by which the host "
+        )
+        assert "`ngbkit selfcheck --history`" in line
+    assert halves[0] > 1.2 * halves[1]
     assert [] == list_details(conclude(data))
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from ngbkit.device.timing.patience import SPARED
 from ngbkit.sweep.column import BASELINE
 from ngbkit.sweep.trials import Bundle, Group, Trial
+from ngbkit.sweep.variables import WAVE_STRIDE
 from ngbkit.user_text import format_network, join_names
 
 # The width of the random number of a set of trials that take turns: a float holds it exactly.
 _NUMBER_BITS = 40
-# Rounds of two attempts at a group never share numbers, since they did not run side by side. Those of a plan are this
-# far apart; those of a later plan begin at a random number, and 32 bits hold them all.
-_ATTEMPT_STRIDE = 1_000_000
+# Rounds of two attempts at a group never share numbers, since they did not run side by side. Those of a plan are a
+# stride apart; those of a later plan begin at a random number, and 32 bits hold them all.
 _LATER_ROUNDS = range(500_000_000, 1_500_000_000)
 # A progress text names so many networks.
 _MOST_NAMES = 3
@@ -39,7 +39,7 @@ def draw_number() -> int:
 
 def iterate_first_rounds(*, is_first: bool) -> Iterator[int]:
     """Yield the first round of each attempt at a bundle: a later plan never continues what an earlier one measured."""
-    return count(0 if is_first else _LATER_ROUNDS[secrets.randbelow(len(_LATER_ROUNDS))], _ATTEMPT_STRIDE)
+    return count(0 if is_first else _LATER_ROUNDS[secrets.randbelow(len(_LATER_ROUNDS))], WAVE_STRIDE)
 
 
 def has_baseline(bundle: Bundle, jobs: Sequence[Job]) -> bool:

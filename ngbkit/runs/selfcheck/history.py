@@ -24,8 +24,9 @@ from ngbkit.dataset.long_form import to_frame
 from ngbkit.device.timing.normal import LEVEL
 from ngbkit.errors import MetricError, NgbkitError
 from ngbkit.hardware import environment
-from ngbkit.metrics.draws import HOSTED_SD, UNCHECKED_SD
+from ngbkit.metrics.draws import UNCHECKED_SD
 from ngbkit.metrics.pairing import compare
+from ngbkit.metrics.ratios import assume_host_sd
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.scaling import SPEEDUP
 from ngbkit.metrics.statistics import estimate_deviation, estimate_share, widen_for_freedom
@@ -248,8 +249,7 @@ def _estimate_deviations(stored: Sequence[Stored], device: str) -> dict[str, flo
     """
     import pandas as pd
 
-    conditions = read_environments(stored[-1][1]).get(device, {}).get("conditions") or {}
-    prior = HOSTED_SD if conditions.get("virtual_machine") else UNCHECKED_SD
+    prior = max(UNCHECKED_SD, assume_host_sd(read_environments(stored[-1][1]).get(device, {})))
     values = [_compute_speedups(data, device).assign(run=number) for number, (_, data) in enumerate(stored)]
     frame = pd.concat(values, ignore_index=True)
     keys = [name for name in frame if name not in ("log", "variance", "run")]
