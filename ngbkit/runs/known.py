@@ -53,7 +53,7 @@ _LASTING = ("failed", "unsupported", "not-equivalent")
 _NOT_COMPARED = frozenset(
     {
         *("workloads", "compilers", "batch_sizes", "factors", "inputs", "batch_axis", "devices", "timeout_s"),
-        *("precisions", "calibrate", "evaluate", "reference", "repeats", "precision", "together", "profile"),
+        *("precisions", "calibrate", "evaluate", "reference", "repeats", "precision", "together", "profile", "waves"),
     }
 )
 # The rounds of a run's first plan begin at 0, and those of its later plans below 1,500,000,000; those of other runs
@@ -167,7 +167,7 @@ class KnownRun:
             return f"run {self.run_id} measured its networks {manner}"
         names = [name for name in options_of(Grid) if name not in _NOT_COMPARED]
         is_alike = all(getattr(self.sweep, name) == getattr(sweep, name) for name in names)
-        is_alike &= self.sweep.profile >= sweep.profile
+        is_alike &= self.sweep.profile >= sweep.profile and self.sweep.waves >= sweep.waves
         if sweep.precision is not None:
             is_alike &= self.sweep.precision is not None and self.sweep.precision <= sweep.precision
         else:

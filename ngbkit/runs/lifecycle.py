@@ -74,8 +74,12 @@ def start(
     MissingDependencyError
         A package that builds a network is not installed, and a device has no other packages than these.
     UsageError
-        The sweep has no recording, and measuring is forbidden; or the note is too long.
+        The sweep has no recording, and measuring is forbidden; the note is too long; a guide has a sweep in waves.
     """
+    if guide is not None and sweep.waves > 1:
+        raise UsageError(
+            f"a budget chooses among trials, which have one wave each: got waves={sweep.waves}. Leave one of them out."
+        )
     context = RunContext.capture(note)
     recordings = Recordings.from_environment(context.notebook)
     key = "" if guide is None else guide.key

@@ -38,7 +38,7 @@ class Progress:
 class ProgressTracker:
     """Tracks the trials of a run by device, since devices work in parallel and the slowest one finishes last."""
 
-    def __init__(self, trials: Mapping[str, Trial], statuses: Mapping[str, str]) -> None:
+    def __init__(self, trials: Mapping[str, Trial], statuses: Mapping[str, str], waves: int = 1) -> None:
         # Displays take snapshots on other threads than that of the run, which changes what they read.
         self._lock = threading.Lock()
         self._trials = trials
@@ -55,6 +55,16 @@ class ProgressTracker:
         self._texts = dict.fromkeys(by_device, "starting")
         self._other_work = dict.fromkeys(by_device, "")
         self._text = "starting"
+        self._wave, self._waves = 0, waves
+
+    def begin_wave(self, wave: int, trial_ids: Collection[str]) -> None:
+        """Begin to measure trials once more; `wave` counts from 0."""
+        with self._lock:
+            self._wave = wave
+            again = [self._trials[name] for name in trial_ids if name in self._trials]
+            for device, earlier in self._times_left.items():
+                part = {trial.id: trial for trial in again if trial.device == device}
+                self._times_left[device] = TimeLeft(part, finished=(), seconds=earlier.seconds)
 
     @property
     def statuses(self) -> dict[str, str]:
@@ -111,24 +121,33 @@ class ProgressTracker:
         devices = self._totals.keys() if device is None else {device}
         total = sum(self._totals[label] for label in devices)
         with self._lock:
-            estimates = [self._times_left[label].estimate_s() for label in devices]
+            estimates = [self._estimate_s(self._times_left[label]) for label in devices]
             done = sum(self._times_left[label].share * self._totals[label] for label in devices)
             seconds = [dict(self._times_left[label].seconds) for label in devices]
             short = sum(len(self._short[label]) for label in devices)
             statuses = sum((self._counts[label] for label in devices), Counter[str]())
+        activity = self._text if device is None else self._texts[device]
         busy = {label: text for label in devices if (text := self._other_work[label])}
         is_named = device is None and len(self._totals) > 1
         return Progress(
             done=statuses.total(),
             total=total,
             statuses=statuses,
-            share=done / max(total, 1),
-            text=self._text if device is None else self._texts[device],
+            share=(self._wave + done / max(total, 1)) / self._waves,
+            text=f"wave {self._wave + 1} of {self._waves}: {activity}" if self._wave else activity,
             remaining_s=None if None in estimates else max((seconds or 0.0 for seconds in estimates), default=None),
             other_work=", ".join(f"{text} of {label}" if is_named else text for label, text in busy.items()),
             short=short,
             seconds=max(seconds, key=lambda steps: sum(steps.values()), default={}),
         )
+
+    def _estimate_s(self, left: TimeLeft) -> float | None:
+        """Estimate the seconds until the end of the last wave: each takes as long as those until now."""
+        estimate_s = left.estimate_s()
+        if estimate_s is None:
+            return None
+        waves_s = (sum(left.seconds.values()) + estimate_s) / (self._wave + 1)
+        return estimate_s + (self._waves - 1 - self._wave) * waves_s
 
 
 class TimeLeft:
@@ -138,7 +157,9 @@ class TimeLeft:
     done: of trials of the same compiler, and of the same batch size or else of the nearest.
     """
 
-    def __init__(self, trials: Mapping[str, Trial], finished: Collection[str]) -> None:
+    def __init__(
+        self, trials: Mapping[str, Trial], finished: Collection[str], seconds: Mapping[str, float] | None = None
+    ) -> None:
         self._trials = trials
         # The batch sizes of the trials without a record, and the compilers of those that are not compiled, by trial id.
         self._open = {name: trial.batch_size for name, trial in trials.items() if name not in finished}
@@ -154,7 +175,7 @@ class TimeLeft:
         # What takes the time since the latest event.
         self._step, self._trial_id, self._updated_s = "starting", "", time.monotonic()
         #: The seconds that each step has taken.
-        self.seconds = dict.fromkeys(("starting", "preparing", "compiling", "measuring"), 0.0)
+        self.seconds = dict(seconds or dict.fromkeys(("starting", "preparing", "compiling", "measuring"), 0.0))
 
     def prepare(self) -> None:
         """Begin to prepare a network."""

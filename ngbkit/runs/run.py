@@ -27,7 +27,7 @@ from ngbkit.sweep import records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import INCONCLUSIVE, Record
-from ngbkit.sweep.settling import list_inconclusive
+from ngbkit.sweep.settling import count_waves, list_inconclusive
 from ngbkit.sweep.trials import Trial
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Run:
         # The trials whose further records are joined with that in the journal.
         self._joined = set(statuses) - self._retry_ids
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
-        self._tracker = ProgressTracker(self._trials, current)
+        self._tracker = ProgressTracker(self._trials, current, sweep.waves if self._measures_waves() else 1)
         self.warnings: dict[str, list[str]] = self._world.list_warnings(sweep.workloads)
         self.interim: dict[str, records.Record] = {}
         self.known_trials: dict[str, str] = {}
@@ -249,26 +249,14 @@ class Run:
 
     def _drive(self) -> None:
         try:
-            from ngbkit.cluster.dispatch import Dispatch
-
             # After that of the engines, which Python thus calls later: a run whose engine ends would start another.
             atexit.unregister(stop_all)
             atexit.register(stop_all)
             if self._is_new and self._guide is not None:
                 self._journal.note("guide", "run", self._guide.key)
-            dispatch = Dispatch(
-                run_id=self.id,
-                sweep=self.sweep if self._settling is None else self._settling.apply(self.sweep),
-                retry=self._retry - {INCONCLUSIVE},
-                retry_ids=self._retry_ids,
-                environments=self._journal.notes("environment"),
-                descriptions=self._journal.notes("description"),
-                on_events=self._on_events,
-                stop=self._stop,
-                world=self._world,
-                find_known=self._earlier.find_known if self._reuses else None,
-            )
-            state = "finished" if self.is_replay else self._measure(dispatch)
+            state = "finished" if self.is_replay else self._measure(self._build_dispatch())
+            for wave in range(1, self.sweep.waves if self._measures_waves() else 1):
+                state = self._measure_wave(wave) if state == "finished" else state
             self._state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters
             self.error = files.explain(error) or DeviceError(f"the run failed with {error!r}")
@@ -283,6 +271,37 @@ class Run:
             _live.pop(self, None)
             self._ended.set()
             self._notify()
+
+    def _build_dispatch(self, again: frozenset[str] = frozenset()) -> Dispatch:
+        """Build the dispatch of the missing trials, or of those that have processes `again`."""
+        from ngbkit.cluster.dispatch import Dispatch
+
+        return Dispatch(
+            run_id=self.id,
+            sweep=self.sweep.to_wave() if self._settling is None else self._settling.apply(self.sweep),
+            retry=frozenset() if again else self._retry - {INCONCLUSIVE},
+            retry_ids=again or self._retry_ids,
+            environments=self._journal.notes("environment"),
+            descriptions=self._journal.notes("description"),
+            on_events=self._on_events,
+            stop=self._stop,
+            world=self._world,
+            find_known=self._earlier.find_known if self._reuses and not again else None,
+        )
+
+    def _measures_waves(self) -> bool:
+        return self._guide is None and self._settling is None and not self.is_replay
+
+    def _measure_wave(self, wave: int) -> str:
+        """Measure once more, in new processes, what has had so many waves; their records are joined."""
+        measured = [each for each in self._journal.records() if isinstance(each, records.Measurement)]
+        again = frozenset(each.trial_id for each in measured if count_waves(each.rounds) <= wave)
+        if not again:
+            return "finished"
+        self._joined |= again
+        self._tracker.begin_wave(wave, again)
+        recorded = {name: status for name, status in self._journal.statuses().items() if name not in again}
+        return self._build_dispatch(again).execute(self._engines, recorded)
 
     def _note_state(self) -> None:
         """Note in the journal how the run ended; until then it is running, or its process has ended before it."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen, resolve_types
+from attrs import evolve, field, frozen, resolve_types
 
 from ngbkit import options
 from ngbkit.errors import UsageError
@@ -27,6 +27,8 @@ GpuTimer = Literal["host", "events"]
 MIN_ROUNDS, MAX_SECONDS = 10, 60.0
 # Described where they were chosen, as the choices of a workload are.
 _CHOICES = ("precisions", "calibrate", "evaluate", "reference", "accept", "profile")
+# The rounds of a wave, at least: fewer say nothing of their own spread.
+_LEAST_ROUNDS = 4
 # An option that went: the ids of sweeps, which name recordings, are hashes with it.
 _RETIRED = {"tuning_candidates": None}
 # The paths of what a workload has by content.
@@ -173,6 +175,15 @@ class Grid:
             in_shell=False,
         ),
     )
+    waves: PositiveCount = field(
+        default=1,
+        metadata=option(
+            "Measure each group so many times, in new processes and with its share of the samples: first all groups "
+            "once, then all once more. By how much processes and minutes change a ratio is then measured, and no "
+            "longer assumed. Default: 1.",
+            metavar="NUMBER",
+        ),
+    )
     max_seconds: Duration | None = field(
         default=None,
         metadata=option(
@@ -298,6 +309,18 @@ class Grid:
         """The groups of a device, in the order in which they are measured, with those that take turns together."""
         return bundle_groups(self.groups(device), self.together and self.interleave)
 
+    def to_wave(self) -> Self:
+        """The sweep with the samples of one of its waves."""
+        if self.waves == 1:
+            return self
+        return evolve(
+            self,
+            repeats=None if self.repeats is None else math.ceil(self.repeats / self.waves),
+            precision=None if self.precision is None else self.precision * math.sqrt(self.waves),
+            max_seconds=None if self.max_seconds is None else self.max_seconds / self.waves,
+            min_rounds=max(_LEAST_ROUNDS, math.ceil(self.min_rounds / self.waves)),
+        )
+
     def to_words(self) -> list[str]:
         """Format the words that ask for this sweep in a shell, without its networks and without defaults."""
         return format_options(
@@ -320,8 +343,9 @@ class Grid:
     def to_json(self) -> dict[str, Any]:
         """The sweep as plain JSON values."""
         values = {name: getattr(self, name) for name in options_of(type(self))}
-        if values["memory"] == KEPT:  # the recordings of sweeps from before there was a choice are found
-            del values["memory"]
+        for name, first in (("memory", KEPT), ("waves", 1)):  # recordings from before there was a choice are found
+            if values[name] == first:
+                del values[name]
         values = {name: to_json_value(value) for name, value in values.items() if value or name not in _CHOICES}
         return _RETIRED | values
 

@@ -264,15 +264,25 @@ class NewerRecordError(JournalError):
     """A newer ngbkit wrote a record: it is not damaged, and this ngbkit leaves it alone."""
 
 
+# Of two sessions: what the first one tells, and what both do.
+_OF_THE_FIRST = ("compile_time_s", "first_call_time_s", "compile_time_warm_s")
+_SHARES = ("foreign_percent", "steal_percent", "throttled_percent", "unusual_percent")
+
+
 def join(first: Record, second: Record) -> Record:
     """Join two records of a trial: a measurement has the rounds of both sessions, the first session's before."""
     if not isinstance(first, Measurement) or not isinstance(second, Measurement):
         return first if isinstance(first, Measurement) else second
-    present = frozenset(first.rounds)
+    present, weights = frozenset(first.rounds), (len(first.rounds), len(second.rounds))
     if present <= frozenset(second.rounds):
         return second
     added = [index for index, number in enumerate(second.rounds) if number not in present]
     places = {index: len(first.rounds) + place for place, index in enumerate(added)}
+    # What the first left in a cache makes the second one faster.
+    joined: dict[str, Any] = {name: getattr(first, name) for name in _OF_THE_FIRST}
+    joined |= {name: _average((getattr(first, name), getattr(second, name)), weights) for name in _SHARES}
+    if host := _join_readings(first, second):
+        joined["facts"] = {**second.facts, "host": host}
     return replace(
         second,
         latency_s=(*first.latency_s, *(second.latency_s[index] for index in added)),
@@ -283,7 +293,25 @@ def join(first: Record, second: Record) -> Record:
         ),
         stopped=first.stopped and second.stopped,
         profile=second.profile or first.profile,
+        **joined,
     )
+
+
+def _average(values: tuple[float | None, float | None], weights: tuple[int, int]) -> float | None:
+    """Average what both sessions tell; what only one does counts for both."""
+    present = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    total = sum(weight for _, weight in present)
+    return sum(value * weight for value, weight in present) / total if total else None
+
+
+def _join_readings(first: Measurement, second: Measurement) -> dict[str, list[Any]]:
+    """Join the readings of the probes of the host, if both sessions have them of all samples."""
+    hosts = [record.facts.get("host") or {} for record in (first, second)]
+    if any(
+        sum(host.get("samples", ())) != len(record.rounds) for host, record in zip(hosts, (first, second), strict=True)
+    ):
+        return {}
+    return {name: [*hosts[0][name], *hosts[1][name]] for name in hosts[0].keys() & hosts[1].keys()}
 
 
 def is_stopped(record: Record) -> bool:

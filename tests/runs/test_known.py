@@ -164,6 +164,7 @@ def test_a_run_over_which_its_device_changed_is_not_known() -> None:
         ({}, {"threads": 1}, 0),
         ({}, {"seed": 3}, 0),
         ({}, {"min_rounds": 5}, 0),
+        ({}, {"waves": 2}, 0),
         ({}, {"interleave": False}, 0),
         ({}, {"max_seconds": 9.0}, 0),
         ({}, {"patience": 0.0}, 0),
