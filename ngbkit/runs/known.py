@@ -30,7 +30,7 @@ from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.notes import ContentNote
 from ngbkit.sweep.option import options_of
 from ngbkit.sweep.records import Measurement, Record, join
-from ngbkit.sweep.settling import is_conclusive
+from ngbkit.sweep.settling import count_waves, is_conclusive
 from ngbkit.sweep.trials import ANCHOR, Bundle, Group, Trial, facts_key
 from ngbkit.workloads.base import hash_json
 
@@ -117,9 +117,11 @@ class KnownRun:
             records={
                 trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
                 for record in present
-                if _is_usable(record)
+                if _is_usable(record, sweep)
             },
-            inconclusive=sum(not _is_usable(record) and not record.trial_id.startswith(ANCHOR) for record in present),
+            inconclusive=sum(
+                not _is_usable(record, sweep) and not record.trial_id.startswith(ANCHOR) for record in present
+            ),
             facts={key: facts[network] for key, network in keys.items() if network in facts},
             names=names,
         )
@@ -332,11 +334,12 @@ def _takes_turns(sweep: Grid) -> bool:
     return sweep.together and len(sweep.workloads) > 1
 
 
-def _is_usable(record: Record) -> bool:
+def _is_usable(record: Record, sweep: Grid) -> bool:
     """Return whether a measurement is conclusive, complete and of checked calls; a failure is what it is."""
     if not isinstance(record, Measurement):
         return True
-    return is_conclusive(record) and not record.stopped and bool(record.contract.inputs)
+    is_complete = not record.stopped and count_waves(record.rounds) >= sweep.waves
+    return is_complete and is_conclusive(record) and bool(record.contract.inputs)
 
 
 def _adapt(record: Record, trial: Trial, run_id: str) -> Record:

@@ -59,8 +59,9 @@ class Summary:
 
     @property
     def is_resumable(self) -> bool:
-        """True if trials are missing that no process measures."""
-        return self.state != RUNNING and "pending" in self.statuses
+        """True if trials, or further waves of them, are missing that no process measures."""
+        is_short = "pending" in self.statuses or (self.state != "finished" and self.request.get("waves", 1) > 1)
+        return self.state != RUNNING and is_short
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""

@@ -281,8 +281,7 @@ def join(first: Record, second: Record) -> Record:
     # What the first left in a cache makes the second one faster.
     joined: dict[str, Any] = {name: getattr(first, name) for name in _OF_THE_FIRST}
     joined |= {name: _average((getattr(first, name), getattr(second, name)), weights) for name in _SHARES}
-    if host := _join_readings(first, second):
-        joined["facts"] = {**second.facts, "host": host}
+    joined["facts"] = {**second.facts, **_join_facts(first, second)}
     return replace(
         second,
         latency_s=(*first.latency_s, *(second.latency_s[index] for index in added)),
@@ -304,14 +303,15 @@ def _average(values: tuple[float | None, float | None], weights: tuple[int, int]
     return sum(value * weight for value, weight in present) / total if total else None
 
 
-def _join_readings(first: Measurement, second: Measurement) -> dict[str, list[Any]]:
-    """Join the readings of the probes of the host, if both sessions have them of all samples."""
-    hosts = [record.facts.get("host") or {} for record in (first, second)]
-    if any(
-        sum(host.get("samples", ())) != len(record.rounds) for host, record in zip(hosts, (first, second), strict=True)
-    ):
-        return {}
-    return {name: [*hosts[0][name], *hosts[1][name]] for name in hosts[0].keys() & hosts[1].keys()}
+def _join_facts(first: Measurement, second: Measurement) -> dict[str, Any]:
+    """Join the facts that are of all samples: the time of the calls, and what the probes of the host read."""
+    sessions = (first, second)
+    times = [record.facts["called_s"] for record in sessions if "called_s" in record.facts]
+    facts: dict[str, Any] = {"called_s": sum(times)} if len(times) == len(sessions) else {}
+    hosts = [record.facts.get("host") or {} for record in sessions]
+    if all(sum(host.get("samples", ())) == len(each.rounds) for host, each in zip(hosts, sessions, strict=True)):
+        facts["host"] = {name: [*hosts[0][name], *hosts[1][name]] for name in hosts[0].keys() & hosts[1].keys()}
+    return facts
 
 
 def is_stopped(record: Record) -> bool:

@@ -61,14 +61,14 @@ def test_a_report_is_of_the_state_that_is_named() -> None:
     """Its values are those of `by_state`, its verdict names the state first; another name is an error that lists it."""
     data = measure()
     rows = data.ngb.by_state().set_index(["state", "compiler", "batch_size"])["speedup"]
-    apart = data.ngb.in_state("560 ns")
+    selected = data.ngb.in_state("560 ns")
     with pytest.raises(UnknownNameError, match=r"200 ns.*560 ns"):
         data.ngb.in_state("far")
 
     expected = [rows["560 ns", "openvino", batch_size] for batch_size in (1, 4)]
-    assert expected == pytest.approx(apart.ngb.speedup().sel(compiler="openvino").values.ravel().tolist())
-    assert "takes 560 ns in 10 %, 200 ns in 90 % of the readings" in describe_states(apart)[0]
-    assert data.sizes == apart.sizes
+    assert expected == pytest.approx(selected.ngb.speedup().sel(compiler="openvino").values.ravel().tolist())
+    assert "takes 560 ns in 10 %, 200 ns in 90 % of the readings" in describe_states(selected)[0]
+    assert data.sizes == selected.sizes
 
 
 def test_other_work_stays_contended_in_every_state() -> None:

@@ -40,7 +40,7 @@ def build_waves(
 
 @pytest.mark.parametrize("process_sd", [0.005, 0.02, 0.08])
 def test_intervals_cover_what_processes_do(process_sd: float) -> None:
-    """Of 480 speed-ups, 95 % intervals cover the true one in 93 to 98 %, however much processes differ."""
+    """Intervals cover the true speed-up in 93 to 98 % of 480 trials, however much processes differ."""
     speedup = metrics.speedup(build_waves(process_sd), ci=0.95).sel(compiler=COMPILERS[1:])
     truth = xr.DataArray(TRUE[1:], dims="compiler")
     covered = (speedup["ci_low"] <= truth) & (truth <= speedup["ci_high"])

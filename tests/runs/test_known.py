@@ -23,6 +23,7 @@ from ngbkit.runs.known import EarlierRuns, KnownTrials
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Failure, Record, join
 from ngbkit.sweep.trials import Group, Trial, facts_key, list_references
+from ngbkit.sweep.variables import WAVE_STRIDE
 from ngbkit.workloads import cell
 from ngbkit.workloads.base import Workload
 
@@ -188,6 +189,16 @@ def test_trials_of_the_same_measurement_are_known(earlier: dict[str, Any], later
     measure(build_sweep(**earlier))
 
     assert count == len(find(build_sweep(**later)).records)
+
+
+def test_a_run_that_ended_within_its_waves_is_not_known() -> None:
+    """Its trials have fewer processes than the sweep asks for; with all of them they are."""
+    measure(build_sweep(waves=2), "short")
+    count = len(find(build_sweep(waves=2)).records)
+    half = ROUNDS // 2
+    measure(build_sweep(waves=2), "whole", rounds=(*range(half), *range(WAVE_STRIDE, WAVE_STRIDE + half)))
+
+    assert (0, 5) == (count, len(find(build_sweep(waves=2)).records))
 
 
 def test_calls_that_were_not_checked_are_not_known() -> None:

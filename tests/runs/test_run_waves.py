@@ -42,15 +42,18 @@ def test_each_wave_has_new_processes_and_its_share_of_the_samples(mlp_file: Path
 
 
 def test_a_run_that_was_stopped_within_a_wave_goes_on_there(mlp_file: Path) -> None:
-    """What earlier waves measured is kept, and a resumed run has all waves."""
+    """The samples of earlier waves are kept, and a resumed run has all waves."""
     run = runs.start(Sweep([str(mlp_file)], ["identity", 'slow{"seconds":0.05}'], repeats=24, waves=3))
     wait_until(lambda: "wave 2 of 3: measuring" in run.progress.text)
     run.stop()
     run.wait()
+    assert run.progress.statuses == {"ok": 2}
+    assert next(iter(runs.summaries())).is_resumable
     before = {record.trial_id: record for record in run.records()}
     resumed = runs.resume(run.id)
     resumed.wait()
 
+    assert not next(iter(runs.summaries())).is_resumable
     assert {"stopped": "finished"} == {run.state: resumed.state}
     assert [3, 3] == list_waves(resumed)
     for record in resumed.records():
@@ -71,20 +74,21 @@ def test_a_joined_record_has_what_both_sessions_tell() -> None:
     }
     (trial,) = Sweep("resnet18", repeats=4).trials()
     record = build_record(trial, [1.0, 1.1, 1.2, 1.3], samples=2)
-    first = replace(record, foreign_percent=2.0, compile_time_s=9.0, facts={"host": readings, "graph": "a"})
+    first = replace(record, foreign_percent=2.0, compile_time_s=9.0, facts={"host": readings, "called_s": 2.0})
     second = replace(
         first,
         rounds=tuple(number + WAVE_STRIDE for number in first.rounds),
         foreign_percent=4.0,
         steal_percent=1.0,
         compile_time_s=1.0,
-        facts={"host": {**readings, "trip_s": [3e-7, 4e-7]}, "graph": "a"},
+        facts={"host": {**readings, "trip_s": [3e-7, 4e-7]}, "called_s": 1.0},
     )
     joined = records.join(first, second)
     assert isinstance(joined, Measurement)
 
     assert (9.0, 3.0, 1.0) == (joined.compile_time_s, joined.foreign_percent, joined.steal_percent)
     assert [1e-7, 2e-7, 3e-7, 4e-7] == joined.facts["host"]["trip_s"]
+    assert 3.0 == joined.facts["called_s"]
     assert 8 == len(joined.latency_s) == sum(joined.facts["host"]["samples"])
     alone = records.join(first, replace(second, facts={"graph": "a"}))
     assert isinstance(alone, Measurement)

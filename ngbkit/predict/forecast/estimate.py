@@ -119,9 +119,9 @@ def estimate_seconds(sweep: Grid, costs: Costs | None = None) -> float | None:
     costs = costs or Costs((earlier.trial, earlier.cost) for earlier in load_earlier_trials())
     if not any(map(costs.knows, sweep.compilers)):
         return None
-    seconds = dict.fromkeys(sweep.devices, 0.0)
+    seconds, repeats = dict.fromkeys(sweep.devices, 0.0), sweep.to_wave().repeats
     for trial in sweep.trials():
-        seconds[trial.device] += costs.estimate_s(trial, sweep.repeats) or 0.0
+        seconds[trial.device] += sweep.waves * (costs.estimate_s(trial, repeats) or 0.0)
     return max(sum(seconds[label] for label in turns) for turns in machines.group_by_cores(sweep.devices))
 
 
