@@ -107,7 +107,7 @@ def compare(frames: list[pd.DataFrame]) -> dict[str, float]:
         "conclusive": int(sure.sum()),
         "pairs": pairs,
         "beyond": beyond,
-        "half width": round(float(np.median(np.expm1(halves))), 4),
+        "half width": round(float(np.nanmedian(np.expm1(halves))), 4),
         "deviation": round(float(np.sqrt(np.nanmean(between))), 4),
         "remains": round(math.sqrt(max(0.0, float(np.nanmean(between - within)))), 4),
     }
