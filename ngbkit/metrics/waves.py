@@ -61,7 +61,7 @@ class Spread:
 
 
 def combine(spreads: Mapping[str, Spread], assumed: Mapping[str, float]) -> dict[str, float]:
-    """Combine the spread of each column with what was assumed of it and, up to a limit, with the other columns'."""
+    """Combine the spread of each column with what was assumed of it and, up to a limit, with that of all columns."""
     usable = {name: each.discount(assumed[name] ** 2) for name, each in spreads.items() if each.freedom}
     pooled = fold(Spread.combine, usable.values(), Spread(0.0, 0.0))
     return {
