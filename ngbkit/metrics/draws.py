@@ -47,7 +47,7 @@ PROBED_SD = 0.025
 """The same where probes tell the states of the host, and rounds of others than the usual one are left out.
 
 By ``tests/bench/demos.py`` on two virtual machines with two cores: 0.025 beyond what rounds explain over 12 demos in 20
-minutes, and nothing over 15 in 72 minutes.
+minutes, and nothing over 17 in 80 minutes.
 """
 
 PROBABILITY_LEVEL = 0.5

@@ -36,7 +36,7 @@ By the anchors of the sweeps in ``notebooks/data``, all of virtual machines with
 """
 
 PROBED_APART_SD = 0.05
-"""The same where probes tell the states of the host: 0.04 over 15 demos of ``tests/bench/demos.py``."""
+"""The same where probes tell the states of the host: 0.04 over 17 demos of ``tests/bench/demos.py``."""
 
 # As many measured differences weigh as much as the assumed deviation.
 _ASSUMED_WEIGHT = 4

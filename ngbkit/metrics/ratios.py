@@ -53,7 +53,9 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
             original, medians = (each.drop_sel(compiler=_ANCHOR) for each in (original, medians))
         data["medians"] = medians
         data["rounds_pool"], data["ratios_pool"] = pool_series(medians)
-        data["process_sd"] = _estimate_process_sd(dataset, original, numbers, data["ratios_pool"]) / np.sqrt(counts)
+        process_sd, hours_sd = _estimate_process_sd(dataset, original, numbers, data["ratios_pool"])
+        deviation: xr.DataArray = xr.apply_ufunc(np.hypot, process_sd / np.sqrt(counts), hours_sd)
+        data["process_sd"] = deviation
         copies = [_read_copies_sd(device) for device in list_devices(dataset)]
         data["copies_sd"] = along_devices(dataset, copies, UNCHECKED_SD)
         never = xr.zeros_like(data["throughput"], dtype=bool)
@@ -111,8 +113,11 @@ def list_devices(dataset: xr.Dataset) -> list[dict[str, Any]]:
 
 def _estimate_process_sd(
     dataset: xr.Dataset, medians: xr.DataArray, numbers: NDArray[np.intp], pools: xr.DataArray
-) -> xr.DataArray:
-    """Estimate the standard deviation of the logarithm of a process's latency, by device and compiler."""
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Estimate the standard deviation of the logarithm of a process's latency, by device and compiler.
+
+    Returned with what the history of a device shows beyond that of its waves, which more waves do not reduce.
+    """
     compilers = list_labels(dataset, "compiler") or [BASELINE]
     devices = list_devices(dataset) or [{}]
     spreads: list[dict[str, Spread]] = [{} for _ in devices]
@@ -127,12 +132,16 @@ def _estimate_process_sd(
                     series.values.reshape(-1, series.sizes["rounds"]), numbers, pool
                 )
     rows = [_compute_process_sds(device, compilers, each) for device, each in zip(devices, spreads, strict=True)]
+    shape = [dataset.sizes[dim] for dim in ("device", "compiler") if dim in dataset.dims]
     dims = [dim for dim in ("device", "compiler") if dim in dataset.dims]
     coords = {dim: dataset[dim] for dim in ("device", "compiler") if dim in dataset.coords}
-    return xr.DataArray(np.reshape(rows, [dataset.sizes[dim] for dim in dims]), coords, dims)
+    process_sd, hours_sd = (xr.DataArray(np.reshape(each, shape), coords, dims) for each in zip(*rows, strict=True))
+    return process_sd, hours_sd
 
 
-def _compute_process_sds(device: dict[str, Any], compilers: list[Any], spreads: Mapping[str, Spread]) -> list[float]:
+def _compute_process_sds(
+    device: dict[str, Any], compilers: list[Any], spreads: Mapping[str, Spread]
+) -> tuple[list[float], list[float]]:
     # Measured are ratios, within minutes and within hours. A compiler without any has the largest; the baseline gets
     # half the variance of the least, and each other compiler the rest of its own.
     of_copies = _read_copies_sd(device)
@@ -147,15 +156,18 @@ def _compute_process_sds(device: dict[str, Any], compilers: list[Any], spreads: 
     of_ratios = {
         name: max(of_copies, history.get(name, least), deviations.get(name, 0.0)) for name in {*history, *deviations}
     }
-    of_ratios |= waves.combine(spreads, {name: of_ratios.get(name, most) for name in spreads})
+    of_waves = waves.combine(spreads, {name: of_ratios.get(name, most) for name in spreads})
+    hours = {name: math.sqrt(max(0.0, history.get(name, 0.0) ** 2 - of_waves[name] ** 2)) for name in of_waves}
+    of_ratios |= of_waves
     most = max([most, *of_ratios.values()])
     of_baseline = min(of_ratios.values(), default=most) / math.sqrt(2)
-    return [
+    processes = [
         of_baseline
         if Column.read(str(label)).is_baseline
         else math.sqrt(of_ratios.get(label, most) ** 2 - of_baseline**2)
         for label in compilers
     ]
+    return processes, [hours.get(str(label), 0.0) for label in compilers]
 
 
 def _read_copies_sd(device: dict[str, Any]) -> float:

@@ -61,13 +61,13 @@ class Spread:
 
 
 def combine(spreads: Mapping[str, Spread], assumed: Mapping[str, float]) -> dict[str, float]:
-    """Combine the spread of each column with what was assumed of it and, up to a limit, with that of all columns."""
+    """Combine the spread of each column with what was assumed and, up to a limit, with that of other columns."""
     usable = {name: each.discount(assumed[name] ** 2) for name, each in spreads.items() if each.freedom}
-    pooled = fold(Spread.combine, usable.values(), Spread(0.0, 0.0))
-    return {
-        name: each.combine(Spread(assumed[name] ** 2, _ASSUMED).combine(pooled).limit(_BORROWED)).to_sd()
-        for name, each in usable.items()
-    }
+    combined = {}
+    for name, each in usable.items():
+        others = fold(Spread.combine, (other for key, other in usable.items() if key != name), Spread(0.0, 0.0))
+        combined[name] = each.combine(Spread(assumed[name] ** 2, _ASSUMED).combine(others).limit(_BORROWED)).to_sd()
+    return combined
 
 
 def number_waves(rounds: ArrayLike) -> NDArray[np.intp]:

@@ -316,7 +316,7 @@ class Grid:
         return evolve(
             self,
             repeats=None if self.repeats is None else math.ceil(self.repeats / self.waves),
-            precision=None if self.precision is None else self.precision * math.sqrt(self.waves),
+            precision=None if self.precision is None else min(0.99, self.precision * math.sqrt(self.waves)),
             max_seconds=None if self.max_seconds is None else self.max_seconds / self.waves,
             min_rounds=max(_LEAST_ROUNDS, math.ceil(self.min_rounds / self.waves)),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -55,6 +57,16 @@ def test_processes_that_agree_make_intervals_narrow() -> None:
 
     assert float(agree.max()) < UNCHECKED_SD / np.sqrt(2) < 0.01 < float(differ.min())
     assert pytest.approx(UNCHECKED_SD / np.sqrt(2)) == float(single.max())
+
+
+def test_more_waves_do_not_reduce_what_hours_do() -> None:
+    """A history of 5 % between hours stays where the waves of a run agree."""
+    data = build_waves(0.0, devices=1)
+    history = {"d0": {"history": {"deviations": {"a": 0.05}}}}
+    deviation = ratios.prepare(data.assign_attrs(environments=json.dumps(history)))["process_sd"]
+
+    assert 0.05 == pytest.approx(float(deviation.sel(compiler="a").mean()), rel=0.1)
+    assert float(deviation.sel(compiler="b").max()) < 0.02
 
 
 def test_a_wave_that_a_column_lacks_does_not_count() -> None:
