@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ngbkit.dataset.assembly import nodes
+from ngbkit.dataset.contention import select_samples
 from ngbkit.dataset.dataset_hash import ALTERED
 from ngbkit.dataset.environments import read_environments
 from ngbkit.dataset.long_form import list_labels, to_frame
@@ -79,7 +80,7 @@ def describe_allowance(data: Data) -> list[str]:
     ]
     hosted: dict[float, list[str]] = {}
     for node in sampled:
-        if count_waves(list_rounds(node["round"])) > 1:  # what it does was measured
+        if count_waves(list_rounds(select_samples(node)["round"])) > 1:  # what it does was measured
             continue
         for label, device in read_environments(node).items() if len(list_labels(node, "compiler")) > 1 else ():
             labels = hosted.setdefault(assume_host_sd(device), [])

@@ -19,6 +19,7 @@ from ngbkit.metrics import arrays, waves
 from ngbkit.metrics.draws import HOSTED_SD, PROBED_SD, UNCHECKED_SD, Sampler, compute_medians
 from ngbkit.metrics.waves import Spread
 from ngbkit.sweep.column import BASELINE, Column
+from ngbkit.sweep.settling import number_waves
 
 # No compiler can have this name.
 _ANCHOR = "\0anchor"
@@ -297,7 +298,7 @@ def _compute_round_medians(dataset: xr.Dataset, anchored: bool) -> tuple[xr.Data
     medians: xr.DataArray = xr.apply_ufunc(
         arrays.round_medians, *variables, input_core_dims=[["repeat"], ["repeat"]], output_core_dims=[["rounds"]]
     )
-    return medians, waves.number_waves(arrays.list_rounds(variables[1]))
+    return medians, number_waves(arrays.list_rounds(variables[1]))
 
 
 def _compute_normalised(data: xr.Dataset, is_anchor: xr.DataArray, sampler: Sampler | None) -> xr.DataArray:

@@ -14,12 +14,11 @@ from functools import reduce as fold
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ngbkit.device.timing import correlation
 from ngbkit.metrics import arrays
 from ngbkit.metrics.statistics import Floats, widen_for_freedom
-from ngbkit.sweep.variables import WAVE_STRIDE
 
 # The variance of a median over that of a mean.
 _MEDIAN = math.pi / 2
@@ -68,12 +67,6 @@ def combine(spreads: Mapping[str, Spread], assumed: Mapping[str, float]) -> dict
         others = fold(Spread.combine, (other for key, other in usable.items() if key != name), Spread(0.0, 0.0))
         combined[name] = each.combine(Spread(assumed[name] ** 2, _ASSUMED).combine(others).limit(_BORROWED)).to_sd()
     return combined
-
-
-def number_waves(rounds: ArrayLike) -> NDArray[np.intp]:
-    """Number the wave of each round, of ascending round numbers."""
-    numbers = np.asarray(rounds, np.int64)
-    return np.cumsum(np.diff(numbers, prepend=numbers[:1]) > WAVE_STRIDE // 2)
 
 
 def center(medians: xr.DataArray, waves: NDArray[np.intp]) -> tuple[xr.DataArray, xr.DataArray]:

@@ -27,7 +27,12 @@ def find_conclusive(rounds: NDArray[np.integer], contended: NDArray[np.bool_]) -
 
 def count_waves(rounds: Iterable[int]) -> int:
     """Count the waves of a trial by the numbers of its rounds: those of new processes are far from the others."""
-    return 1 + int(np.count_nonzero(np.diff(np.unique([*rounds])) > WAVE_STRIDE // 2))
+    return 1 + int(number_waves(np.unique([*rounds])).max(initial=0))
+
+
+def number_waves(rounds: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Number the wave of each round, of ascending round numbers."""
+    return np.cumsum(np.diff(rounds, prepend=rounds[:1]) > WAVE_STRIDE // 2)
 
 
 def list_inconclusive(bundles: Iterable[Bundle], records: Iterable[Record]) -> set[str]:

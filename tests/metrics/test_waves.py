@@ -11,6 +11,7 @@ from measured import build_rounds
 
 from ngbkit import metrics
 from ngbkit.metrics import ratios, waves
+from ngbkit.metrics.disturbances import describe_allowance
 from ngbkit.metrics.draws import UNCHECKED_SD
 from ngbkit.sweep.variables import WAVE_STRIDE
 
@@ -81,6 +82,18 @@ def test_a_wave_that_a_column_lacks_does_not_count() -> None:
     assert (counts == 1).all()
     xr.testing.assert_allclose(medians, moved)
     assert 2.5 == pytest.approx(metrics.speedup(data).sel(compiler="b").item(), rel=0.02)
+
+
+def test_a_wave_beside_other_work_does_not_count() -> None:
+    """The other one is left, for which a deviation is assumed, and the verdict says so."""
+    hosted = json.dumps({"d0": {"conditions": {"virtual_machine": True}}})
+    data = build_waves(0.0, count=2, devices=1).assign_attrs(environments=hosted)
+    marks = [xr.zeros_like(data["round"]), (data["round"] < WAVE_STRIDE).astype(np.int32)]
+    quiet, disturbed = (data.assign(contended=mark) for mark in marks)
+
+    assert [] == describe_allowance(quiet)
+    assert "5 % (standard deviation, assumed)" in describe_allowance(disturbed)[0]
+    assert 0.05 / np.sqrt(2) == pytest.approx(float(ratios.prepare(disturbed)["process_sd"].max()))
 
 
 def test_a_short_wave_counts_less() -> None:
