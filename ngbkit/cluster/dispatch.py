@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
 from ngbkit import errors, options
@@ -37,6 +39,7 @@ _POLL_S = 0.1
 _CHECK_S = 1.0
 # The most networks that are built only to find out whether earlier runs know them.
 _MOST_BUILT = 8
+_RESULTS = ("ngbkit.metrics.tables", "ngbkit.metrics.conclusions")
 # The most events that are written in one transaction and reported at once.
 _BATCH = 500
 
@@ -96,6 +99,7 @@ class Dispatch:
         labels = self.sweep.devices
         starts = Starts(labels)
         pending = [self._start_device(label, engines.get(label), starts) for label in labels]
+        import_results()  # while engines start
         try:
             while not all(future.done() for future in pending):
                 self._report(_POLL_S)
@@ -202,6 +206,7 @@ class Dispatch:
             self._warn_of_other_surroundings(label)
         starts.finish(label)
         starts.wait(label, starter.report, self.stop.is_set)
+        import_results()  # or waits for that of `execute`, which would disturb the measurement
         plan = engine.submit(spec)
         for event in follow(plan, trial_ids, self.stop):
             self._put(event)
@@ -319,6 +324,13 @@ def build_spec(engine: Engine, sweep: Grid, **fields: Any) -> Spec:
         accelerator=device.accelerator if device else "cpu",
         **fields,
     )
+
+
+def import_results() -> None:
+    """Import what a client tells of a run, which takes seconds; what needs a missing package reports it."""
+    for name in _RESULTS:
+        with suppress(ImportError):
+            import_module(name)
 
 
 def push_artifacts(engine: Engine, sweep: Grid) -> None:

@@ -12,10 +12,10 @@ import argparse
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from ngbkit import limits, registry
+from ngbkit import registry
 from ngbkit.commands.answer import Answer
 from ngbkit.errors import MissingDependencyError, NgbkitError, NgbkitWarning
 from ngbkit.sweep.argument import Argument, argument
@@ -110,12 +110,8 @@ def load_commands(names: Iterable[str] | None = None) -> dict[str, Command]:
 def require(packages: Iterable[str]) -> None:
     """Raise the error of a package of the client side that is not installed, before anything is measured."""
     for package in packages:
-        try:
-            import_module(package)
-        except ImportError as error:
-            if limits.describe(error):
-                raise
-            raise MissingDependencyError(package, "notebook") from error
+        if find_spec(package) is None:
+            raise MissingDependencyError(package, "notebook")
 
 
 def load_magics() -> dict[str, Command]:

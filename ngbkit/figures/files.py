@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ import altair as alt
 
 from ngbkit import validation
 from ngbkit.dataset.storage import check_target, write_whole
-from ngbkit.errors import UsageError
+from ngbkit.errors import NgbkitError, UsageError
 from ngbkit.figures import latex, pictures, theme
 from ngbkit.figures.composition import build_spec
 from ngbkit.figures.converter import convert
@@ -109,6 +111,18 @@ def save(
     return target
 
 
+def prepare_page() -> None:
+    """Build the scripts of pages, which take longer than a chart, before the first."""
+    with suppress(NgbkitError):  # the page itself reports it
+        bundle_scripts()
+
+
+@cache
+def bundle_scripts() -> str:
+    """Bundle the scripts that draw the chart of a page."""
+    return str(convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;"))
+
+
 def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, bytes]:
     """Render a specification as PDF, in millimetres, and as LaTeX with ``stem.pdf``; UsageError if it fits no page."""
     pdf = pictures.render(latex.prepare(spec), [".pdf"], width=width)
@@ -118,7 +132,6 @@ def render_paper(spec: dict[str, Any], stem: str, width: float) -> dict[str, byt
 
 def _render_page(spec: dict[str, Any]) -> str:
     """Render a page; in vl-convert's page, a label with ``</script>`` would end the script."""
-    scripts = convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")
     text = json.dumps(spec).replace("<", "\\u003c")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -128,7 +141,7 @@ def _render_page(spec: dict[str, Any]) -> str:
         f"@media (prefers-color-scheme: dark) {{ body {{ background: {theme.DARK}; }} }}\n"
         "#figure, #figure .chart-wrapper { width: 100%; }\n"
         "#figure svg.marks { max-width: 100%; height: auto; }</style>\n</head>\n<body>\n"
-        f'<div id="figure"></div>\n<script>{scripts}</script>\n'
+        f'<div id="figure"></div>\n<script>{bundle_scripts()}</script>\n'
         f"<script>{_DRAWING.format(spec=text)}</script>\n"
         "</body>\n</html>\n"
     )

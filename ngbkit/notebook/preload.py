@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ngbkit.cluster.devices import Device
     from ngbkit.sweep.grid import Grid
 
-_TABLES = ("ngbkit.metrics.tables", "ngbkit.metrics.conclusions")
 # A remote engine occupies a GPU or a batch job: it starts only with a run.
 _LOCAL = "local"
 # Most cells compare these.
@@ -35,6 +34,7 @@ def begin(shell: InteractiveShell) -> None:
 
 def _preload() -> None:
     with suppress(Exception):  # a run reports its own errors
+        from ngbkit.cluster.dispatch import import_results
         from ngbkit.sweep.grid import Grid
         from ngbkit.workloads import cell
 
@@ -42,23 +42,16 @@ def _preload() -> None:
             return  # imports would disturb a measurement
         for thread in start_engines(Grid(cell.from_source(_CELL), _COMPILERS)):
             thread.join()
-        import_libraries(_TABLES)
+        import_results()
 
 
 def prepare_charts() -> None:
     """Import what the first chart imports, and start the process that draws it."""
-    import_libraries(["altair"])
-    with suppress(ImportError):
-        from ngbkit.figures import converter
+    from ngbkit.figures import converter
 
-        converter.start()
-
-
-def import_libraries(names: Iterable[str]) -> None:
-    """Import libraries; what needs a missing one reports it."""
-    for name in names:
+    for prepare in (partial(import_module, "altair"), converter.start):
         with suppress(ImportError):
-            import_module(name)
+            prepare()
 
 
 def start_engines(sweep: Grid) -> list[threading.Thread]:

@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from ngbkit.errors import NgbkitError
-from ngbkit.figures.converter import convert
+from ngbkit.figures.files import bundle_scripts
 from ngbkit.publish import front
 from ngbkit.publish.citation import Citation, SiteConfig
 from ngbkit.publish.downloads import write_dataset
@@ -83,7 +83,7 @@ def write_sources(
     for name in ("ngbkit.js", "ngbkit.css", "favicon.svg"):
         _write(static / name, (_THEME / name).read_text())
     if not (static / "vega.js").is_file():
-        bundle = convert("javascript_bundle", "window.vegaEmbed = vegaEmbed;")
+        bundle = bundle_scripts()
         # In a scope of its own: the bundle and Sphinx's scripts share some names.
         (static / "vega.js").write_text(f"(() => {{\n{bundle}\n}})();\n")
     context = {

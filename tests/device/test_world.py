@@ -69,7 +69,9 @@ def fork(spec: Spec) -> Callable[[World], Child]:
 
 def read_environment(child: Child) -> dict[str, str]:
     """Read the variables that the server of a child began with."""
-    entries = Path(f"/proc/{child.server._process.pid}/environ").read_bytes().decode().split("\0")
+    process = child.server._process
+    assert process is not None
+    entries = Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 

@@ -55,10 +55,13 @@ def serve(control: socket.socket) -> None:
         else:
             reply = _fork(control, descriptors[0], request)
             running.add(reply["pid"])
+            if request["op"] == "branch":  # which answers itself
+                continue
         control.send(json.dumps(reply).encode())
 
 
 def _fork(control: socket.socket, descriptor: int, request: dict[str, Any]) -> dict[str, Any]:
+    """Fork a child, or a server that imports more."""
     server = os.getpid()
     pid = os.fork()
     if pid:
@@ -67,9 +70,15 @@ def _fork(control: socket.socket, descriptor: int, request: dict[str, Any]) -> d
     try:
         control.close()
         _become_child(server, request["log"])
+        connection = socket.socket(fileno=descriptor)
+        if request["op"] == "branch":
+            os.chdir(request["folder"])
+            _import_and_serve(connection, request["modules"], request["states"])
+            os._exit(0)
+        _end_before_others()
         keep_fresh()
         _enter_world(**{name: request[name] for name in ("folder", "before", "after")})
-        child.serve(Channel(socket.socket(fileno=descriptor)))
+        child.serve(Channel(connection))
     except BaseException:  # noqa: BLE001  a child must never return into the server's loop
         traceback.print_exc()
         sys.stderr.flush()
@@ -91,11 +100,11 @@ def _become_child(server: int, log: str) -> None:
     os.close(output)
     if isinstance(sys.stdout, io.TextIOWrapper):  # output of a killed child must not be lost in a buffer
         sys.stdout.reconfigure(line_buffering=True)
-    try:
-        with open("/proc/self/oom_score_adj", "wb") as score:
-            score.write(_OOM_SCORE)
-    except OSError:
-        return
+
+
+def _end_before_others() -> None:
+    with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
+        score.write(_OOM_SCORE)
 
 
 def _enter_world(folder: str, before: list[str], after: list[str]) -> None:
@@ -129,15 +138,13 @@ def _end_when_closed(control: socket.socket) -> None:
         sys.exit()
 
 
-def _start_again(control: socket.socket, modules: list[str]) -> None:
+def _start_again(control: socket.socket, modules: list[str], states: str) -> None:
     """Start this process again with the first modules only: the next one calls CUDA, and children import it themselves.
 
     Importing Inductor of torch 2.11 looks for GPUs and so initialises CUDA, which no forked child can use from then on.
     """
     os.set_inheritable(control.fileno(), True)
-    arguments = build_arguments(
-        "ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules), sys.argv[3]
-    )
+    arguments = build_arguments("ngbkit.device.isolation.forkserver", str(control.fileno()), ",".join(modules), states)
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
@@ -148,11 +155,9 @@ def _import_plugins() -> None:
     importlib.import_module("numpy.random")
 
 
-def main() -> None:
-    """Import the requested modules, report ready, and serve."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+def _import_and_serve(control: socket.socket, modules: list[str], states: str) -> None:
+    """Import the modules, report ready, and serve."""
     _end_when_closed(control)
-    modules = list(filter(None, sys.argv[2].split(",")))
     missing = []
     for number, module in enumerate(modules):
         try:
@@ -160,16 +165,22 @@ def main() -> None:
         except Exception:  # noqa: BLE001  a damaged package may raise anything
             missing.append(module)  # a child that needs it fails with a message of its own
         if cuda.is_initialised():
-            _start_again(control, modules[:number])
+            _start_again(control, modules[:number], states)
     _import_plugins()
     fcntl.fcntl(control, fcntl.F_SETFL, fcntl.fcntl(control, fcntl.F_GETFL) & ~os.O_ASYNC)
     # A child's collector then visits its own objects only, and copies no page of the modules.
     gc.collect()
     gc.freeze()
-    with write_atomically(Path(sys.argv[3])) as draft:
+    with write_atomically(Path(states)) as draft:
         draft.write_text(json.dumps(dict(read_states(list_imported()))))
-    control.send(json.dumps({"ready": True, "missing": missing}).encode())
+    control.send(json.dumps({"pid": os.getpid(), "missing": missing}).encode())
     serve(control)
+
+
+def main() -> None:
+    """Serve with the control socket and the modules of the arguments."""
+    descriptor, modules, states = sys.argv[1:]
+    _import_and_serve(socket.socket(fileno=int(descriptor)), list(filter(None, modules.split(","))), states)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def close_interpreter(spec: Spec, python: str) -> None:
 
 def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> list[ForkServer]:
     """Start every fork server that a sweep needs, so that their imports overlap."""
-    servers: list[ForkServer] = []
+    requests: list[tuple[Servers, tuple[str, ...], str]] = []
     columns = [Column.read(label) for label in spec.sweep.compilers]
     pools = {
         memory: get_servers(spec, memory) for memory in {KEPT, *(choose_memory(spec, column) for column in columns)}
@@ -75,16 +75,20 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
         pool.close_outdated()
     for workload in spec.sweep.workloads:
         source = workload.load_source()
-        servers.append(pools[KEPT].get(list_preparation_modules(source), workload.python))
+        requests.append((pools[KEPT], list_preparation_modules(source), workload.python))
         for column in columns:
             compiler = column.load_compiler()
             form = compiler.choose_form(workload.kind)
             python = (interpreters or {}).get(column.label, workload.python)
             is_installed = bool(python) if column.release else not compiler.unavailable(spec.accelerator, workload.kind)
             if form is not None and is_installed:
-                with suppress(ServerEndedError):  # its trials try again, and record what fails
-                    pool = pools[choose_memory(spec, column)]
-                    servers.append(pool.get(list_modules(compiler, form, source), python))
+                requests.append((pools[choose_memory(spec, column)], list_modules(compiler, form, source), python))
+    servers: list[ForkServer] = []
+    for pool, modules, python in sorted(
+        requests, key=lambda request: len(request[1])
+    ):  # others are forked from the smaller
+        with suppress(ServerEndedError):  # its trials try again, and record what fails
+            servers.append(pool.get(modules, python))
     return servers
 
 
@@ -94,8 +98,8 @@ _EXPORT_MODULE = "ngbkit.workloads.export_runtime"
 def list_preparation_modules(source: Source) -> tuple[str, ...]:
     """List the modules that a preparation is forked with: a module's first export spends two seconds on imports.
 
-    They are always the same, since the content of a network has them by hash. That server is separate from the one of
-    torch children, whose memory is reported.
+    They are always the same, since the content of a network has them by hash. That server is forked from the one of
+    torch children, whose memory is reported, and which has none of them.
     """
     return (*source.preload, _EXPORT_MODULE) if "torch" in source.preload else source.preload
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ngbkit import limits
 from ngbkit.device.isolation.channel import Channel, ChannelClosedError, Message
 from ngbkit.device.release_sources import link_sources
@@ -28,7 +30,7 @@ from ngbkit.workloads.content.manifests import read_states
 from ngbkit.workloads.subprocesses import build_arguments
 
 _LOG_TAIL = 4000
-_START_S = 120.0
+_START_S, _END_S, _POLL_S = 120.0, 2.0, 0.002
 # Variables that add packages of this process's environment to those of another interpreter.
 _PACKAGES = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
@@ -149,7 +151,10 @@ class Child:
 
 @dataclass(slots=True)
 class ForkServer:
-    """A process with the modules `preload` imported, which forks children in milliseconds."""
+    """A process with the modules `preload` imported, which forks children in milliseconds.
+
+    One with a `trunk` is forked from that server, which has imported the first of the modules, when it is needed.
+    """
 
     preload: tuple[str, ...]
     environment: Mapping[str, str]
@@ -158,15 +163,21 @@ class ForkServer:
     python: str = ""
     # A folder with ngbkit, for an interpreter without it.
     sources: Path | None = None
-    started_at: float = field(default_factory=time.monotonic)
-    _process: subprocess.Popen[bytes] = field(init=False)
+    trunk: ForkServer | None = None
+    _process: psutil.Process | None = None
     _control: socket.socket = field(init=False)
+    # The server's end of it, until the server has it.
+    _remote: socket.socket = field(init=False)
     _ready: bool = False
     _children: int = 0
 
     def __post_init__(self) -> None:
-        self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        modules = ",".join(self.preload)
+        self._control, self._remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self.trunk is None:
+            self._start()
+
+    def _start(self) -> None:
+        remote, modules = self._remote, ",".join(self.preload)
         arguments = build_arguments(
             "ngbkit.device.isolation.forkserver", str(remote.fileno()), modules, str(self._states)
         )
@@ -176,7 +187,7 @@ class ForkServer:
         environment |= {"PYTHONPATH": str(self.sources)} if self.sources else {}
         try:
             with remote, open(self._log, "ab") as log:
-                self._process = subprocess.Popen(
+                self._process = psutil.Popen(
                     command,
                     pass_fds=[remote.fileno()],
                     stdin=subprocess.DEVNULL,
@@ -214,7 +225,7 @@ class ForkServer:
         log = self.folder / f"child-{self._children}.log"
         kills = count_out_of_memory_kills()
         path = {"before": () if self.python else world.path, "after": world.list_additions() if self.python else ()}
-        request = json.dumps({"op": "fork", "log": str(log), "folder": world.folder, **path}).encode()
+        request = {"op": "fork", "log": str(log), "folder": world.folder, **path}
         try:
             with remote:
                 pid = self._request(request, remote.fileno())["pid"]
@@ -226,36 +237,54 @@ class ForkServer:
     def reap(self, pid: int) -> Mapping[str, Any]:
         """Wait for a child that has ended; return its exit code and its peak memory."""
         try:
-            return self._request(json.dumps({"op": "reap", "pid": pid}).encode())
+            return self._request({"op": "reap", "pid": pid})
         except ServerEndedError:  # and the kernel has ended the child with it
             return {"exit": None, "peak_memory_bytes": None}
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None and self.folder.is_dir()
+        return _is_running(self._process) and (self.trunk is None or self.trunk.alive) and self.folder.is_dir()
 
     def close(self) -> None:
         """End the server and with it every child."""
         self._control.close()
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        self._remote.close()
+        deadline = time.monotonic() + _END_S
+        while self._process is not None and _is_running(self._process):
+            if time.monotonic() > deadline:
+                self._process.kill()
+            time.sleep(_POLL_S)
+        if isinstance(self._process, psutil.Popen):  # the trunk reaps another
             self._process.wait()
 
     def wait_until_ready(self) -> None:
         """Wait until its imports are loaded; ServerEndedError if it does not start."""
         if not self._ready:
+            if self.trunk is not None:
+                self._branch(self.trunk)
             self._control.settimeout(_START_S)
-            self._receive_reply()
+            pid = self._receive_reply()["pid"]
+            with contextlib.suppress(psutil.NoSuchProcess):  # a request to it tells
+                self._process = self._process or psutil.Process(pid)
             self._ready = True
 
-    def _request(self, request: bytes, *descriptors: int) -> Message:
+    def _branch(self, trunk: ForkServer) -> None:
+        """Have the trunk fork this server, which imports the rest of the modules."""
+        trunk.wait_until_ready()
+        fields = {"modules": self.preload, "states": str(self._states), "log": str(self._log)}
+        with self._remote:
+            trunk.send({"op": "branch", "folder": str(self.folder), **fields}, self._remote.fileno())
+
+    def _request(self, request: Message, *descriptors: int) -> Message:
+        self.send(request, *descriptors)
+        return self._receive_reply()
+
+    def send(self, request: Message, *descriptors: int) -> None:
+        """Send the server a request; ServerEndedError if it has ended."""
         try:
-            socket.send_fds(self._control, [request], descriptors)
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         except OSError as error:
             raise self._build_ended_error(f" ({error})") from None
-        return self._receive_reply()
 
     def _receive_reply(self) -> Message:
         try:
@@ -301,9 +330,19 @@ class Servers:
             folder.mkdir(parents=True)
             sources = link_sources(self.folder / "sources") if is_environment(python) else None
             server = self._servers[key] = ForkServer(
-                preload=modules, environment=self.environment, folder=folder, python=python, sources=sources
+                preload=modules,
+                environment=self.environment,
+                folder=folder,
+                python=python,
+                sources=sources,
+                trunk=self._find_trunk(modules, python),
             )
         return server
+
+    def _find_trunk(self, modules: tuple[str, ...], python: str) -> ForkServer | None:
+        """Find the live server with the most of the first of these modules, to import those once."""
+        keys = [(python, *modules[:count]) for count in range(len(modules) - 1, 0, -1)]
+        return next((self._servers[key] for key in keys if key in self._servers and self._servers[key].alive), None)
 
     def fork(self, preload: Iterable[str], python: str = "") -> Child:
         """Fork a child that has these modules imported; a killed server is replaced once, else ServerEndedError."""
@@ -329,6 +368,14 @@ class Servers:
             server.close()
         self._servers.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_running(process: psutil.Process | None) -> bool:
+    """Return whether a process runs; one that is not forked yet counts as running."""
+    try:
+        return process is None or (process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _describe_end(code: int | None) -> str:

@@ -14,7 +14,7 @@ import pytest
 from patience import limit_s, wait_until
 
 from ngbkit import files
-from ngbkit.device.isolation.servers import ChildEndedError, ServerEndedError, Servers
+from ngbkit.device.isolation.servers import ChildEndedError, ForkServer, ServerEndedError, Servers
 from ngbkit.device.world import World
 from ngbkit.errors import DeviceError
 
@@ -34,6 +34,12 @@ def is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def find_process(server: ForkServer) -> psutil.Process:
+    """Find the process of a server that was started."""
+    assert server._process is not None
+    return server._process
 
 
 def add_module(servers: Servers, file: Path, source: str) -> None:
@@ -66,6 +72,45 @@ def test_a_server_is_started_once_for_the_same_imports(servers: Servers) -> None
     assert first is not other
     assert renewed is not first
     assert renewed.alive
+
+
+def test_a_server_is_forked_from_one_that_imported_the_first_of_its_modules(servers: Servers, tmp_path: Path) -> None:
+    """Each module is imported once; a child has the modules of its server, and ends with it and with its trunk."""
+    for name in ("first", "second"):
+        note = f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} ')"
+        add_module(servers, tmp_path / f"{name}_module.py", f"{note}\n")
+    trunk = servers.get(["first_module"])
+    branch = servers.get(["first_module", "second_module"])
+    peak = branch.fork(WORLD).end()["peak_memory_bytes"]
+    survivor = branch.fork(WORLD)
+    reply = survivor.ask({"op": "usage"}, 30)
+    trunk.close()
+    was_gone = is_gone(survivor.pid)
+    survivor.end()
+    renewed = servers.get(["first_module", "second_module"])
+
+    assert "first second " == (tmp_path / "imported").read_text()
+    assert peak > 1_000_000
+    assert "peak_memory_bytes" in reply
+    assert not branch.alive
+    assert was_gone
+    assert renewed is not branch
+    assert renewed.alive
+
+
+@pytest.mark.parametrize("name", ["trunk", "branch"])
+def test_a_killed_server_of_two_is_replaced(servers: Servers, name: str) -> None:
+    """A child is forked whichever of both ended, and the other server goes on where it can."""
+    trunk, branch = servers.get(["json"]), servers.get(["json", "csv"])
+    branch.wait_until_ready()
+    find_process(trunk if name == "trunk" else branch).kill()
+    child = servers.fork(["json", "csv"])
+    reply = child.ask({"op": "usage"}, 30)
+    child.end()
+
+    assert "peak_memory_bytes" in reply
+    assert servers.get(["json", "csv"]) is not branch
+    assert (servers.get(["json"]) is trunk) == (name == "branch")
 
 
 def test_a_server_imports_nothing_that_calls_cuda(
@@ -135,7 +180,7 @@ def test_children_end_with_their_server(servers: Servers) -> None:
     server = servers.get([])
     child = server.fork(WORLD)
     process = psutil.Process(child.pid)
-    server._process.kill()
+    find_process(server).kill()
     ended, alive_processes = psutil.wait_procs([process])
     child.end()
 
@@ -155,7 +200,7 @@ def test_a_killed_server_is_replaced(servers: Servers, ready: bool) -> None:
     server = servers.get(["json"])
     if ready:
         server.wait_until_ready()
-    server._process.kill()
+    find_process(server).kill()
     child = servers.fork(["json"])
     reply = child.ask({"op": "usage"}, 30)
     child.end()
@@ -183,7 +228,7 @@ def test_a_server_ends_with_its_engine_during_imports(servers: Servers, tmp_path
     wait_until((tmp_path / "began").exists)
     server._control.close()
 
-    assert server._process.wait(limit_s()) != 0
+    assert find_process(server).wait(limit_s()) != 0
 
 
 def test_the_end_of_a_child_ends_what_it_started(servers: Servers, tmp_path: Path) -> None:
