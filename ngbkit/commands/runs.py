@@ -187,8 +187,8 @@ COMMAND = Command(
         *(*arguments.BUDGET, arguments.CLUSTER),
         argument(
             "--settle ID",
-            "measure again, side by side and with as many rounds as it takes, the networks and compilers of which none "
-            "is the fastest for sure; of this run, or that of --resume",
+            "measure again, side by side and in as many waves of new processes as it takes, the networks and compilers "
+            "of which none is the fastest for sure; of this run, or that of --resume",
             nargs="?",
             const="",
             completes="run",

@@ -22,16 +22,15 @@ from ngbkit.metrics.paired_accuracy import describe_losses
 from ngbkit.metrics.rankings.candidates import RankingCandidate
 from ngbkit.metrics.rankings.contests import Contest, list_contests
 from ngbkit.metrics.rankings.networks import NetworkComparison
+from ngbkit.metrics.rankings.settling import MOST_WAVES, plan_waves
 from ngbkit.metrics.unchecked import count_measured, list_unchecked, name_rows
 from ngbkit.report import Report
 from ngbkit.sweep.column import Column
 from ngbkit.sweep.records import INCONCLUSIVE, MEASURED, NOT_CHECKED
-from ngbkit.user_text import format_count
+from ngbkit.user_text import format_count, format_duration
 
 # A verdict names so many winners, and so many groups without any; its details have so many groups.
 _MOST, _MOST_GROUPS = 2, 12
-# More rounds than this take hours, for a difference of no use.
-_MOST_ROUNDS = 1000
 _CLAMPED, _UNASKED = '"clamped"', '"default_precision"'
 _MANNERS = {
     "side by side": "",
@@ -68,7 +67,7 @@ def conclude(data: Data) -> Report:
     ]
     return Report(
         sentences=list(filter(None, sentences)),
-        next=writer.advise(contests, unchecked, contended),
+        next=writer.advise(data, contests, unchecked, contended),
         more=Report(notes=details),
     )
 
@@ -120,7 +119,9 @@ class _Writer:
         checks = f"Not checked: {count} of {self.total} trials, which are never called the fastest." if count else ""
         return " ".join(filter(None, [text, checks]))
 
-    def advise(self, contests: Sequence[Contest], unchecked: dict[str, list[str]], contended: Sequence[str]) -> str:
+    def advise(
+        self, data: Data, contests: Sequence[Contest], unchecked: dict[str, list[str]], contended: Sequence[str]
+    ) -> str:
         """Name the one measurement that removes most doubt; empty without any."""
         if unchecked:
             return (
@@ -134,14 +135,15 @@ class _Writer:
             )
         if contended:
             return f"Next: when the machine is quiet, `ngbkit runs --resume {self.run} --retry {INCONCLUSIVE}`."
-        undecided = [contest for contest in contests if contest.rivals]
-        if not undecided:
+        if not any(contest.rivals for contest in contests):
             return ""
-        rounds = [more for contest in undecided if (more := contest.count_more_rounds()) <= _MOST_ROUNDS]
-        if rounds:
-            count = format_count(round(max(rounds)), "more round")
-            return f"Next: `ngbkit runs --settle {self.run}` measures about {count} of these."
-        return "Choose any of these: two processes of one program differ by as much."
+        plan = plan_waves(data, contests)
+        if plan.open:
+            count, duration = format_count(plan.waves, "more wave"), format_duration(plan.seconds)
+            return f"Next: `ngbkit runs --settle {self.run}` measures {count} of these, about {duration}."
+        if plan.floor:
+            return f"Choose any of these: hours change ratios here by up to {100 * plan.floor:.1g} %."
+        return f"Choose any of these: {MOST_WAVES} waves would not tell them apart."
 
     def describe_groups(self, contests: Sequence[Contest]) -> list[str]:
         """Describe each contest that the verdict only counts in a sentence, the undecided ones first."""

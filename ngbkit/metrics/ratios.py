@@ -30,10 +30,10 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
 
     The variables are ``throughput``; ``medians`` of each round; ``anchor``, the medians of the anchor, if `anchored`
     and present; ``rounds_pool`` and ``ratios_pool``, by which the series of a device borrow the correlation of their
-    rounds from each other; ``process_sd``, of each compiler's processes, and ``copies_sd``, of the ratio of two
-    processes of one program; ``stopped``, where a stopping rule ended the measurement; and ``conclusive``. A dataset
-    without rounds yields ``throughput`` and ``conclusive`` alone. Contended samples of conclusive trials are left out,
-    and trials in the mask become NaN.
+    rounds from each other; ``process_sd``, of each compiler's processes, ``hours_sd``, the part of it that more
+    ``waves`` do not reduce, and ``copies_sd``, of the ratio of two processes of one program; ``stopped``, where a
+    stopping rule ended the measurement; and ``conclusive``. A dataset without rounds yields ``throughput`` and
+    ``conclusive`` alone. Contended samples of conclusive trials are left out, and trials in the mask become NaN.
     """
     is_conclusive, anchors_conclusive = contention.conclusive(dataset), contention.find_conclusive_anchors(dataset)
     dataset = contention.select_samples(dataset)
@@ -56,7 +56,7 @@ def prepare(dataset: xr.Dataset, *, mask: xr.DataArray | None = None, anchored: 
         data["rounds_pool"], data["ratios_pool"] = pool_series(medians)
         process_sd, hours_sd = _estimate_process_sd(dataset, original, numbers, data["ratios_pool"])
         deviation: xr.DataArray = xr.apply_ufunc(np.hypot, process_sd / np.sqrt(counts), hours_sd)
-        data["process_sd"] = deviation
+        data["process_sd"], data["hours_sd"], data["waves"] = deviation, hours_sd, counts
         copies = [_read_copies_sd(device) for device in list_devices(dataset)]
         data["copies_sd"] = along_devices(dataset, copies, UNCHECKED_SD)
         never = xr.zeros_like(data["throughput"], dtype=bool)

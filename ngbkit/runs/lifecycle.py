@@ -130,8 +130,8 @@ def resume(
         Statuses of recorded trials to measure again, such as ``["timeout", "crashed"]``; ``"inconclusive"`` measures
         the groups again in which other work slowed too many rounds of a trial.
     settling
-        What `ngbkit.runs.plan_settling` plans: these trials alone are measured, again and side by side. Each new record
-        replaces the earlier one when it is complete.
+        What `ngbkit.runs.plan_settling` plans: these trials alone are measured, in more waves, which are joined with
+        the earlier ones. Networks that did not take turns begin anew: each new record replaces the earlier one.
     engines
         As for `start`.
     guide

@@ -124,9 +124,11 @@ class Run:
         # The measurements of these are replaced one by one, so that none is lost if this run is stopped.
         bundles = [bundle for device in sweep.devices for bundle in sweep.bundles(device)]
         retried = list_inconclusive(bundles, self._journal.records()) if INCONCLUSIVE in self._retry else ()
-        self._retry_ids = frozenset(retried) | (
-            settling.trial_ids if settling is not None else self._journal.list_stopped()
-        )
+        self._retry_ids = frozenset(retried)
+        if settling is None:
+            self._retry_ids |= self._journal.list_stopped()
+        elif settling.begins_anew:
+            self._retry_ids |= settling.trial_ids
         self._replaced: set[str] = set()
         self._earlier, self._contents = EarlierRuns(run_id, sweep), self._journal.notes("content")
         self._is_new, self._reuses = is_new, reuses and is_new
@@ -134,7 +136,8 @@ class Run:
         # The trials whose further records are joined with that in the journal.
         self._joined = set(statuses) - self._retry_ids
         current = {name: status for name, status in statuses.items() if name not in self._retry_ids}
-        self._tracker = ProgressTracker(self._trials, current, sweep.waves if self._measures_waves() else 1)
+        self._waves = 1 if guide is not None or is_replay else sweep.waves if settling is None else settling.waves
+        self._tracker = ProgressTracker(self._trials, current, self._waves)
         self.warnings: dict[str, list[str]] = self._world.list_warnings(sweep.workloads)
         self.interim: dict[str, records.Record] = {}
         self.known_trials: dict[str, str] = {}
@@ -254,8 +257,9 @@ class Run:
             atexit.register(stop_all)
             if self._is_new and self._guide is not None:
                 self._journal.note("guide", "run", self._guide.key)
-            state = "finished" if self.is_replay else self._measure(self._build_dispatch())
-            for wave in range(1, self.sweep.waves if self._measures_waves() else 1):
+            is_done = self.is_replay or self._settling is not None
+            state = "finished" if is_done else self._measure(self._build_dispatch())
+            for wave in range(1 if self._settling is None else 0, self._waves):
                 state = self._measure_wave(wave) if state == "finished" else state
             self._state = "finished" if state == "finished" else "stopped"
         except Exception as error:  # noqa: BLE001  every error that ends the thread must reach its waiters
@@ -289,19 +293,20 @@ class Run:
             find_known=self._earlier.find_known if self._reuses and not again else None,
         )
 
-    def _measures_waves(self) -> bool:
-        return self._guide is None and self._settling is None and not self.is_replay
-
     def _measure_wave(self, wave: int) -> str:
-        """Measure once more, in new processes, what has had so many waves; their records are joined."""
-        measured = [each for each in self._journal.records() if isinstance(each, records.Measurement)]
-        again = frozenset(each.trial_id for each in measured if count_waves(each.rounds) <= wave)
+        """Measure once more, in new processes, what has had so many waves, or what settles, and join the records."""
+        if self._settling is not None:
+            again, is_joined = self._settling.trial_ids, wave > 0 or not self._settling.begins_anew
+        else:
+            measured = [each for each in self._journal.records() if isinstance(each, records.Measurement)]
+            again, is_joined = frozenset(each.trial_id for each in measured if count_waves(each.rounds) <= wave), True
         if not again:
             return "finished"
-        self._joined |= again
+        self._joined |= again if is_joined else frozenset()
         self._tracker.begin_wave(wave, again)
         recorded = {name: status for name, status in self._journal.statuses().items() if name not in again}
-        return self._build_dispatch(again).execute(self._engines, recorded)
+        skipped = set(self._trials) - set(recorded) - again
+        return self._build_dispatch(again).execute(self._engines, recorded, skipped)
 
     def _note_state(self) -> None:
         """Note in the journal how the run ended; until then it is running, or its process has ended before it."""
@@ -322,7 +327,6 @@ class Run:
         state = "finished"
         while state == "finished" and (missing := set(self._trials) - set(self.statuses)):
             selected = missing if self._guide is None else set(self._guide.choose(self)) & missing
-            selected &= missing if self._settling is None else self._retry_ids
             if not selected:
                 break
             retried = self._retry_ids - self._replaced

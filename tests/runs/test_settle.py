@@ -1,4 +1,4 @@
-"""What would settle a run: which groups are measured again, and with how many rounds."""
+"""What would settle a run: which groups are measured in more waves, and in how many."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ngbkit.dataset.storage import Data
 from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.runs import settle
 from ngbkit.sweep.journal import Journal
+from ngbkit.sweep.settling import count_waves
 from ngbkit.workloads.base import Workload
 
 ROUNDS = 20
@@ -53,14 +54,14 @@ def test_both_sides_of_an_inconclusive_pair_are_measured_again() -> None:
     changed = settling.apply(sweep)
 
     assert {"a", "b"} == list_networks(sweep, settling)
-    assert settling.repeats == 2 * settling.rounds
-    assert settling.rounds > compare_networks(data)["more_rounds"].max()  # which would settle half of such pairs
+    assert (ROUNDS, 2 * ROUNDS) == (settling.rounds, settling.repeats)
+    assert settling.waves > compare_networks(data)["more_waves"].max()  # which would settle half of such pairs
+    assert settling.begins_anew
     assert changed.together
     assert (settling.repeats, settling.rounds) == (changed.repeats, changed.min_rounds)
     assert [trial.id for trial in sweep.trials()] == [trial.id for trial in changed.trials()]
-    assert settling.seconds > 2 * settling.repeats * 0.1
-    assert "a batch 1 on cpu, b batch 1 on cpu" in settling.description
-    assert "about " in settling.description
+    assert "a batch 1 on cpu, b batch 1 on cpu again, in " in settling.description
+    assert "waves of 20 rounds, about " in settling.description
 
 
 def test_networks_that_took_turns_are_measured_again_together() -> None:
@@ -70,7 +71,7 @@ def test_networks_that_took_turns_are_measured_again_together() -> None:
     settling = settle.plan(data, sweep)
 
     assert {"a", "b", "c"} == list_networks(sweep, settling)
-    assert settling.rounds > ROUNDS
+    assert not settling.begins_anew
 
 
 def test_compilers_that_are_tied_for_the_first_place_are_measured_again() -> None:
@@ -91,7 +92,7 @@ def test_nothing_is_measured_again_where_all_is_sure() -> None:
     assert settling.description.startswith("Nothing is inconclusive")
 
 
-def test_what_no_round_settles_is_not_measured_again() -> None:
+def test_what_thirty_waves_do_not_settle_is_not_measured_again() -> None:
     """Two processes of one program differ by more than the networks."""
     sweep = Sweep([build_network(name) for name in "ab"], ["identity"], repeats=2 * ROUNDS)
     data = measure(sweep, {"a": 0.1, "b": 0.101}, {"a": 1, "b": 1}, process_sd=0.05)
@@ -110,13 +111,13 @@ def _no_process_left(processes: Processes) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_process_left")
 def test_a_run_is_conclusive_side_by_side(mlp: Workload) -> None:
-    """Two networks that were measured minutes apart take turns, and the new records replace the old ones."""
+    """Two networks that were measured minutes apart take turns in two waves, which replace the old records."""
     sweep = Sweep([replace(mlp, name=name) for name in "abc"], ["onnxruntime"], repeats=10, threads=1)
     run = sweep.start()
     before = run.result()
     folder = runs.find(run.id)
     ids = frozenset(trial.id for trial in sweep.trials() if trial.workload != "c")
-    settling = settle.Settling(trial_ids=ids, rounds=12, repeats=24, seconds=1.0, description="")
+    settling = settle.Settling(trial_ids=ids, waves=2, rounds=6, repeats=12, description="", begins_anew=True)
     after = runs.resume(run.id, settling=settling).result()
     pairs = compare_networks(after)
     compared = {frozenset((row["network_a"], row["network_b"])): row["compared"] for row in pairs.to_dict("records")}
@@ -128,3 +129,22 @@ def test_a_run_is_conclusive_side_by_side(mlp: Workload) -> None:
     assert [24, 24, 10] == counts.values.tolist()
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         assert 3 == len([name for name in journal.statuses() if not name.startswith("anchor")])
+
+
+@pytest.mark.usefixtures("_no_process_left")
+def test_columns_that_took_turns_keep_their_rounds(mlp: Workload) -> None:
+    """Further waves of a group are joined with what it has; other groups stay as they are."""
+    sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
+    run = sweep.start()
+    before = run.result()
+    ids = frozenset(trial.id for trial in sweep.trials() if trial.batch_size == 1)
+    settling = settle.Settling(trial_ids=ids, waves=2, rounds=6, repeats=6, description="")
+    resumed = runs.resume(run.id, settling=settling)
+    after = resumed.result()
+
+    assert "wave 2 of 2" in resumed.progress.text
+    counts = after["latency"].notnull().sum("repeat").transpose("batch_size", ...).squeeze()
+    assert [[22, 22], [10, 10]] == counts.values.tolist()
+    first = after["latency"].isel(repeat=slice(10)).sel(batch_size=1)
+    assert first.equals(before["latency"].isel(repeat=slice(10)).sel(batch_size=1))
+    assert 3 == count_waves(np.asarray(after["round"].sel(batch_size=1, compiler="identity").squeeze()).tolist())

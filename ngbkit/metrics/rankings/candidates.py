@@ -39,6 +39,8 @@ class RankingCandidate:
     bundle: float  # NaN where only its group took turns
     ties: Mapping[float, Rounds]  # of its bundle, by the number of the trial that they repeat
     process_sd: float
+    hours_sd: float  # the part of it that more waves do not reduce
+    waves: float
     copies_sd: float
     drift_sd: float
     rounds_pool: np.ndarray  # by which series borrow the correlation of their rounds from each other
@@ -124,10 +126,12 @@ def _iterate_candidates(
     has_rounds = "medians" in parts
     if not has_rounds:  # such as a published table of throughputs
         rounds = rates.expand_dims(rounds=[0]).isel(rounds=[])
-        parts = parts.assign(medians=rounds, process_sd=0.0, copies_sd=0.0, stopped=False)
+        parts = parts.assign(dict.fromkeys(("process_sd", "hours_sd", "copies_sd"), 0.0))
+        parts = parts.assign(medians=rounds, waves=1.0, stopped=False)
         parts = parts.assign(dict.fromkeys(("rounds_pool", "ratios_pool"), ratios.pool_series(rounds)[0]))
     bundles = _align(node["bundle"] if "bundle" in node else xr.DataArray(np.nan), rates)
-    properties = {name: _align(parts[name], rates) for name in ("process_sd", "copies_sd", "conclusive", "stopped")}
+    deviations = {name: _align(parts[name], rates) for name in ("process_sd", "hours_sd", "waves", "copies_sd")}
+    properties = {name: _align(parts[name], rates) for name in ("conclusive", "stopped")}
     medians = parts["medians"].transpose(*dims, "rounds").values
     pools = {name: parts[name].values for name in ("rounds_pool", "ratios_pool")}
     numbers = arrays.list_rounds(node["round"].values).tolist() if has_rounds else []
@@ -153,8 +157,7 @@ def _iterate_candidates(
                 rounds=_number(medians[index], numbers),
                 bundle=bundle,
                 ties=ties.get((*cell, bundle), {}),
-                process_sd=float(properties["process_sd"][index]),
-                copies_sd=float(properties["copies_sd"][index]),
+                **{name: float(values[index]) for name, values in deviations.items()},  # type: ignore[arg-type]
                 drift_sd=drifts[cell[0]].sd,
                 **{name: values[index[0]] for name, values in pools.items()},
                 conclusive=bool(properties["conclusive"][index]),

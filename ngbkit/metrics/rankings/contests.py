@@ -67,9 +67,9 @@ class Contest:
         """Compute the two-sided p-value of "another is as fast as the first"; NaN without intervals."""
         return float(np.max([comparison.compute_p_value() for comparison in self.comparisons]))
 
-    def count_more_rounds(self) -> float:
-        """Count the further rounds that would settle it among all contests of its family."""
-        return max(rival.count_more_rounds(1 - self.threshold) for rival in self.rivals)
+    def count_more_waves(self) -> float:
+        """Count the further waves that would settle it among all contests of its family."""
+        return max(rival.count_more_waves(1 - self.threshold) for rival in self.rivals)
 
 
 def list_contests(data: Data) -> list[Contest]:

@@ -46,6 +46,8 @@ class Lead:
     effective_rounds: float  # as many independent ones tell as much
     rounds_sd: float  # that the rounds show
     process_sd: float
+    hours_sd: float  # the part of it that more waves do not reduce
+    waves: float
     between_sd: float  # of measurements at different times
 
     @property
@@ -184,6 +186,8 @@ def _draw_block(columns: Sequence[Sequence[ColumnPair]], level: float) -> Iterat
                 effective_rounds=effective_rounds,
                 rounds_sd=rounds_sd,
                 process_sd=process_sd,
+                hours_sd=math.hypot(*(column.hours_sd for column in each.columns)),
+                waves=min(column.waves for column in each.columns),
                 between_sd=each.between_sd,
             )
             for log_ratio, interval, effective_rounds, rounds_sd, process_sd, each in zip(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 By = Literal["best", "compiler"]
 
-# Fewer rounds allow no interval.
-_FEWEST_ROUNDS = 10
+# A wave has at least as many rounds: fewer allow no interval.
+FEWEST_ROUNDS = 10
 # Fewer would call no lead sure, however clear.
 _FEWEST_DEGREES = 2.0
 # Rounds that resemble each other may understate their spread by this. Of two equal columns with a correlation of 0.8,
@@ -67,9 +67,9 @@ def compare_networks(
         different times (0 where they took turns); ``compared``, ``"side by side"``, ``"normalised by anchors"`` or
         ``"minutes apart"``; ``probability``, that the first is faster; ``conclusive``, whether the interval excludes 1
         and both were checked in enough uncontended rounds, not all like the one before; ``rounds``, those that the
-        ratio is of; and ``more_rounds``, about how many more would settle it (``ngbkit runs --settle RUN``): infinite
-        where two processes may differ by as much as the networks, so that no number of rounds settles it. Rounds count
-        from 0 for networks that did not take turns.
+        ratio is of; and ``more_waves``, about how many more would settle it, each with new processes and as many rounds
+        (``ngbkit runs --settle RUN``): infinite where hours change the ratio by as much as the networks differ. Waves
+        count from 0 for networks that did not take turns.
 
     Raises
     ------
@@ -97,13 +97,13 @@ def compare_networks(
             "probability": comparison.probability,
             "conclusive": comparison.conclusive,
             "rounds": comparison.lead.rounds,
-            "more_rounds": comparison.count_more_rounds(),
+            "more_waves": comparison.count_more_waves(),
         }
         for (device, batch_size), candidates in list_cells(data, "compare_networks", compiler, unlike, untuned).items()
         for comparison in compare_pairs([*combinations(select_best(candidates), 2)], ci)
     ]
     names = ["device", "batch_size", "network_a", "compiler_a", "network_b", "compiler_b", "ratio", "ci_low", "ci_high"]
-    names += ["allowance", "compared", "probability", "conclusive", "rounds", "more_rounds"]
+    names += ["allowance", "compared", "probability", "conclusive", "rounds", "more_waves"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -148,20 +148,29 @@ class NetworkComparison:
         freedom = min(FAMILY_DEGREES * math.sqrt(self.lead.rounds), of_spread) / max(of_rounds**2, 1e-6)
         return min(1.0, 2 * float(stdtr(freedom, -math.log(self.estimate) / deviation)))
 
-    def count_more_rounds(self, level: float | None = None) -> float:
-        """Count the further rounds that would settle it at a level: side by side, where they were not."""
+    @property
+    def wave_rounds(self) -> int:
+        """The rounds of a wave."""
+        return max(round(self.lead.rounds / self.lead.waves), FEWEST_ROUNDS)
+
+    def count_more_waves(self, level: float | None = None) -> float:
+        """Count the further waves, each with as many rounds, that would settle it: side by side, where they were not.
+
+        What rounds and processes leave of the side of the interval shrinks with the square root of the waves (Kalibera
+        and Jones, 2013, "Rigorous Benchmarking in Reasonable Time"); what hours change stays.
+        """
         if self.conclusive and level is None:
             return 0.0
         if math.isnan(self.probability):
-            return float(_FEWEST_ROUNDS)
-        quantile = find_quantile(level or self.level)
-        room = self.lead.log_ratio**2 - (quantile * self.lead.process_sd) ** 2
+            return 1.0
+        lead, quantile = self.lead, find_quantile(level or self.level)
+        room = lead.log_ratio**2 - (quantile * lead.hours_sd) ** 2
         if room <= 0:
             return math.inf
-        # What rounds leave of the side of the interval shrinks with the square root of their number.
-        width = self._divide_width(quantile)[1] ** 2
-        needed = max(math.ceil(self.lead.rounds * width / room), _FEWEST_ROUNDS, self.lead.rounds_needed)
-        return float(max(needed - self.lead.rounds, 1) if self.lead.compared == "side by side" else needed)
+        of_processes = quantile**2 * (lead.process_sd**2 - lead.hours_sd**2)
+        of_rounds = self._divide_width(quantile)[1] ** 2 * lead.rounds / (lead.waves * self.wave_rounds)
+        needed = max(lead.waves * (of_rounds + of_processes) / room, lead.rounds_needed / self.wave_rounds)
+        return float(max(math.ceil(needed - (lead.waves if lead.compared == "side by side" else 0)), 1))
 
     def _divide_width(self, quantile: float) -> tuple[float, float]:
         """Divide the side of the interval towards 1 into what is allowed for and what the rounds show."""

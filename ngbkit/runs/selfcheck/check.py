@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
+from ngbkit.runs.folders import load_metadata, read_sweep
 from ngbkit.runs.selfcheck import store
+from ngbkit.sweep.column import BASELINE
+from ngbkit.sweep.journal import Journal
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -109,7 +115,6 @@ def run(
 def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> SelfCheck:
     """Build the self-check of a run; conditions that were not observed now are those of the run's environment."""
     from ngbkit.hardware import conditions
-    from ngbkit.runs.folders import load_metadata
     from ngbkit.runs.selfcheck import noise
     from ngbkit.runs.selfcheck.report import SelfCheck
 
@@ -132,4 +137,14 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
         quiet=quiet,
         contended=contended,
         pairs=noise.estimate_pairs(data),
+        group_s=_time_groups(folder),
+        hours=store.load_history(device).get("deviations") or {},
     )
+
+
+def _time_groups(folder: Path) -> float:
+    """The seconds from one group of a run to the next, the median; NaN of fewer than two."""
+    baselines = [trial.id for trial in read_sweep(folder).trials() if trial.compiler == BASELINE]
+    with Journal(folder / "journal.sqlite", writable=False) as journal:
+        starts = sorted(record.started_at for record in journal.records(baselines) if record.started_at)
+    return median(later - earlier for earlier, later in pairwise(starts)) if len(starts) > 1 else math.nan

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ngbkit.device.timing.normal import LEVEL
+from ngbkit.device.timing.normal import LEVEL, find_quantile
 from ngbkit.metrics.disturbances import QUIET
 from ngbkit.metrics.estimate import Estimate
 from ngbkit.metrics.rendering import to_texts
 from ngbkit.metrics.statistics import estimate_share
 from ngbkit.report import Report, Reported
 from ngbkit.sweep.json_values import to_json_value
-from ngbkit.user_text import format_share
+from ngbkit.user_text import format_duration, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # A drift of the latency beyond this share is worth a word.
 UNSTEADY = 0.1
+# Half widths whose cost a check tells.
+_WIDTHS = (0.05, 0.02, 0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,9 @@ class SelfCheck(Reported):
     contended: Noise | None = None  # of the groups beside a busy process, with `hog`
     # What can be told of different programs, by compiler: first of the quiet groups, then beside a busy process.
     pairs: tuple[Pair, ...] = ()
+    group_s: float = math.nan  # from one group to the next: all of its processes and rounds
+    # Standard deviations, between the hours of earlier runs, of the logarithm of speed-ups, by compiler.
+    hours: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON: the quiet noise at the top level, the rest under ``contended`` and ``pairs``."""
@@ -120,7 +125,7 @@ class SelfCheck(Reported):
             if math.isfinite(smallest)
             else "There are too few rounds for intervals; measure more repeats (-r)."
         ]
-        sentences += [*_describe_pairs(self.pairs), *_warn_of_other_programs(self)]
+        sentences += [*_describe_pairs(self.pairs), *_describe_waves(self), *_warn_of_other_programs(self)]
         for noise, where in ((self.quiet, ""), (self.contended, " beside a busy process")):
             if noise is not None and noise.coverage_high < LEVEL:
                 sentences.append(
@@ -202,6 +207,24 @@ def _describe_pairs(pairs: Sequence[Pair]) -> list[str]:
                 f"the {'quiet' if pair.beside_busy else 'other'} groups measured: they are too narrow."
             )
     return sentences
+
+
+def _describe_waves(check: SelfCheck) -> Iterator[str]:
+    """Describe what narrower intervals cost here, in waves of groups like those of the check."""
+    for pair in check.pairs:
+        if pair.beside_busy or not pair.half_width > 0:
+            continue
+        floor, costs = find_quantile(LEVEL) * check.hours.get(pair.compiler, 0.0), []
+        for width in _WIDTHS:
+            room = width**2 - floor**2
+            waves = math.ceil(pair.half_width**2 / room) if room > 0 else math.inf
+            if math.isinf(waves):
+                costs.append(f"± {format_share(width)} no number of them")
+                continue
+            duration = "" if math.isnan(check.group_s) else f" ({format_duration(waves * check.group_s)})"
+            costs.append(f"± {format_share(width)} {waves}{duration}")
+        hours = f"; hours change it by ± {format_share(floor, '.2g')}" if floor else ""
+        yield f"In waves of such groups, the speed-up of {pair.compiler} takes for {', for '.join(costs)}{hours}."
 
 
 def _find_disturbances(noise: Noise) -> Iterator[str]:

@@ -39,11 +39,7 @@ def latest(device: str = "cpu", *, chip: str | None = None) -> dict[str, Any] | 
 
 def load(device: str) -> dict[str, Any] | None:
     """Load the stored self-check of a device, whatever its chip; None where there is none."""
-    try:
-        check = parse_json(_path(device).read_text())
-    except (OSError, ValueError):
-        return None
-    return check if isinstance(check, dict) else None
+    return _read(_path(device))
 
 
 def save(check: SelfCheck) -> Path:
@@ -56,11 +52,24 @@ def save_history(device: str, history: Mapping[str, Any]) -> Path:
     return _write(options.LAYOUT.locate_history(options.get_state_dir(), device), history)
 
 
+def load_history(device: str) -> Mapping[str, Any]:
+    """Load what `save_history` saved; empty without it."""
+    return _read(options.LAYOUT.locate_history(options.get_state_dir(), device)) or {}
+
+
 def _write(path: Path, content: Mapping[str, Any]) -> Path:
     options.make_private(path.parent)
     with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2))
     return path
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content = parse_json(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _path(device: str) -> Path:

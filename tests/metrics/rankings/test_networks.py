@@ -81,7 +81,7 @@ def test_networks_that_took_turns_are_compared_round_by_round() -> None:
     assert "side by side" == row["compared"]
     assert 0 == row["allowance"]
     assert row["conclusive"]
-    assert 0 == row["more_rounds"]
+    assert 0 == row["more_waves"]
     assert ROUNDS == row["rounds"]
     assert row["ci_high"] - row["ci_low"] < 0.02
 
@@ -95,7 +95,7 @@ def test_rounds_of_different_bundles_are_never_paired(bundles: Mapping[str, int 
     assert not row["conclusive"]
     assert row["ci_high"] - row["ci_low"] > 0.2
     assert 0 < row["allowance"] < 1
-    assert math.isfinite(row["more_rounds"])
+    assert math.isfinite(row["more_waves"])
 
 
 def test_bundles_are_normalised_by_their_anchor() -> None:
@@ -132,6 +132,8 @@ def build_candidate(name: str, latency: np.ndarray, bundle: float, drift_sd: flo
         bundle=bundle,
         ties={},
         process_sd=0.0,
+        hours_sd=0.0,
+        waves=1.0,
         copies_sd=0.0,
         drift_sd=drift_sd,
         rounds_pool=pool_series([]),
@@ -258,7 +260,7 @@ def test_networks_of_a_tree_are_compared_with_all_values_of_their_factors(depths
 
 
 def build_comparison(
-    log_ratio: float, rounds_sd: float, process_sd: float = 0.0, between_sd: float = 0.0
+    log_ratio: float, rounds_sd: float, process_sd: float = 0.0, between_sd: float = 0.0, **fields: float
 ) -> NetworkComparison:
     """Two networks after 40 rounds; one that is not side by side has a deviation between times."""
     low, high = (math.exp(log_ratio + side * 1.96 * math.hypot(rounds_sd, process_sd, between_sd)) for side in (-1, 1))
@@ -271,6 +273,7 @@ def build_comparison(
         rounds_sd=rounds_sd,
         process_sd=process_sd,
         between_sd=between_sd,
+        **{"hours_sd": 0.0, "waves": 1.0, **fields},
     )
     first, second = (build_candidate(name, np.ones(40), 1.0) for name in "ab")
     return NetworkComparison(
@@ -283,29 +286,32 @@ def build_comparison(
     )
 
 
-def test_more_rounds_settle_what_rounds_leave_open() -> None:
-    """The half width shrinks with the square root of rounds, to the difference; what processes differ by remains."""
-    assert 114 == build_comparison(0.01, 0.01).count_more_rounds()
-    assert 114 == build_comparison(-0.01, 0.01).count_more_rounds()
-    assert 0 == build_comparison(0.01, 0.001).count_more_rounds()
-    assert build_comparison(0.01, 0.01, process_sd=0.004).count_more_rounds() > 300
-    assert math.inf == build_comparison(0.01, 0.01, process_sd=0.0052).count_more_rounds()
+def test_more_waves_settle_what_rounds_and_processes_leave_open() -> None:
+    """The half width shrinks with the square root of waves, to the difference; what hours change remains."""
+    assert 3 == build_comparison(0.01, 0.01).count_more_waves()
+    assert 3 == build_comparison(-0.01, 0.01).count_more_waves()
+    assert 0 == build_comparison(0.01, 0.001).count_more_waves()
+    assert 1 == build_comparison(0.01, 0.001).count_more_waves(0.99)  # also where it is conclusive at another level
+    assert 19 == build_comparison(0.01, 0.01, process_sd=0.02).count_more_waves()
+    assert 27 == build_comparison(0.01, 0.01, process_sd=0.01, waves=4.0).count_more_waves()
+    assert 5 == build_comparison(0.01, 0.01, process_sd=0.004, hours_sd=0.002).count_more_waves()
+    assert math.inf == build_comparison(0.01, 0.01, process_sd=0.0052, hours_sd=0.0052).count_more_waves()
 
 
-def test_rounds_side_by_side_settle_what_different_times_leave_open() -> None:
-    """The allowance for them does not count, and rounds are counted from 0."""
-    assert 154 == build_comparison(0.01, 0.01, between_sd=0.03).count_more_rounds()
-    assert 10 == build_comparison(0.01, 0.001, between_sd=0.03).count_more_rounds()
+def test_waves_side_by_side_settle_what_different_times_leave_open() -> None:
+    """The allowance for them does not count, and waves are counted from 0."""
+    assert 4 == build_comparison(0.01, 0.01, between_sd=0.03).count_more_waves()
+    assert 1 == build_comparison(0.01, 0.001, between_sd=0.03).count_more_waves()
 
 
-def test_no_number_of_rounds_settles_what_processes_leave_open() -> None:
-    """Two processes of one program differ by 5 %, the networks by 1 %."""
+def test_no_small_number_of_waves_settles_what_processes_leave_open() -> None:
+    """Processes differ by 5 %, the networks by 1 %: more waves than anyone measures are not advised."""
     data = measure({"a": 1.0, "b": 1.01}, environments={"cpu": {"selfcheck": {"process_sd": 0.05}}})
     row = compare(data)
 
-    assert math.isinf(row["more_rounds"])
+    assert 30 < row["more_waves"] < math.inf
     assert not row["conclusive"]
-    assert conclude(data).lines[-1].startswith("Choose any of these: ")
+    assert "Choose any of these: 30 waves would not tell them apart." == conclude(data).lines[-1]
 
 
 def test_drift_is_estimated_from_anchors() -> None:
@@ -338,12 +344,12 @@ def test_a_verdict_names_the_fastest_network() -> None:
 
 
 def test_a_verdict_says_what_is_not_conclusive() -> None:
-    """A verdict reports an inconclusive comparison and the rounds that would settle it."""
-    close = "\n".join(conclude(measure({"a": 1.0, "b": 1.0005})).lines)
+    """A verdict reports an inconclusive comparison, and the waves and the time that would settle it."""
+    close = "\n".join(conclude(measure({"a": 1.0, "b": 1.0015})).lines)
     separate = "\n".join(conclude(measure({"a": 1.0, "b": 1.05}, bundles={"a": 1, "b": 2})).lines)
 
     assert close.startswith("Not conclusive: the fastest in 1 of 1 groups (networks at batch 1: ")
-    assert re.search(r"`ngbkit runs --settle 1` measures about \d+ more rounds", close)
+    assert re.search(r"`ngbkit runs --settle 1` measures \d+ more waves? of these, about ", close)
     assert "times as fast, measured minutes apart)" in separate
     assert "--settle" in separate
 

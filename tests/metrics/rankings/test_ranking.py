@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_rounds_that_resemble_each_other_show_only_a_clear_lead():
     assert contest.comparisons[0].estimate.low > 1
     assert [False, True] == [data.ngb.winners()["conclusive"].item() for data in (slight, large)]
     assert "times as fast in 20 rounds, each much like the one before" in conclude(slight).to_text()
-    assert 8 <= contest.rivals[0].lead.effective_rounds * (1 + contest.count_more_rounds() / 20) < 9
+    assert 1 + contest.count_more_waves() == math.ceil(8 / contest.rivals[0].lead.effective_rounds)
 
 
 @pytest.mark.parametrize("reasons", [{}, {"error": ""}])

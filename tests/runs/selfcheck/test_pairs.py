@@ -124,6 +124,17 @@ def test_the_report_says_how_well_each_pair_is_known() -> None:
     assert "2.00 ± 0.10" in unsteady.to_report().to_text()
 
 
+def test_the_report_says_what_narrower_intervals_cost() -> None:
+    """Waves and minutes to half widths of 5, 2 and 1 %; none where hours change the speed-up by more."""
+    pair = Pair(compiler="openvino", groups=12, speedup=2.0, judged=12, agreeing=12, half_width=0.04)
+    text = " ".join(make(pairs=(pair,), group_s=10.0).conclude())
+    limited = " ".join(make(pairs=(pair,), hours={"openvino": 0.008}).conclude())
+
+    expected = "the speed-up of openvino takes for ± 5 % 1 (10 s), for ± 2 % 4 (40 s), for ± 1 % 16 (2 min 40 s)."
+    assert expected in text
+    assert "for ± 5 % 1, for ± 2 % 11, for ± 1 % no number of them; hours change it by ± 1.6 %." in limited
+
+
 @pytest.mark.parametrize("groups", [[], [np.zeros(5)]])
 def test_too_few_groups_have_no_spread(groups: list[Floats]) -> None:
     """The deviation of fewer than two groups is 0."""
