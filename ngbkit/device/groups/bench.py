@@ -56,6 +56,7 @@ class Bench(Loader):
         crashes = max(unfinished[job.trial.id] for job in pending)
         is_first = len(pending) == len(bundle.trials) and not crashes
         is_first &= (self.spec.beside_ids | self.spec.retry_ids).isdisjoint(job.trial.id for job in pending)
+        jobs = jobs if is_first else bundles.shuffle(jobs)
         first_rounds = bundles.iterate_first_rounds(is_first=is_first)
         # If the engine ended twice in a bundle, its trials are measured one by one, to find the cause.
         is_interleaved = self.spec.sweep.interleave and crashes < MOST_ATTEMPTS

@@ -42,6 +42,12 @@ def iterate_first_rounds(*, is_first: bool) -> Iterator[int]:
     return count(0 if is_first else _LATER_ROUNDS[secrets.randbelow(len(_LATER_ROUNDS))], WAVE_STRIDE)
 
 
+def shuffle(jobs: Sequence[Job]) -> list[Job]:
+    """Shuffle the jobs of each group: a later wave starts its processes in another order."""
+    groups = list(dict.fromkeys(id(job.group) for job in jobs))
+    return sorted(jobs, key=lambda job: (groups.index(id(job.group)), secrets.randbits(32)))
+
+
 def has_baseline(bundle: Bundle, jobs: Sequence[Job]) -> bool:
     """Return whether the baseline of the bundle's first network, to which ties refer, is itself among the jobs."""
     return any(job.group is bundle.groups[0] and job.trial.compiler == BASELINE for job in jobs if not job.trial.beside)

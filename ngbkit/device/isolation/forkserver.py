@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ngbkit import registry
-from ngbkit.device.isolation import child
+from ngbkit.device.isolation import child, layout
 from ngbkit.device.isolation.channel import Channel
 from ngbkit.device.process_lifetime import adopt_orphans, end_children, end_with_parent
 from ngbkit.files import write_atomically
@@ -76,6 +76,7 @@ def _fork(control: socket.socket, descriptor: int, request: dict[str, Any]) -> d
             _import_and_serve(connection, request["modules"], request["states"])
             os._exit(0)
         _end_before_others()
+        layout.draw()
         keep_fresh()
         _enter_world(**{name: request[name] for name in ("folder", "before", "after")})
         child.serve(Channel(connection))

@@ -12,7 +12,8 @@ from ngbkit.api import Sweep
 from ngbkit.dataset import assembly
 from ngbkit.dataset.storage import Data
 from ngbkit.device import plan
-from ngbkit.device.groups import bench
+from ngbkit.device.groups import bench, bundles
+from ngbkit.device.groups.bundles import Job
 from ngbkit.metrics.rankings.networks import compare_networks
 from ngbkit.sweep.records import Measurement, Record
 from ngbkit.workloads.base import Workload
@@ -143,3 +144,16 @@ def test_networks_are_measured_one_by_one_after_two_crashes(sweep: Sweep) -> Non
 
     assert 4 == len(measured) == len({record.bundle for record in measured})
     assert not any(record.interleaved for record in measured)
+
+
+def test_a_later_wave_starts_its_processes_in_another_order(sweep: Sweep) -> None:
+    """Those of each group stay together, and groups in their order."""
+    trials = [(group, trial) for group in sweep.groups() for trial in group.trials for _ in range(4)]
+    jobs = [Job(trial=trial, group=group, prepared={}) for group, trial in trials]
+    orders = [bundles.shuffle(jobs) for _ in range(20)]
+
+    assert {tuple(job.group.workload.name for job in jobs)} == {
+        tuple(job.group.workload.name for job in order) for order in orders
+    }
+    assert len({tuple(map(id, order)) for order in orders}) > 1
+    assert all(set(map(id, order)) == set(map(id, jobs)) for order in orders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,12 +99,25 @@ def test_a_server_is_forked_from_one_that_imported_the_first_of_its_modules(serv
     assert renewed.alive
 
 
+def test_each_child_has_another_layout_of_memory(servers: Servers) -> None:
+    """Children of one server have its addresses: what a layout does to a program would be in all of them alike."""
+    children = [servers.get(["json"]).fork(WORLD) for _ in range(3)]
+    for child in children:
+        child.ask({"op": "usage"}, 30)
+    layouts = {re.sub(r".*/.*\n", "", Path(f"/proc/{child.pid}/maps").read_text()) for child in children}
+    for child in children:
+        child.end()
+
+    assert len(children) == len(layouts)
+
+
 @pytest.mark.parametrize("name", ["trunk", "branch"])
 def test_a_killed_server_of_two_is_replaced(servers: Servers, name: str) -> None:
     """A child is forked whichever of both ended, and the other server goes on where it can."""
     trunk, branch = servers.get(["json"]), servers.get(["json", "csv"])
     branch.wait_until_ready()
     find_process(trunk if name == "trunk" else branch).kill()
+    wait_until(lambda: not branch.alive)
     child = servers.fork(["json", "csv"])
     reply = child.ask({"op": "usage"}, 30)
     child.end()
