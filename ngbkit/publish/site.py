@@ -38,6 +38,7 @@ nb_execution_mode = "off"
 nb_render_markdown_format = "gfm"  # an output may have labels of others: no directive, and no role
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 html_math_renderer = "mathml"
+smartquotes = False  # what a reader copies runs, such as an option and its dashes
 myst_heading_anchors = 3
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -74,6 +75,7 @@ def test_the_pages_and_the_reference_of_ngbkit_build(tmp_path: Path) -> None:
     assert "Predictor.seconds" in (tmp_path / "html" / "api.html").read_text()
     assert "<mfrac>" in (tmp_path / "html" / "metrics.html").read_text()
     assert "Run it yourself" in (tmp_path / "html" / "03-paper.html").read_text()
+    assert 'resnet18{"img_size":160}' in unescape((tmp_path / "html" / "options.html").read_text())
 
 
 def test_an_output_has_no_directive(tmp_path: Path) -> None:
