@@ -23,7 +23,7 @@ from ngbkit.runs.progress import Progress, ProgressTracker, describe_search
 from ngbkit.runs.progress_display import describe_interrupt
 from ngbkit.runs.recordings import Recordings
 from ngbkit.runs.run_guide import RunGuide
-from ngbkit.sweep import records
+from ngbkit.sweep import joining, records
 from ngbkit.sweep.grid import Grid
 from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import INCONCLUSIVE, Record
@@ -359,9 +359,9 @@ class Run:
 
     def _join(self, record: Record) -> Record:
         """Join the record of a trial that was measured once more with the earlier one."""
-        join = records.join if record.trial_id in self._joined else records.replace_by
+        join = joining.join if record.trial_id in self._joined else joining.replace_by
         self._joined.add(record.trial_id)
-        if join is records.replace_by and not records.is_stopped(record):
+        if join is joining.replace_by and not records.is_stopped(record):
             return record
         return next((join(earlier, record) for earlier in self._journal.records([record.trial_id])), record)
 

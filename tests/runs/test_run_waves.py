@@ -15,7 +15,7 @@ from ngbkit import runs
 from ngbkit.api import Sweep
 from ngbkit.errors import UsageError
 from ngbkit.runs.run import Run
-from ngbkit.sweep import records
+from ngbkit.sweep import joining
 from ngbkit.sweep.records import Measurement
 from ngbkit.sweep.settling import count_waves
 from ngbkit.sweep.variables import WAVE_STRIDE
@@ -83,14 +83,14 @@ def test_a_joined_record_has_what_both_sessions_tell() -> None:
         compile_time_s=1.0,
         facts={"host": {**readings, "trip_s": [3e-7, 4e-7]}, "called_s": 1.0},
     )
-    joined = records.join(first, second)
+    joined = joining.join(first, second)
     assert isinstance(joined, Measurement)
 
     assert (9.0, 3.0, 1.0) == (joined.compile_time_s, joined.foreign_percent, joined.steal_percent)
     assert [1e-7, 2e-7, 3e-7, 4e-7] == joined.facts["host"]["trip_s"]
     assert 3.0 == joined.facts["called_s"]
     assert 8 == len(joined.latency_s) == sum(joined.facts["host"]["samples"])
-    alone = records.join(first, replace(second, facts={"graph": "a"}))
+    alone = joining.join(first, replace(second, facts={"graph": "a"}))
     assert isinstance(alone, Measurement)
     assert {"graph": "a"} == alone.facts
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ngbkit.errors import JournalError
-from ngbkit.sweep import records
+from ngbkit.sweep import joining, records
 from ngbkit.sweep.records import Contract, Failure, Measurement, Record
 
 MEASUREMENT = Measurement(
@@ -64,15 +64,15 @@ def test_a_stopped_attempt_replaces_no_longer_one(
     """A complete measurement stays, and of two that were stopped the one with more rounds."""
     later = replace(MEASUREMENT, latency_s=(0.1,) * len(rounds), rounds=rounds, contended_samples=(), stopped=stopped)
 
-    assert (later if is_replaced else earlier) == records.replace_by(earlier, later)
+    assert (later if is_replaced else earlier) == joining.replace_by(earlier, later)
 
 
 def test_a_joined_measurement_is_stopped_only_if_both_are() -> None:
     """A complete measurement remains complete with the rounds of a session that was stopped."""
     rounds = replace(MEASUREMENT, rounds=(5, 6), stopped=True)
 
-    assert not records.is_stopped(records.join(MEASUREMENT, rounds))
-    assert records.is_stopped(records.join(replace(MEASUREMENT, stopped=True), rounds))
+    assert not records.is_stopped(joining.join(MEASUREMENT, rounds))
+    assert records.is_stopped(joining.join(replace(MEASUREMENT, stopped=True), rounds))
 
 
 def test_a_measurement_whose_outputs_were_not_compared_says_so_in_its_status() -> None:

@@ -12,10 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ngbkit import options
-from ngbkit.runs.folders import load_metadata, read_sweep
 from ngbkit.runs.selfcheck import store
-from ngbkit.sweep.column import BASELINE
-from ngbkit.sweep.journal import Journal
 
 if TYPE_CHECKING:
     from ngbkit.dataset.storage import Data
@@ -115,6 +112,7 @@ def run(
 def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> SelfCheck:
     """Build the self-check of a run; conditions that were not observed now are those of the run's environment."""
     from ngbkit.hardware import conditions
+    from ngbkit.runs.folders import load_metadata
     from ngbkit.runs.selfcheck import noise
     from ngbkit.runs.selfcheck.report import SelfCheck
 
@@ -144,6 +142,10 @@ def _assess(data: Data, folder: Path, observed: Mapping[str, Any] | None) -> Sel
 
 def _time_groups(folder: Path) -> float:
     """The seconds from one group of a run to the next, the median; NaN of fewer than two."""
+    from ngbkit.runs.folders import read_sweep
+    from ngbkit.sweep.column import BASELINE
+    from ngbkit.sweep.journal import Journal
+
     baselines = [trial.id for trial in read_sweep(folder).trials() if trial.compiler == BASELINE]
     with Journal(folder / "journal.sqlite", writable=False) as journal:
         starts = sorted(record.started_at for record in journal.records(baselines) if record.started_at)
