@@ -43,8 +43,6 @@ _MOST_DAYS = 7.0
 _UNSTEADY_SD, _UNSTEADY_DAYS = 0.1, 1.0
 # The most changes of a device that are named.
 _MOST_CHANGES = 3
-# What other work slowed is known for so long, and marked: a cell that is executed again meets the same work.
-_CONTENDED_S = 900.0
 # The clock of a device may have been ahead by this.
 _SKEW_S = 60.0
 # A later self-check disagrees where its deviation is more than so many times that of the earlier one.
@@ -85,10 +83,10 @@ class KnownRun:
     records: Mapping[str, Record]  # by the ids of the new sweep
     facts: Mapping[str, Any]  # by the networks of the new sweep
     names: Mapping[str, str]  # in the earlier sweep, by those in the new one
-    inconclusive: int = 0  # the measurements that other work slowed, or that are left out: their run was stopped
+    inconclusive: int = 0  # the measurements that are left out: other work slowed them, or their run was stopped
 
     @classmethod
-    def open(cls, sweep: Grid, device: str, run_id: str, networks: Mapping[str, str], now: float) -> KnownRun:
+    def open(cls, sweep: Grid, device: str, run_id: str, networks: Mapping[str, str]) -> KnownRun:
         """Open a run that measured networks: their keys in it, by those in the new sweep; NgbkitError if damaged."""
         folder = folders.get_runs_dir() / run_id
         earlier = folders.read_sweep(folder)
@@ -120,11 +118,10 @@ class KnownRun:
             records={
                 trials[record.trial_id].id: _adapt(record, trials[record.trial_id], run_id)
                 for record in present
-                if _is_usable(record, sweep, now)
+                if _is_usable(record, sweep)
             },
             inconclusive=sum(
-                not (_is_usable(record, sweep, now) and _is_sure(record)) and not record.trial_id.startswith(ANCHOR)
-                for record in present
+                not _is_usable(record, sweep) and not record.trial_id.startswith(ANCHOR) for record in present
             ),
             facts={key: facts[network] for key, network in keys.items() if network in facts},
             names=names,
@@ -238,9 +235,7 @@ class EarlierRuns:
                 reasons.append(f"the entry of {device} in the devices file has changed")
                 continue
             try:
-                # The clock of the device alone, which may be wrong, dated the records.
-                now = description.get("clock") or time.time()
-                source = KnownRun.open(self._sweep, device, summary.id, networks, now)
+                source = KnownRun.open(self._sweep, device, summary.id, networks)
             except (NgbkitError, OSError):  # removed, damaged, or of another user
                 continue
             if reason := source.find_change(description) or source.find_difference(self._sweep):
@@ -251,7 +246,7 @@ class EarlierRuns:
                     trials = "1 trial" if source.inconclusive == 1 else f"{source.inconclusive} trials"
                     verb = "is" if source.inconclusive == 1 else "are"
                     reasons.append(f"{trials} of run {source.run_id} {verb} not conclusive or complete")
-                if not source.inconclusive and all(trial.id in source.records for trial in self._sweep.trials(device)):
+                if all(trial.id in source.records for trial in self._sweep.trials(device)):
                     break  # earlier runs have nothing to add
         return sources
 
@@ -282,21 +277,16 @@ def _take_bundle(bundle: Bundle, sources: Sequence[KnownRun], sweep: Grid) -> di
         return {name: record for trial in bundle.trials for name, record in _take_alone(trial.id, sources)}
     elif bundle.trials[0].compiler == BASELINE:
         return _take_columns(bundle.groups[0], sources)
-    for source in _prefer_sure(sources, *(trial.id for trial in bundle.trials)):
-        anchors = [anchor.id for group in bundle.groups for anchor in group.anchors]
-        names = [*(trial.id for trial in bundle.trials), *(name for name in anchors if name in source.records)]
-        return {name: source.records[name] for name in names}
+    for source in sources:
+        if all(trial.id in source.records for trial in bundle.trials):
+            anchors = [anchor.id for group in bundle.groups for anchor in group.anchors]
+            names = [*(trial.id for trial in bundle.trials), *(name for name in anchors if name in source.records)]
+            return {name: source.records[name] for name in names}
     return {}
 
 
 def _take_alone(trial_id: str, sources: Sequence[KnownRun]) -> list[tuple[str, Record]]:
-    return [(trial_id, source.records[trial_id]) for source in _prefer_sure(sources, trial_id)][:1]
-
-
-def _prefer_sure(sources: Sequence[KnownRun], *trial_ids: str) -> list[KnownRun]:
-    """List the sources that have these trials, the latest first, but those that are conclusive before the others."""
-    complete = [source for source in sources if all(name in source.records for name in trial_ids)]
-    return sorted(complete, key=lambda source: not all(_is_sure(source.records[name]) for name in trial_ids))
+    return [(trial_id, source.records[trial_id]) for source in sources if trial_id in source.records][:1]
 
 
 def _take_columns(group: Group, sources: Sequence[KnownRun]) -> dict[str, Record]:
@@ -309,15 +299,15 @@ def _take_columns(group: Group, sources: Sequence[KnownRun]) -> dict[str, Record
     records: dict[str, Record] = {}
     beside: list[KnownRun] = []
     for trial in others:
-        for source in _prefer_sure(sources, trial.id):
-            record = source.records[trial.id]
-            if isinstance(record, Measurement) and source not in complete:
+        for source in sources:
+            record = source.records.get(trial.id)
+            if record is None or (isinstance(record, Measurement) and source not in complete):
                 continue
             records[trial.id] = record
             if isinstance(record, Measurement) and source not in beside:
                 beside.append(source)
             break
-    for source in reversed(beside or _prefer_sure(complete, *references)[:1]):
+    for source in reversed(beside or complete[:1]):
         for name in references:
             record = source.records[name]
             records[name] = join(records[name], record) if name in records else record
@@ -336,28 +326,21 @@ def _describe(records: Sequence[Record], total: int, reasons: Sequence[str]) -> 
         return f"no trial is known: {reasons[0]}" if reasons else ""
     moment, today = time.localtime(max(record.started_at for record in records)), time.localtime()
     when = time.strftime("%H:%M" if moment[:3] == today[:3] else "%Y-%m-%d %H:%M", moment)
-    doubtful = sum(not _is_sure(record) for record in records)
-    doubt = f", {doubtful} of them not conclusive" if doubtful else ""
     if len(records) == total:
-        return f"all {total} trials are known from {when}{doubt}; --again measures them"
-    return f"{len(records)} of {total} trials are known from {when}{doubt}; {total - len(records)} to measure"
+        return f"all {total} trials are known from {when}; --again measures them"
+    return f"{len(records)} of {total} trials are known from {when}; {total - len(records)} to measure"
 
 
 def _takes_turns(sweep: Grid) -> bool:
     return sweep.together and len(sweep.workloads) > 1
 
 
-def _is_usable(record: Record, sweep: Grid, now: float) -> bool:
-    """Return whether a measurement is complete, of checked calls, and conclusive or new; a failure is what it is."""
+def _is_usable(record: Record, sweep: Grid) -> bool:
+    """Return whether a measurement is conclusive, complete and of checked calls; a failure is what it is."""
     if not isinstance(record, Measurement):
         return True
     is_complete = not record.stopped and count_waves(record.rounds) >= sweep.waves
-    is_new = 0 <= now - record.started_at < _CONTENDED_S
-    return is_complete and (is_new or is_conclusive(record)) and bool(record.contract.inputs)
-
-
-def _is_sure(record: Record) -> bool:
-    return not isinstance(record, Measurement) or is_conclusive(record)
+    return is_complete and is_conclusive(record) and bool(record.contract.inputs)
 
 
 def _adapt(record: Record, trial: Trial, run_id: str) -> Record:

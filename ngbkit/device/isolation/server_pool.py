@@ -84,9 +84,8 @@ def start_servers(spec: Spec, interpreters: Mapping[str, str] | None = None) -> 
             if form is not None and is_installed:
                 requests.append((pools[choose_memory(spec, column)], list_modules(compiler, form, source), python))
     servers: list[ForkServer] = []
-    for pool, modules, python in sorted(
-        requests, key=lambda request: len(request[1])
-    ):  # others are forked from the smaller
+    requests.sort(key=lambda request: len(request[1]))  # others are forked from the smaller
+    for pool, modules, python in requests:
         with suppress(ServerEndedError):  # its trials try again, and record what fails
             servers.append(pool.get(modules, python))
     return servers

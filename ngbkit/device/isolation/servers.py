@@ -243,7 +243,8 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        return _is_running(self._process) and (self.trunk is None or self.trunk.alive) and self.folder.is_dir()
+        is_open = self._control.fileno() >= 0 and (self.trunk is None or self.trunk.alive)
+        return is_open and _is_running(self._process) and self.folder.is_dir()
 
     def close(self) -> None:
         """End the server and with it every child."""

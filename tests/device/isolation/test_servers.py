@@ -99,6 +99,19 @@ def test_a_server_is_forked_from_one_that_imported_the_first_of_its_modules(serv
     assert renewed.alive
 
 
+def test_the_error_of_a_forked_server_that_does_not_start_has_its_log(servers: Servers, tmp_path: Path) -> None:
+    """Both attempts at it fail by its imports, and its trunk goes on."""
+    add_module(servers, tmp_path / "fatal.py", "import os\nos.write(2, b'no such chip')\nos._exit(3)\n")
+    trunk = servers.get(["json"])
+    with pytest.raises(ServerEndedError, match="the fork server of json, fatal ended: no such chip"):
+        servers.fork(["json", "fatal"])
+    child = trunk.fork(WORLD)
+    reply = child.ask({"op": "usage"}, 30)
+    child.end()
+
+    assert "peak_memory_bytes" in reply
+
+
 def test_each_child_has_another_layout_of_memory(servers: Servers) -> None:
     """Children of one server have its addresses: what a layout does to a program would be in all of them alike."""
     children = [servers.get(["json"]).fork(WORLD) for _ in range(3)]
