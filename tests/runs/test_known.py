@@ -20,8 +20,8 @@ from ngbkit.api import Sweep
 from ngbkit.dataset.assembly import assemble, list_origins
 from ngbkit.runs import folders, known
 from ngbkit.runs.known import EarlierRuns, KnownTrials
-from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.joining import join
+from ngbkit.sweep.journal import Journal
 from ngbkit.sweep.records import Contract, Failure, Record
 from ngbkit.sweep.trials import Group, Trial, facts_key, list_references
 from ngbkit.sweep.variables import WAVE_STRIDE
