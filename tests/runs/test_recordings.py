@@ -115,7 +115,9 @@ def test_recordings_beside_a_published_notebook_are_replayed(
     with set_options(state_dir=tmp_path / "another"):
         assert recordings.Recordings.from_environment() is None
         monkeypatch.setenv(recordings.MEASURE, "never")
-        texts.append(sweep.start().known_trials["cpu"])
+        replayed = sweep.start()
+        replayed.wait()  # the next one has its id
+        texts.append(replayed.known_trials["cpu"])
         with pytest.raises(UsageError, match=r"no recording in data/recorded.*\. Run it without NGBKIT_MEASURE"):
             Sweep(mlp, batch_sizes=[3]).start()
         monkeypatch.delenv(recordings.MEASURE)

@@ -19,9 +19,9 @@ from ngbkit.workloads.base import Workload
 
 
 def test_a_search_that_reports_may_exceed_the_time_limit(mlp: Workload) -> None:
-    """Each report restarts the limit: ten of them, a fifth of a second apart, with a limit of a second."""
-    label = 'searching{"candidates":10,"seconds":0.2}'
-    records, events = carry_out(Sweep(mlp, [label], [1], repeats=3, threads=1, timeout_s=1.0))
+    """Each report restarts the limit: ten of them, half a second apart, with a limit of three seconds."""
+    label = 'searching{"candidates":10,"seconds":0.5}'
+    records, events = carry_out(Sweep(mlp, [label], [1], repeats=3, threads=1, timeout_s=3.0))
     reports = [event for event in events if event["kind"] == "tuning"]
 
     assert isinstance(records[label, 1], Measurement), records
