@@ -359,6 +359,9 @@ class Run:
 
     def _join(self, record: Record) -> Record:
         """Join the record of a trial that was measured once more with the earlier one."""
+        if self._settling is not None and isinstance(record, records.Measurement):
+            # Who measures until it is conclusive is a stopping rule, which sees some equal columns differ.
+            record = replace(record, looks=max(1, record.looks))
         join = joining.join if record.trial_id in self._joined else joining.replace_by
         self._joined.add(record.trial_id)
         if join is joining.replace_by and not records.is_stopped(record):

@@ -133,7 +133,7 @@ def test_a_run_is_conclusive_side_by_side(mlp: Workload) -> None:
 
 @pytest.mark.usefixtures("_no_process_left")
 def test_columns_that_took_turns_keep_their_rounds(mlp: Workload) -> None:
-    """Further waves of a group are joined with what it has; other groups stay as they are."""
+    """Further waves of a group are joined with what it has, as a stopping rule ends them; others stay as they are."""
     sweep = Sweep(mlp, ["identity", "onnxruntime"], [1, 2], repeats=10, threads=1)
     run = sweep.start()
     before = run.result()
@@ -145,6 +145,7 @@ def test_columns_that_took_turns_keep_their_rounds(mlp: Workload) -> None:
     assert "wave 2 of 2" in resumed.progress.text
     counts = after["latency"].notnull().sum("repeat").transpose("batch_size", ...).squeeze()
     assert [[22, 22], [10, 10]] == counts.values.tolist()
+    assert [1, 0] == after["looks"].max("compiler").transpose("batch_size", ...).values.ravel().tolist()
     first = after["latency"].isel(repeat=slice(10)).sel(batch_size=1)
     assert first.equals(before["latency"].isel(repeat=slice(10)).sel(batch_size=1))
     assert 3 == count_waves(np.asarray(after["round"].sel(batch_size=1, compiler="identity").squeeze()).tolist())
